@@ -51,9 +51,11 @@ DRILL_FILES = (
     *(f"history/{part}.jsonl" for part in HISTORY),
 )
 """The kept files of every drill, besides the journals of its runs. The chain of drills has their digests."""
+LINK_HISTORY = ("source", "target", "disaster_at", "moved", "incomplete", "stated", "ends")
 STATED = (("partition", "partition"), ("offset", "target_offset"), ("reread_at_most", "reread_at_most"))
 """The columns of a stated position, and the members of a failover's document that they are from."""
-DRILL_LINK = "primary->dr"
+DEFAULT_LINK = "primary->dr"
+"""The link of a drill whose experiment names none; descriptions leave it out."""
 MIRROR_LAG = "the mirror's lag"
 OBJECTIVES = ("rpo_records", "rpo_seconds", "rto_seconds")
 NODE_FAULTS = ("kill", "pause", "resume", "restart", "fill_disk", "disconnect")
@@ -67,7 +69,9 @@ APPLICATION_FAULTS = (
 )
 CLUSTER_FAULTS = (*TOPIC_FAULTS, *APPLICATION_FAULTS, *NETWORK_FAULTS)
 DISASTERS = ("kill", "pause", "restart", "fill_disk", "expire_credentials", "expire_certificate", *DATA_FAULTS)
-"""Faults that count as a disaster: RPO and RTO count from the first one on primary."""
+"""Faults that count as a disaster: RPO and RTO count from the first one on a link's source."""
+MOVED_CHECKS = ("skipped_by_group", "both_sides_written", "reread_beyond_plan")
+"""Checks of clients that move to the target."""
 DISTURBANCES = (*NODE_FAULTS, *CLUSTER_FAULTS, "failover", "failback")
 CLOCKS, CLOCK_SET = 0.002, 2.0
 """In seconds: how much two readings of one clock may differ (some are rounded to the millisecond); and how much a
@@ -582,7 +586,7 @@ def open_points(judged: Row, deviations: Iterable[str]) -> Iterator[tuple[str, s
     for each in judged["checks"]:
         if each["outcome"] != "passed":
             why = each["reason"] or f"{_anomalies(each['anomalies'] or 0)}, see its witnesses"
-            yield f"check:{each['check']}", f"{each['check']} is {each['outcome']}: {why}"
+            yield f"check:{named_check(each)}", f"{named_check(each)} is {each['outcome']}: {why}"
     for each in judged["objectives"]:
         if each["outcome"] != "met":
             word = each["reason"] or f"it is {each['measured']}, the objective {each['objective']}"
@@ -884,7 +888,7 @@ def _verdict(checks: list[Row], objectives: list[Row], refuted: list[str], unsee
 
 
 class History:
-    """The recordings of a drill's clients, and the checks on them.
+    """The recordings of the clients of one link of a drill, and the checks on them; each row begins with its link.
 
     attempts: key, seq, cluster, partition, sent_at, digest, outcome, offset, acked_at, transaction
     polls: session, assignment, cluster, partition, offset, key, seq, at
@@ -895,14 +899,14 @@ class History:
     ends: partition, stable, end (of the target after the drill, if it wrote in transactions)
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.meta = _json(folder, "history/history.json")
-        self.source, self.target, self.incomplete = (self.meta[name] for name in ("source", "target", "incomplete"))
-        self.attempts, self.polls, self.positions, self.landed, self.lag = (
-            [dict(zip(self.meta["columns"][part], row, strict=True)) for row in _lines(folder, f"history/{part}.jsonl")]
-            for part in HISTORY
+    def __init__(self, meta: Row, rows: dict[str, list[Row]]) -> None:
+        self.source, self.target, self.disaster_at, self.moved, self.incomplete, self.stated, self.ends = (
+            meta[name] for name in LINK_HISTORY
         )
-        self.stated, self.ends = self.meta["stated"], self.meta["ends"]
+        self.link = f"{self.source}->{self.target}"
+        self.attempts, self.polls, self.positions, self.landed, self.lag = (
+            [row for row in rows[part] if row["link"] == self.link] for part in HISTORY
+        )
         for row in (*self.attempts, *self.polls, *self.landed):
             row["record"] = None if row["key"] is None else (row["key"], row["seq"])
         self.landed.sort(key=lambda row: (row["partition"], row["offset"]))
@@ -921,7 +925,12 @@ class History:
         return {"attempts": both, "polls": polls, "positions": positions, "stated": [row["at"] for row in self.stated]}
 
     def judge(self, name: str) -> Row:
-        """One check. A missing part of the history never makes a check pass, and never causes an anomaly by itself."""
+        """One check of the link."""
+        found = self._judge(name)
+        return {"check": found["check"], "link": self.link, **found}
+
+    def _judge(self, name: str) -> Row:
+        """A missing part of the history never makes a check pass, and never causes an anomaly by itself."""
         find, needs, forged = CHECKS[name]
         missing = "; ".join(self.incomplete[part] for part in sorted(needs) if part in self.incomplete)
         if forged & self.incomplete.keys():
@@ -1138,7 +1147,7 @@ class History:
 
     def measure(self) -> Row:
         """RPO and RTO as the clients saw them. Times are seconds of one monotonic clock."""
-        at, sure = self.meta["disaster_at"], not {"attempts", "landed"} & self.incomplete.keys()
+        at, sure = self.disaster_at, not {"attempts", "landed"} & self.incomplete.keys()
         sure = sure and any(r["cluster"] == self.source for r in self.acked)
         missing = [r for r in self.acked if r["cluster"] == self.source and r["record"] not in self.on_target]
         age = None
@@ -1149,12 +1158,53 @@ class History:
         return {
             "rpo_records": len(missing) if sure else None,
             "rpo_seconds": age,
-            "rto_seconds": min(reads) - at if reads and self.meta["moved"] else None,
+            "rto_seconds": min(reads) - at if reads and self.moved else None,
             "acknowledged": len(self.acked),
             "unknown": sum(row["outcome"] == "unknown" for row in self.attempts),
             "landed": None if "landed" in self.incomplete else len(self.landed),
             "reread": None if "polls" in self.incomplete else len((by[self.source] & by[self.target]) - {None}),
         }
+
+
+def histories(folder: Path) -> tuple[Row, list[History]]:
+    """What history.json says, and the history of each link that it names.
+
+    Raises:
+        Broken: a row is of no such link, or a link is there twice.
+    """
+    meta = _json(folder, "history/history.json")
+    rows = {
+        part: [dict(zip(meta["columns"][part], row, strict=True)) for row in _lines(folder, f"history/{part}.jsonl")]
+        for part in HISTORY
+    }
+    found = [History(each, rows) for each in meta["links"]]
+    names = [each.link for each in found]
+    if len({*names}) != len(names):
+        raise Broken("history/history.json names a link twice")
+    for part in HISTORY:
+        strange = next((each["link"] for each in rows[part] if each["link"] not in names), None)
+        if strange is not None:
+            raise Broken(f"history/{part}.jsonl has a row of {_short(strange)}, no link of history/history.json")
+    return meta, found
+
+
+def measure_site(measured: dict[str, Row], moving: list[str]) -> Row:
+    """All links together: the sum of records, the greatest of seconds; the RTO of those whose clients move."""
+    total: Row = {
+        name: _total([each[name] for each in measured.values()])
+        for name in ("rpo_records", "acknowledged", "unknown", "landed", "reread")
+    }
+    ages = [each["rpo_seconds"] for each in measured.values()]
+    times = [measured[link]["rto_seconds"] for link in moving]
+    return {name: total.get(name) for name in next(iter(measured.values()))} | {
+        "rpo_seconds": None if None in ages else max(ages),
+        "rto_seconds": None if None in times else max(times, default=None),
+    }
+
+
+def _total(values: list[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
 
 
 Finder = Callable[[History], Iterator[Anomaly]]
@@ -1192,10 +1242,16 @@ class Drill:
         self.experiment, self.lines = experiment["experiment"], experiment["lines"]
         self.origin, self.result = _json(folder, "origin.json"), _json(folder, "result.json")
         self.steps, self.steady = self.result["steps"], self.result["steady_state"]
-        self.history = History(folder)
-        self.interrupted = self.history.meta["interrupted"]
-        self.checks = [self.history.judge(name) for name in self.experiment["checks"]]
-        self.measured = self.history.measure()
+        meta, self.histories = histories(folder)
+        self.interrupted = meta["interrupted"]
+        self.links = {f"{each['source']}->{each['target']}": each for each in self.experiment["lab"]["links"]}
+        if [each.link for each in self.histories] != [*self.links]:
+            raise Broken(f"history/history.json is not of the links of experiment.json: {', '.join(self.links)}")
+        self.workloads = {step["link"]: step for step in self.experiment["method"] if step["do"] == "workload"}
+        self.moving = [each.link for each in self.histories if self._clients_move(each)]
+        self.checks = [each.judge(name) for each in self.histories for name in self._checks_of(each.link)]
+        self.by_link = {each.link: each.measure() for each in self.histories}
+        self.measured = measure_site(self.by_link, self.moving)
         limits = self.experiment["objectives"]
         self.objectives = [
             _objective(name, limits[name], self.measured) for name in OBJECTIVES if limits[name] is not None
@@ -1203,16 +1259,30 @@ class Drill:
         files = sorted((folder / "journal").glob("*.jsonl"))
         self.journals = {file.stem: _lines(folder, journal_of(file.stem)) for file in files}
 
+    def _clients_move(self, history: History) -> bool:
+        """Whether the experiment moves the link's clients to its target."""
+        steps = (each for step in self.experiment["method"] for each in _steps_in(step))
+        return any(
+            (s["do"], s.get("link"), s.get("to")) == ("move_clients", history.link, history.target) for s in steps
+        )
+
+    def _checks_of(self, link: str) -> list[str]:
+        """The checks of a link: those of moved clients only where its clients move, if any link's do."""
+        judged = not self.moving or link in self.moving
+        return [name for name in self.experiment["checks"] if judged or name not in MOVED_CHECKS]
+
     def verdict(self) -> tuple[str, int, list[str]]:
         """Verdict, exit code and reasons: refuted outweighs unseen, which outweighs a missed objective."""
         named = [(step, f"{step['step']} (line {step['line']})") for step in self.steps]
         refuted = [f"{name} failed: {step['reason']}" for step, name in named if _refutes(step)]
-        refuted += [f"{c['check']}: {_anomalies(c['anomalies'])}" for c in self.checks if c["outcome"] == "failed"]
+        refuted += [f"{named_check(c)}: {_anomalies(c['anomalies'])}" for c in self.checks if c["outcome"] == "failed"]
         unseen = [] if self.interrupted is None else [self.interrupted]
         if self.steady["reached"] is False:
             unseen.append(f"the steady state was not reached: {self.steady['reason']}")
         unseen += [f"{name}: {step['reason']}" for step, name in named if _leaves_unknown(step)]
-        unseen += [f"{c['check']} couldn't be checked: {c['reason']}" for c in self.checks if c["outcome"] == "unknown"]
+        unseen += [
+            f"{named_check(c)} couldn't be checked: {c['reason']}" for c in self.checks if c["outcome"] == "unknown"
+        ]
         unseen += [f"{o['name']} couldn't be measured" for o in self.objectives if o["outcome"] == "unknown"]
         missed = [
             f"{o['name']} is {_number(o['measured'])}, the objective is {_number(o['objective'])}"
@@ -1245,12 +1315,23 @@ class Drill:
         }
         for name, value in ours.items():
             yield from differences(f"{name} of result.json", self.result.get(name), value, "the raw histories give")
+        said = [{name: each[name] for name in each if name != "failover"} for each in self.result["links"]]
+        yield from differences("links of result.json", said, [*self._links()], "the experiment and raw histories give")
         yield from self.step_problems()
         yield from self.branch_problems()
         yield from self.strike_problems()
         yield from self.time_problems()
         yield from self.stated_problems()
         yield from self.run_problems()
+
+    def _links(self) -> Iterator[Row]:
+        """What result.json says of each link, without the failover's document."""
+        for history in self.histories:
+            link, spec = history.link, self.links[history.link]
+            topic = self.workloads[link]["topic"]
+            renamed = f"{spec['source']}.{topic}" if spec["policy"] == "prefix" else topic
+            named = {"link": link, "topic": topic, "target_topic": renamed, "group": self.workloads[link]["group"]}
+            yield named | {"moved": history.moved, "measured": self.by_link[link]}
 
     def step_problems(self) -> Iterator[str]:
         """The steps are those of the experiment, in its order; those after one that didn't succeed are skipped."""
@@ -1339,50 +1420,67 @@ class Drill:
                 if after < before - CLOCKS or after + step["seconds"] > ends:
                     yield f"Step {name} of result.json overlaps another one, or the end of the drill"
                 before = after + step["seconds"]
-        at = self.history.meta["disaster_at"]
-        first = next((each for step in self.steps for each in _by_start(step) if _is_disaster(each["step"])), None)
+        for history in self.histories:
+            yield from self._link_time_problems(history, began, ends)
+
+    def _link_time_problems(self, history: History, began: float, ends: float) -> Iterator[str]:
+        at, of = history.disaster_at, of_link(history.link)
+        played = (each for step in self.steps for each in _by_start(step))
+        first = next((each for each in played if _is_disaster(each["step"], history)), None)
         if first is None:
             fits = at is None
         else:
             struck = began + first["started_after_seconds"]
             fits = at is not None and struck - CLOCKS <= at <= struck + first["seconds"] + CLOCKS
         if not fits and (self.interrupted is None or at is not None):
-            yield f"history/history.json has a disaster at {at}, which is not that of the first fault in result.json"
-        moved = self._moved()
-        if moved is not None and moved != self.history.meta["moved"]:
-            yield f"history/history.json says moved: {_short(not moved)}, and the steps of result.json {_short(moved)}"
-        for part, times in self.history.times().items():
+            what = f"history/history.json has a disaster{of} at {at}"
+            yield f"{what}, which is not that of the first fault in result.json"
+        moved = self._moved(history)
+        if moved is not None and moved != history.moved:
+            said, by_steps = _short(not moved), _short(moved)
+            yield f"history/history.json says moved{of}: {said}, and the steps of result.json {by_steps}"
+        for part, times in history.times().items():
             outside = [at for at in times if not began - CLOCKS <= at <= began + ends]
             if outside:
                 file = "history.json" if part == "stated" else f"{part}.jsonl"
                 yield f"history/{file} has a time outside of the drill: {outside[0]}"
 
-    def _moved(self) -> bool | None:
-        """Whether clients were moved after a failover that succeeded; None: a step of it didn't end well."""
+    def _moved(self, history: History) -> bool | None:
+        """Whether a link's clients were moved after a failover that succeeded; None: a step of it didn't end well."""
         over, moved = False, False
         for step in (each for played in self.steps for each in _steps_in(played)):
-            if step["step"] == "failover to dr":
+            if step["step"] in _failovers(history):
                 over = step["outcome"] == "ok"
-            elif step["step"] == "move clients to dr" and step["outcome"] != "skipped":
+            elif step["step"] == _move_of(history) and step["outcome"] != "skipped":
                 if step["outcome"] != "ok":
                     return None
                 moved = over
         return moved
 
     def stated_problems(self) -> Iterator[str]:
-        """The positions that the failover stated are those of its document, as of its end."""
-        workload = next((step for step in self.experiment["method"] if step["do"] == "workload"), dict[str, Any]())
-        played = (each for step in self.steps for each in _steps_in(step) if each["outcome"] != "skipped")
-        last = next((step for step in [*played][::-1] if step["step"] == "failover to dr"), None)
-        rows = (self.result["failover"] or {}).get("groups", []) if last and last["outcome"] == "ok" else []
-        mine = [row for row in rows if all(row[name] == workload.get(name) for name in ("group", "topic"))]
+        """The positions that the failovers stated are those of their documents, as of their ends."""
+        played = [each for step in self.steps for each in _steps_in(step) if each["outcome"] != "skipped"]
+        documents = {each["link"]: each["failover"] for each in self.result["links"]}
+        for history in self.histories:
+            last = next((step for step in played[::-1] if step["step"] in _failovers(history)), None)
+            yield from self._stated_problems(history, last, documents.get(history.link))
+            if last is None and documents.get(history.link) is not None:
+                yield f"links of result.json has a failover of {history.link}, and no step moved it"
+        moves = [each.link for step in played for each in self.histories if step["step"] in _failovers(each)]
+        ours = documents.get(moves[-1]) if moves else None
+        yield from differences("failover of result.json", self.result["failover"], ours, "links of it gives")
+
+    def _stated_problems(self, history: History, last: Row | None, told: Row | None) -> Iterator[str]:
+        workload, of = self.workloads[history.link], of_link(history.link)
+        rows = (told or {}).get("groups", []) if last and last["outcome"] == "ok" else []
+        mine = [row for row in rows if all(row[name] == workload[name] for name in ("group", "topic"))]
         placed = [row for row in mine if row["target_offset"] is not None]
         ours = [{name: row[member] for name, member in STATED} for row in placed]
-        stated = self.history.stated
+        stated = history.stated
         said = [{name: row[name] for name, _ in STATED} for row in stated]
         if said or self.interrupted is None:
             give = "the failover of result.json gives"
-            yield from differences("stated positions of history/history.json", said, ours, give)
+            yield from differences(f"stated positions{of} of history/history.json", said, ours, give)
         if last is None or last["started_after_seconds"] is None:
             return
         began = self.origin["began"] + last["started_after_seconds"]
@@ -1405,21 +1503,28 @@ class Drill:
             for view in (plan.get(role) for role in ("source", "live", "target")):
                 if view and view["cluster_id"] not in (None, ids.get(view["alias"])):
                     yield f"origin.json has another cluster {view['alias']} than the journal of {run}"
-        told = self.result["failover"] or {}
-        inner = told.get("run")
-        if inner is None or missing is not None:
-            return
+        for history, told in zip(self.histories, self.result["links"], strict=False):
+            inner = (told["failover"] or {}).get("run")
+            if inner is not None and missing is None:
+                yield from self._failover_problems(history, told["failover"], inner)
+
+    def _failover_problems(self, history: History, told: Row, inner: str) -> Iterator[str]:
+        """The failover that moved a link agrees with the journal of its run."""
         if inner not in self.journals:
             yield f"The failover of result.json is run {inner}, whose journal is not in the bundle"
             return
         played = (each for step in self.steps for each in _steps_in(step))
-        moves = [step["outcome"] for step in played if step["step"] == "failover to dr"]
-        ended = moves[-1:] == ["ok"]
+        moves = [step for step in played if step["step"] in _failovers(history)]
+        ended = bool(moves) and moves[-1]["outcome"] == "ok"
         # a failback in the drill counts the loss later, so the failover's document could not know it
         before = [entry for entry in self.journals[inner] if entry["event"] != "audited"]
         yield from document_problems("the failover of result.json", told, before, ended=ended)
+        _, first = next(events(self.journals[inner]))
+        source = first["plan"]["source"]["alias"]
+        if source != history.source:
+            yield f"The failover of {history.link} in result.json is run {inner}, which moved groups away from {source}"
         if ended and run_judgement(self.journals[inner])["state"] != "closed":
-            yield f"Step failover to dr of result.json is ok, but the journal of {inner} does not reach its end"
+            yield f"Step {moves[-1]['step']} of result.json is ok, but the journal of {inner} does not reach its end"
 
     def document(self, run: str, drills: list[Row]) -> Row:
         """The part of evidence.json that follows from these files and the chain of drills (its payloads)."""
@@ -1433,7 +1538,7 @@ class Drill:
             "reasons": reasons,
             **{name: result[name] for name in ("started_at", "ended_at", "seconds")},
             "what": {
-                "link": DRILL_LINK,
+                "link": ", ".join(self.links),
                 **dict.fromkeys(("mode", "plan", "plan_digest")),
                 "experiment": "experiment.yaml",
                 "hypothesis": result["hypothesis"],
@@ -1443,7 +1548,7 @@ class Drill:
             "drkit.version": origin["drkit"],
             "configuration": {
                 "digest": origin["configuration_digest"],
-                "links": [DRILL_LINK],
+                "links": [*self.links],
                 "objectives": {each["name"]: each["objective"] for each in self.objectives},
             },
             "clusters": origin["clusters"],
@@ -1461,6 +1566,7 @@ class Drill:
             },
             "steps": [_played(step) for step in self.steps],
             "measured": self.measured,
+            "links": [*self._links()],
             "objectives": self.objectives,
             "checks": self.checks,
             "groups": None,
@@ -1486,7 +1592,8 @@ class Drill:
             nodes = ", ".join(lab["nodes"])
             yield f"Played on a lab of one machine ({lab['machine']}): {nodes}; its network is loopback"
         yield "Producer, consumer and bystander are plain confluent-kafka clients, with the workload of the file"
-        yield "All times are of one machine's monotonic clock; the recovery time counts from the first fault on primary"
+        on = " or ".join(dict.fromkeys(each.source for each in self.histories))
+        yield f"All times are of one machine's monotonic clock; the recovery time counts from the first fault on {on}"
         if self.steady["reached"] is not True:
             yield f"The steady state was not seen before the disturbance: {self.steady['reason']}"
 
@@ -1514,20 +1621,23 @@ class Drill:
 
     def series(self) -> list[Row]:
         """Acknowledged and read records per second, the group's lag, the mirror's lag. `points`: None for none."""
-        history, began, found = self.history, self.origin["began"], list[Row]()
+        return [each for history in self.histories for each in self._series_of(history)]
+
+    def _series_of(self, history: History) -> list[Row]:
+        began, of, found = self.origin["began"], of_link(history.link), list[Row]()
         for cluster in (history.source, history.target):
             acks = [row["acked_at"] - began for row in history.acked if row["cluster"] == cluster]
             reads = [row["at"] - began for row in history.polls if row["cluster"] == cluster]
-            found.append(_rate(f"acknowledged by {cluster}", acks))
-            found.append(_rate(f"read on {cluster}", reads))
+            found.append(_rate(f"acknowledged by {cluster}{of}", acks))
+            found.append(_rate(f"read on {cluster}{of}", reads))
             if cluster == history.source:
-                found.append(_backlog(f"the group's lag on {cluster}", acks, reads))
+                found.append(_backlog(f"the group's lag on {cluster}{of}", acks, reads))
         began_at = datetime.fromisoformat(self.result["started_at"])
         lag = [
             [round((datetime.fromisoformat(row["at"]) - began_at).total_seconds(), 1), row["lag_records"]]
             for row in history.lag
         ]
-        found.append({"name": MIRROR_LAG, "unit": "records", "points": _thinned(lag)})
+        found.append({"name": f"{MIRROR_LAG}{of}", "unit": "records", "points": _thinned(lag)})
         return found
 
 
@@ -1542,22 +1652,26 @@ def drill_document(folder: Path, run: str, drills: list[Row]) -> Row:
     return drill.document(run, drills)
 
 
-def describe(step: Row) -> str:  # noqa: PLR0911  # one arm a step
+def describe(step: Row) -> str:  # noqa: PLR0911, C901  # one arm a step
     """A step's short description."""
     what: str = step["do"]
     match what:
         case "kill" | "pause" | "resume" | "restart" | "fill_disk" | "disconnect":
             return f"{what} {step['node']}"
-        case "failover" | "failback":
-            return f"{what} to {step['to']}"
+        case "failover":
+            return f"failover{of_link(step['link'])} to {step['to']}"
+        case "failback":
+            return f"failback to {step['to']}"
+        case "workload":
+            return f"workload{of_link(step['link'])}"
         case "hold":
             return f"hold {step['seconds']:g} s"
         case "move_clients":
-            return f"move clients to {step['to']}"
+            return f"move clients{of_link(step['link'])} to {step['to']}"
         case "stop_clients":
-            return "stop clients" if step["who"] == "both" else f"stop {step['who']}"
+            return f"stop {'clients' if step['who'] == 'both' else step['who']}{of_link(step['link'])}"
         case "wait":
-            return f"wait until {step['until']['condition']}"
+            return f"wait until {step['until']['condition']}{of_link(step['until'].get('link'))}"
         case "load":
             return f"load {step['dataset']}"
         case "parallel":
@@ -1608,11 +1722,34 @@ def _fault_of(step: str) -> tuple[str, str] | None:
     return (what, cluster) if what in CLUSTER_FAULTS else None
 
 
-def _is_disaster(step: str) -> bool:
-    """Whether RPO and RTO count from this step, if it is the first such one."""
+def of_link(link: str | None) -> str:
+    """How a description names a link; nothing for the default one."""
+    return "" if link in (None, DEFAULT_LINK) else f" of {link}"
+
+
+def named_check(judged: Row) -> str:
+    """A check, in a drill with its link."""
+    return f"{judged['check']}{of_link(judged.get('link'))}"
+
+
+def _failovers(history: History) -> tuple[str, str]:
+    """The descriptions of a failover that moves the link."""
+    return f"failover to {history.target}", f"failover of {history.link} to {history.target}"
+
+
+def _move_of(history: History) -> str:
+    return f"move clients{of_link(history.link)} to {history.target}"
+
+
+def _is_disaster(step: str, history: History) -> bool:
+    """Whether a link's RPO and RTO count from this step, if it is the first such one."""
+    return is_disaster_of(step, history.source) or step in _failovers(history)
+
+
+def is_disaster_of(step: str, source: str) -> bool:
+    """Whether a step is a fault that counts as a disaster of the links from a cluster."""
     fault, on = _fault_of(step) or ("", "")
-    takes = on.partition("-")[0] == "primary" and fault in DISASTERS
-    return takes or step.partition(" ")[0] == "failover"
+    return on.partition("-")[0] == source and fault in DISASTERS
 
 
 def _refutes(step: Row) -> bool:

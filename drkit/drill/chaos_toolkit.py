@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from drkit import __version__
+from drkit.drill.experiment.base import DEFAULT_LINK
 from drkit.drill.experiment.experiment import (
     Answers,
     Condition,
@@ -176,10 +177,11 @@ class _Export:
             if probe is not None:
                 probes.append(probe)
             elif isinstance(condition, Mirrored | PositionsCaptured):
+                doctor = _doctor(condition.link.partition("->")[2])
                 self.lacks(
-                    place, condition.condition, "a tolerance can't compute with what drkit status says", _DOCTOR["name"]
+                    place, condition.condition, "a tolerance can't compute with what drkit status says", doctor["name"]
                 )
-                probes += [] if _DOCTOR in probes else [_DOCTOR]
+                probes += [] if doctor in probes else [doctor]
             else:
                 self.lacks(place, condition.condition, _NO_CONDITION)
         return {"title": "The lab is in its steady state", "probes": probes}
@@ -277,6 +279,8 @@ class _Export:
         """What isn't a step: the lab's extras, safety rules, checks, objectives."""
         experiment = self.file.experiment
         extras = [f"lab.{name}" for name in ("secured", "tls", "wan") if getattr(experiment.lab, name)]
+        if [link.name for link in experiment.links] != [DEFAULT_LINK]:
+            extras.append("lab.links")
         if extras:
             self.lacks(("lab",), ", ".join(extras), "drkit lab up does not make such a lab")
         for name in sorted(experiment.safety.model_fields_set):
@@ -325,6 +329,7 @@ def _move(step: Move) -> Activity:
         words += [f"--cluster-id={OLD_PRIMARY}", "--salvage-dir", SALVAGE]
     else:
         words += [f"--{step.mode}", *([] if step.at is None else [f"--at={step.at}"])]
+        words += [] if step.link is None else ["--link", step.link]
         words += [word for group in step.groups for word in ("--group", group)]
     return _action(describe(step), [*words, *_unfenced(step)], step.timeout_seconds)
 
@@ -341,12 +346,13 @@ def _load(step: Load) -> Activity:
     return {**action, "background": True} if step.background else action
 
 
-_DOCTOR: Final[Activity] = {
-    "type": "probe",
-    "name": "drkit doctor says that a failover to dr would succeed",
-    "tolerance": 0,
-    "provider": _process(["doctor", "--to", "dr", "--config", CONFIG, "--output", "json"], STATUS_SECONDS),
-}
+def _doctor(target: str) -> Activity:
+    return {
+        "type": "probe",
+        "name": f"drkit doctor says that a failover to {target} would succeed",
+        "tolerance": 0,
+        "provider": _process(["doctor", "--to", target, "--config", CONFIG, "--output", "json"], STATUS_SECONDS),
+    }
 
 
 def _probe(condition: Condition) -> Activity | None:

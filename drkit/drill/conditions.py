@@ -10,7 +10,8 @@ from typing import Any, assert_never
 
 from drkit.drill.environment.cancellation import rest
 from drkit.drill.environment.environment import DrillEnvironment
-from drkit.drill.experiment.base import SOURCE, TARGET
+from drkit.drill.environment.link_progress import LinkProgress
+from drkit.drill.experiment.base import of_link
 from drkit.drill.experiment.experiment import (
     Acknowledged,
     Answers,
@@ -25,7 +26,6 @@ from drkit.drill.experiment.experiment import (
     ProblemTold,
     SameRecords,
     Silent,
-    Workload,
 )
 from drkit.drill.judge.history import Landed, RecordId
 from drkit.drill.workload.reading import NotRead, answers, log_ends, read_all
@@ -64,17 +64,17 @@ def evaluate(env: DrillEnvironment, condition: Condition, view: StatusView) -> C
     """Evaluate a condition once."""
     match condition:
         case Acknowledged():
-            count = env.clients.count("acks", condition.cluster)
+            count = env.links[condition.link].clients.count("acks", condition.cluster)
             return ConditionResult(count >= condition.at_least, f"{count} records acknowledged by {condition.cluster}")
         case Consumed():
-            count = env.clients.count("polls", condition.cluster)
+            count = env.links[condition.link].clients.count("polls", condition.cluster)
             return ConditionResult(count >= condition.at_least, f"{count} records read from {condition.cluster}")
         case Drained():
             return _drained(env, condition)
         case Mirrored():
-            return _mirrored(view.status, env.experiment.workload, condition)
+            return _mirrored(view.status, env.links[condition.link], condition)
         case PositionsCaptured():
-            return _captured(view.status, env.experiment.workload)
+            return _captured(view.status, env.links[condition.link])
         case Answers():
             up = answers(env.properties[condition.cluster], ANSWER_SECONDS)
             return ConditionResult(up, f"{condition.cluster} {'answers' if up else 'does not answer'}")
@@ -82,19 +82,20 @@ def evaluate(env: DrillEnvironment, condition: Condition, view: StatusView) -> C
             up = answers(env.properties[condition.cluster], ANSWER_SECONDS)
             return ConditionResult(not up, f"{condition.cluster} {'answers' if up else 'does not answer'}")
         case NoMembers():
-            members = env.members(condition.cluster)
+            group, members = env.links[condition.link].workload.group, env.members(condition.link, condition.cluster)
             seen = "can't be asked" if members is None else counted(members, "member")
-            return ConditionResult(members == 0, f"{env.experiment.workload.group} on {condition.cluster}: {seen}")
+            return ConditionResult(members == 0, f"{group} on {condition.cluster}: {seen}")
         case ProblemTold():
-            return _problem_told(view.status, env.experiment.workload, condition)
+            return _problem_told(view.status, env.links[condition.link], condition)
         case MirrorTold():
-            reported = env.mirror_problems()
+            reported = env.mirror_problems(condition.link)
             shown = sorted(kind if partition is None else f"{kind} of {partition}" for kind, partition in reported)
-            seen = f"the mirror tells of {env.experiment.workload.topic}: {', '.join(shown) or 'no problem'}"
+            topic = env.links[condition.link].workload.topic
+            seen = f"the mirror tells of {topic}: {', '.join(shown) or 'no problem'}"
             met = any(kind == condition.kind and condition.partition in (None, at) for kind, at in reported)
             return ConditionResult(met, seen)
         case SameRecords():
-            return _same_records(env)
+            return _same_records(env, env.links[condition.link])
         case MirrorEnded():
             code = None if env.mirror is None else env.mirror.exit_code()
             seen = "the mirror is running" if code is None else f"the mirror ended with exit code {code}"
@@ -120,7 +121,7 @@ def wait_for(env: DrillEnvironment, conditions: list[Condition], timeout_seconds
                 break
         else:
             return ConditionResult(True, "; ".join(seen))
-        dead = [f"{c.name} died: {c.child.ending()}" for c in env.clients.died()]
+        dead = [f"{c.name} died: {c.child.ending()}" for c in env.died()]
         if dead:
             return ConditionResult(False, "; ".join([seen[-1], *dead]))
         if time.monotonic() > deadline:
@@ -135,20 +136,22 @@ def _mirror_death(env: DrillEnvironment) -> str:
 
 
 def _drained(env: DrillEnvironment, condition: Drained) -> ConditionResult:
-    workload = env.experiment.workload
+    link = env.links[condition.link]
+    workload, topic = link.workload, link.topic_on(condition.cluster)
     try:
-        ends = log_ends(env.properties[condition.cluster], workload.topic, workload.partitions, ANSWER_SECONDS)
+        ends = log_ends(env.properties[condition.cluster], topic, workload.partitions, ANSWER_SECONDS)
     except NotRead as error:
         return ConditionResult(False, str(error))
-    positions = env.clients.positions(condition.cluster)
+    positions = link.clients.positions(condition.cluster)
     behind = sum(max(0, end - positions.get(partition, 0)) for partition, end in ends.items() if end)
     return ConditionResult(behind == 0, f"{workload.group} is {behind} records from the end on {condition.cluster}")
 
 
-def _mirrored(status: dict[str, Any] | None, workload: Workload, condition: Mirrored) -> ConditionResult:
+def _mirrored(status: dict[str, Any] | None, link: LinkProgress, condition: Mirrored) -> ConditionResult:
+    workload = link.workload
     if status is None:
         return ConditionResult(False, "drkit status gave no answer")
-    rows = [row for row in _rows(status, "partitions") if row["topic"] == workload.topic]
+    rows = [row for row in _rows(status, link, "partitions") if row["topic"] == workload.topic]
     if len({row["partition"] for row in rows}) < workload.partitions:
         return ConditionResult(
             False, f"drkit status knows {len(rows)} of {workload.partitions} partitions of {workload.topic}"
@@ -156,21 +159,24 @@ def _mirrored(status: dict[str, Any] | None, workload: Workload, condition: Mirr
     lags = [row["lag_records"] for row in rows if row["partition"] not in condition.leaving_out]
     if any(lag is None for lag in lags):
         return ConditionResult(False, f"the lag of {workload.topic} is not known")
-    return ConditionResult(sum(lags) <= condition.at_most_behind, f"{workload.topic} is {sum(lags)} records behind")
+    return ConditionResult(
+        sum(lags) <= condition.at_most_behind,
+        f"{workload.topic}{of_link(link.spec.name)} is {sum(lags)} records behind",
+    )
 
 
-def _same_records(env: DrillEnvironment) -> ConditionResult:
+def _same_records(env: DrillEnvironment, link: LinkProgress) -> ConditionResult:
     """Partition by partition, by content and order; offsets may differ."""
-    workload = env.experiment.workload
+    workload, (source, target) = link.workload, link.spec.clusters
     try:
         ours, theirs = (
-            read_all(env.properties[cluster], env.run, workload.topic, workload.partitions, READ_SECONDS)
-            for cluster in (SOURCE, TARGET)
+            read_all(env.properties[cluster], link.drill, link.topic_on(cluster), workload.partitions, READ_SECONDS)
+            for cluster in (source, target)
         )
     except NotRead as error:
         return ConditionResult(False, str(error))
     differing = [n for n in range(workload.partitions) if _contents(ours, n) != _contents(theirs, n)]
-    held = f"{SOURCE} holds {len(ours)} records, {TARGET} {len(theirs)}"
+    held = f"{source} holds {len(ours)} records, {target} {len(theirs)}"
     where = f"partitions {', '.join(map(str, differing))} differ" if differing else "each partition is the same"
     return ConditionResult(not differing, f"{held}; {where}")
 
@@ -180,26 +186,29 @@ def _contents(landed: list[Landed], partition: int) -> list[tuple[RecordId | Non
     return [(one.record, one.digest) for one in rows]
 
 
-def _captured(status: dict[str, Any] | None, workload: Workload) -> ConditionResult:
+def _captured(status: dict[str, Any] | None, link: LinkProgress) -> ConditionResult:
+    workload = link.workload
     if status is None:
         return ConditionResult(False, "drkit status gave no answer")
     captured = {
         row["partition"]
-        for row in _rows(status, "groups")
+        for row in _rows(status, link, "groups")
         if row["group"] == workload.group and row["topic"] == workload.topic and row["captured_at"] is not None
     }
     seen = f"the position of {workload.group} is captured on {len(captured)} of {workload.partitions} partitions"
     return ConditionResult(len(captured) == workload.partitions, seen)
 
 
-def _problem_told(status: dict[str, Any] | None, workload: Workload, condition: ProblemTold) -> ConditionResult:
+def _problem_told(status: dict[str, Any] | None, link: LinkProgress, condition: ProblemTold) -> ConditionResult:
+    workload = link.workload
     if status is None:
         return ConditionResult(False, "drkit status gave no answer")
-    reported = {row["kind"] for row in _rows(status, "problems") if row["topic"] == workload.topic}
+    reported = {row["kind"] for row in _rows(status, link, "problems") if row["topic"] == workload.topic}
     seen = f"drkit status tells of {workload.topic}: {', '.join(sorted(reported)) or 'no problem'}"
     return ConditionResult(condition.kind in reported, seen)
 
 
-def _rows(status: dict[str, Any], kind: str) -> Iterator[dict[str, Any]]:
-    for link in status["links"]:
-        yield from link[kind]
+def _rows(status: dict[str, Any], link: LinkProgress, kind: str) -> Iterator[dict[str, Any]]:
+    for each in status["links"]:
+        if (each["source"], each["target"]) == link.configured:
+            yield from each[kind]

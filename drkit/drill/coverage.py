@@ -4,7 +4,8 @@
     faults    what is done (`kill`, `delete_topic` …) to what (a cluster, one broker of several, the mirror, the
               store, the run's own process, the topic or the applications on one of the clusters)
 
-Rows and columns come from the types of an experiment file, so a new fault or stage there appears here. A fault counts
+Rows and columns come from the types of an experiment file, so a new fault or stage there appears here. A cluster that
+is the source of a link is in the rows of primary, one that is only a target in those of dr. A fault counts
 in the state in which it was injected, even if a paused node still hangs later. Steps that end a fault (`resume`,
 `heal_network`, `renew_credentials`, `renew_certificate`, `correct_clock`, `restart` in the same state) and rollbacks
 don't count. Neither does a fault in a branch beside the run of another one: its stage is chance.
@@ -16,10 +17,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, get_args
 
+from drkit.drill.experiment.base import SOURCE, TARGET
 from drkit.drill.experiment.experiment import (
+    Experiment,
     FailbackStage,
     FailoverStage,
-    LabSpec,
     Move,
     Parallel,
     Reprotect,
@@ -28,6 +30,7 @@ from drkit.drill.experiment.faults import (
     APPLICATION_FAULTS,
     ENDS,
     NETWORK_FAULTS,
+    NO_CLUSTER,
     NODE_FAULTS,
     TOPIC_FAULTS,
     ApplicationFault,
@@ -144,7 +147,7 @@ def planned_strikes(file: ExperimentFile) -> Iterator[PlannedStrike]:
         else:
             if isinstance(fault, Kill | Pause | FillDisk):
                 down[fault.node] = state
-            yield PlannedStrike(Cell(fault.do, _target(fault, file.experiment.lab), state), line, words)
+            yield PlannedStrike(Cell(fault.do, _target(fault, file.experiment), state), line, words)
 
 
 def _faults(file: ExperimentFile) -> Iterator[tuple[str, Fault, int, str]]:
@@ -182,15 +185,23 @@ def _branch_with_run(step: Parallel, place: Place) -> Place | None:
     return next(((*place, "branches", at) for at in running), None)
 
 
-def _target(fault: Fault, lab: LabSpec) -> str:
+def _target(fault: Fault, experiment: Experiment) -> str:
     if isinstance(fault, NetworkFault):
         return NETWORK
     if isinstance(fault, ApplicationFault):
-        return f"{APPLICATIONS_ON}{fault.cluster}"
+        return f"{APPLICATIONS_ON}{_role(fault.cluster, experiment)}"
     if isinstance(fault, TopicFault):
-        return f"{TOPIC_ON}{fault.cluster}"
+        return f"{TOPIC_ON}{_role(fault.cluster, experiment)}"
     cluster, dash, _ = fault.node.partition("-")
-    return f"{ONE_OF}{cluster}" if dash and cluster != "cassandra" and lab.brokers > 1 else cluster
+    if cluster in NO_CLUSTER:
+        return cluster
+    role = _role(cluster, experiment)
+    return f"{ONE_OF}{role}" if dash and experiment.lab.brokers > 1 else role
+
+
+def _role(cluster: str, experiment: Experiment) -> str:
+    """In whose rows a cluster is: the source of a link in those of primary, one that is only a target in dr's."""
+    return SOURCE if any(link.source == cluster for link in experiment.links) else TARGET
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,20 +19,21 @@ from types import FrameType
 
 from drkit.drill.conditions import wait_for
 from drkit.drill.environment.environment import DrillEnvironment, own_configuration
+from drkit.drill.environment.link_progress import LinkProgress
 from drkit.drill.environment.secured import LISTENERS as SECURED_LISTENERS
 from drkit.drill.environment.secured import new_users, tls_listeners
 from drkit.drill.environment.wan import LISTENERS as WAN_LISTENERS
-from drkit.drill.experiment.base import SOURCE, TARGET
-from drkit.drill.experiment.experiment import LabSpec, Parallel, PlainStep, Rollback, Step
+from drkit.drill.experiment.experiment import Experiment, LabSpec, Parallel, PlainStep, Rollback, Step
 from drkit.drill.experiment.faults import Fault, Kill, Pause
 from drkit.drill.experiment.reader import ExperimentFile
 from drkit.drill.experiment.step_descriptions import describe
 from drkit.drill.experiment.yaml_lines import Place
 from drkit.drill.judge.checkers import judge
-from drkit.drill.judge.history import ClientHistory, HistoryPart, Landed, LogEnd
-from drkit.drill.judge.measure import measure
+from drkit.drill.judge.history import ClientHistory, HistoryPart, Landed, LinkHistory, LogEnd
+from drkit.drill.judge.measure import measure, measure_site
 from drkit.drill.judge.result import (
     DrillResult,
+    LinkResult,
     Measurements,
     Section,
     SteadyStateResult,
@@ -50,6 +51,7 @@ from drkit.drill.steps import Played, PlayedStrike, play
 from drkit.drill.workload.reading import NotRead, read_all, stable_ends
 from drkit.lab import Lab
 from drkit.lab.layout import LabDir
+from drkit.lab.settings_file import LabLink
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused
 
@@ -70,8 +72,10 @@ def nothing_stands_against() -> str | None:
     return None
 
 
-def _nothing() -> ClientHistory:
-    return ClientHistory(SOURCE, TARGET, incomplete=dict.fromkeys(HistoryPart, "the drill did not get that far"))
+def no_histories(experiment: Experiment) -> list[LinkHistory]:
+    """The links' histories if a drill ends before they are collected."""
+    why = dict.fromkeys(HistoryPart, "the drill did not get that far")
+    return [LinkHistory(ClientHistory(link.source, link.target, incomplete=why)) for link in experiment.links]
 
 
 @dataclass
@@ -87,7 +91,7 @@ class _DrillProgress:
     began: float = field(default_factory=time.monotonic)
     steady: SteadyStateResult = NOT_ASKED
     steps: list[StepResult] = field(default_factory=list)
-    history: ClientHistory = field(default_factory=_nothing)
+    histories: list[LinkHistory] = field(default_factory=list)
     interrupted: str | None = None
     signalled: bool = False
 
@@ -130,6 +134,7 @@ def run_drill(
     at = now()
     run = new_run(at)
     course = _DrillProgress(file, run, at, drills.begin(run, file.path), say, guard)
+    course.histories = no_histories(file.experiment)
     course.told(f"{file.experiment.title} ({run})")
     write_experiment(course.folder, file)
     write_origin(course.folder, run, witness=witness, began=course.began)
@@ -145,13 +150,7 @@ def run_drill(
         except DrkitError as error:
             course.interrupted = f"the lab: {error}"
     result = _result(course, env)
-    write_history(
-        course.folder,
-        course.history,
-        disaster_at=None if env is None else env.disaster_at,
-        moved=env is not None and env.moved,
-        interrupted=course.interrupted,
-    )
+    write_history(course.folder, course.histories, interrupted=course.interrupted)
     drills.keep(result)
     return result
 
@@ -164,10 +163,9 @@ def _play_on(env: DrillEnvironment, course: _DrillProgress) -> None:
         course.told("interrupted: rolling back")
     finally:
         with _undisturbed(course.told):
-            env.clients.stop(env.clients.running())
+            env.stop_clients()
             _rollbacks(env, course)
-            if not course.signalled:
-                course.history = _collect(env, course)
+            course.histories = [_collect(env, course, link) for link in env.links.values()]
             env.end_processes()
             add_lab(course.folder, env.lab)
 
@@ -360,48 +358,58 @@ def _rollbacks(env: DrillEnvironment, course: _DrillProgress) -> None:
             course.signal("interrupted by a signal while rolling back")
 
 
-def _collect(env: DrillEnvironment, course: _DrillProgress) -> ClientHistory:
-    """The clients' history, and the target as an independent reader finds it now."""
-    workload = env.experiment.workload
-    incomplete = env.clients.incomplete()
-    if env.start_unknown is not None:
-        incomplete[HistoryPart.POLLS] = env.start_unknown
+def _collect(env: DrillEnvironment, course: _DrillProgress, link: LinkProgress) -> LinkHistory:
+    """The history of a link's clients, and its target as an independent reader finds it now.
+
+    After a signal nothing is read any more.
+    """
+    if course.signalled:
+        nothing = next(each.history for each in course.histories if each.history.link == link.spec.name)
+        return LinkHistory(nothing, link.disaster_at, link.moved)
+    workload, target, clients = link.workload, link.spec.target, link.clients
+    topic = link.topic_on(target)
+    incomplete = clients.incomplete()
+    if link.start_unknown is not None:
+        incomplete[HistoryPart.POLLS] = link.start_unknown
     ends: list[LogEnd] = []
     landed: list[Landed] = []
     if workload.transactions is not None:
         try:
-            ends = stable_ends(
-                env.properties[TARGET], workload.topic, workload.partitions, READ_SECONDS, SETTLE_SECONDS
-            )
+            ends = stable_ends(env.properties[target], topic, workload.partitions, READ_SECONDS, SETTLE_SECONDS)
         except NotRead as error:
             incomplete[HistoryPart.ENDS] = str(error)
-    course.told(f"reading {workload.topic} on {TARGET} …")
+    course.told(f"reading {topic} on {target} …")
     try:
-        landed = read_all(env.properties[TARGET], env.run, workload.topic, workload.partitions, READ_SECONDS)
+        landed = read_all(env.properties[target], link.drill, topic, workload.partitions, READ_SECONDS)
     except NotRead as error:
         incomplete[HistoryPart.LANDED] = str(error)
-    course.told(f"{len(landed)} records on {TARGET}")
-    return ClientHistory(
-        source=SOURCE,
-        target=TARGET,
-        attempts=env.clients.attempts(),
-        polls=env.clients.polls(),
-        positions=(*env.started_from, *env.clients.committed()),
+    course.told(f"{len(landed)} records on {target}")
+    history = ClientHistory(
+        *link.spec.clusters,
+        attempts=clients.attempts(),
+        polls=clients.polls(),
+        positions=(*link.started_from, *clients.committed()),
         landed=tuple(landed),
         incomplete=incomplete,
-        stated=env.stated,
+        stated=link.stated,
         ends=tuple(ends),
     )
+    return LinkHistory(history, link.disaster_at, link.moved)
 
 
 def _result(course: _DrillProgress, env: DrillEnvironment | None) -> DrillResult:
     experiment = course.file.experiment
-    measured = measure(
-        course.history,
-        disaster_at=None if env is None else env.disaster_at,
-        moved=env is not None and env.moved,
-    )
-    checks = [check_result(name, judge(name, course.history)) for name in experiment.checks]
+    moved = {each.history.link: each.moved for each in course.histories}
+    by_link = {
+        each.history.link: measure(each.history, disaster_at=each.disaster_at, moved=each.moved)
+        for each in course.histories
+    }
+    measured = measure_site(by_link, moving=experiment.moving)
+    checks = [
+        check_result(name, each.history.link, judge(name, each.history))
+        for each in course.histories
+        for name in experiment.checks_of(each.history.link)
+    ]
     objectives = objective_results(experiment.objectives, measured)
     judged, code, reasons = verdict(
         steady_state=course.steady,
@@ -426,6 +434,18 @@ def _result(course: _DrillProgress, env: DrillEnvironment | None) -> DrillResult
         checks=checks,
         objectives=objectives,
         measured=Measurements(**asdict(measured)),
+        links=[
+            LinkResult(
+                link=link.name,
+                topic=experiment.workload(link.name).topic,
+                target_topic=link.topic_on(link.target, experiment.workload(link.name).topic),
+                group=experiment.workload(link.name).group,
+                moved=moved[link.name],
+                measured=Measurements(**asdict(by_link[link.name])),
+                failover=None if env is None else env.links[link.name].failover,
+            )
+            for link in experiment.links
+        ],
         failover=None if env is None else env.failover,
         failback=None if env is None else env.failback,
         reprotect=None if env is None else env.reprotect,
@@ -445,7 +465,17 @@ def _lab(course: _DrillProgress, lab_dir: Path | None, keep_lab: bool) -> Iterat
     (course.folder / LAB_NOTE).write_text(f"{folder}\n", encoding="utf-8")
     users = new_users() if spec.secured else None
     listeners = {**_applications(spec, folder), **(WAN_LISTENERS if spec.wan else {})}
-    lab = Lab.up(folder, brokers=spec.brokers, store=spec.store, users=users, listeners=listeners, say=course.told)
+    links = [LabLink(link.source, link.target, link.policy, tuple(link.topics)) for link in spec.links]
+    lab = Lab.up(
+        folder,
+        brokers=spec.brokers,
+        store=spec.store,
+        clusters=spec.clusters,
+        links=links,
+        users=users,
+        listeners=listeners,
+        say=course.told,
+    )
     try:
         yield lab
     finally:

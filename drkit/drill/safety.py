@@ -11,14 +11,12 @@ from collections import Counter
 
 from drkit.drill.conditions import ANSWER_SECONDS, StatusView, evaluate
 from drkit.drill.environment.environment import DrillEnvironment
-from drkit.drill.experiment.base import SOURCE, TARGET
+from drkit.drill.experiment.base import SOURCE
 from drkit.drill.experiment.experiment import Rollback, Safety, Step, faults_of
 from drkit.drill.experiment.faults import struck_cluster
 from drkit.drill.workload.reading import answers
 from drkit.model.errors import DrkitError
 from drkit.model.wording import counted
-
-_OTHER = {SOURCE: TARGET, TARGET: SOURCE}
 
 
 def broken_rule(env: DrillEnvironment, safety: Safety, step: Step | Rollback, began: float) -> str | None:
@@ -36,8 +34,8 @@ def strikes_both_sides(env: DrillEnvironment, safety: Safety, step: Step | Rollb
 
 
 def _both_sides(env: DrillEnvironment, step: Step | Rollback) -> str | None:
-    for cluster in struck_clusters(step):
-        other = _OTHER[cluster]
+    pairs = ((cluster, other) for cluster in struck_clusters(step) for other in env.experiment.linked_with(cluster))
+    for cluster, other in pairs:
         if other in env.took_data_from:
             return f"it would strike {cluster} after a fault took data from {other}: both sides would be damaged"
         if other == SOURCE and env.wan is not None and env.wan.state.blocked:

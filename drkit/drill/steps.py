@@ -13,7 +13,6 @@ from drkit.drill.conditions import wait_for
 from drkit.drill.environment.cancellation import rest
 from drkit.drill.environment.child_processes import Finished
 from drkit.drill.environment.environment import DrillEnvironment, document, stated_positions
-from drkit.drill.experiment.base import SOURCE, TARGET
 from drkit.drill.experiment.experiment import (
     Failback,
     Failover,
@@ -28,7 +27,7 @@ from drkit.drill.experiment.experiment import (
     Wait,
     Workload,
 )
-from drkit.drill.experiment.faults import Fault, is_disaster
+from drkit.drill.experiment.faults import Fault
 from drkit.drill.experiment.step_descriptions import describe_strike
 from drkit.drill.faults.inject import inject
 from drkit.drill.judge.result import StepOutcome
@@ -96,9 +95,7 @@ def _play(env: DrillEnvironment, step: PlainStep) -> Played:  # noqa: PLR0911, C
         case MoveClients():
             return _move(env, step)
         case StopClients():
-            kind = None if step.who == "both" else step.who
-            stopped = env.clients.running(kind)
-            env.clients.stop(stopped)
+            stopped = env.stop_clients(step.link, None if step.who == "both" else step.who)
             return Played("ok", f"stopped {', '.join(client.name for client in stopped) or 'nothing'}")
         case _:
             assert_never(step)
@@ -106,9 +103,10 @@ def _play(env: DrillEnvironment, step: PlainStep) -> Played:  # noqa: PLR0911, C
 
 def _start_workload(env: DrillEnvironment, step: Workload) -> Played:
     replicas = min(3, env.experiment.lab.brokers)
-    create_topic(env.properties[SOURCE], step.topic, step.partitions, replicas, TOPIC_SECONDS)
-    env.clients.start("consumer", SOURCE)
-    env.clients.start("producer", SOURCE)
+    source, clients = env.experiment.link(step.link).source, env.links[step.link].clients
+    create_topic(env.properties[source], step.topic, step.partitions, replicas, TOPIC_SECONDS)
+    clients.start("consumer", source)
+    clients.start("producer", source)
     return Played("ok", f"{step.records_per_second:g} records/s to {step.topic}, read by {step.group}")
 
 
@@ -120,20 +118,20 @@ def _load(env: DrillEnvironment, step: Load) -> Played:
 
 
 def _fault(env: DrillEnvironment, fault: Fault) -> Played:
-    if is_disaster(fault):
-        env.note_disaster()
+    env.note_fault(fault)
     return Played("ok", inject(env, fault))
 
 
 def _failover(env: DrillEnvironment, step: Failover) -> Played:
-    env.note_disaster()
-    env.stated = ()
+    link = env.links[env.experiment.failover_link(step).name]
+    link.note_disaster()
+    link.stated = ()
     finished, strikes = _move_groups(env, step)
-    env.failover = document(finished.stdout)
+    env.failover = link.failover = document(finished.stdout)
     played = judge_failover(finished, step.timeout_seconds)
-    env.failed_over = played.outcome == "ok"
-    if env.failed_over:
-        env.stated = stated_positions(env.failover, env.experiment.workload, time.monotonic())
+    link.failed_over = played.outcome == "ok"
+    if link.failed_over:
+        link.stated = stated_positions(link.failover, link.workload, time.monotonic())
     return _with_strikes(played, strikes)
 
 
@@ -207,11 +205,12 @@ def judge_failover(finished: Finished, timeout_seconds: float) -> Played:
 
 def _move(env: DrillEnvironment, step: MoveClients) -> Played:
     """Move the clients: the group first, because the RTO ends with it. The producer continues the old one's numbers."""
-    old = [client for client in env.clients.running() if client.cluster != step.to]
-    consumer = env.clients.start("consumer", step.to)
-    if step.to == TARGET:
-        env.moved = env.failed_over
-        env.note_positions(TARGET)
-    env.clients.stop([client for client in old if not (step.keep_producer and client.kind == "producer")])
-    producer = env.clients.start("producer", step.to)
+    link = env.links[step.link]
+    old = [client for client in link.clients.running() if client.cluster != step.to]
+    consumer = link.clients.start("consumer", step.to)
+    if step.to == link.spec.target:
+        link.moved = link.failed_over
+        link.note_positions(env.properties[step.to], step.to)
+    link.clients.stop([client for client in old if not (step.keep_producer and client.kind == "producer")])
+    producer = link.clients.start("producer", step.to)
     return Played("ok", f"{consumer.name} and {producer.name} run on {step.to}")

@@ -23,6 +23,7 @@ Document = dict[str, Any]
 _NO_LAB = "the lab did not come up"
 _ITS_EXPERIMENT = "the plan of a drill is its experiment"
 _NOTHING = "nothing happened there"
+_NOT_MOVED = "its clients were not moved after a failover"
 _NO_REPORTS = "the mirror did not run, or its log has no reports"
 
 
@@ -92,6 +93,10 @@ def gather_drill(drills: Drills, run: str, statements: ExportStatements) -> Bund
         "timeline": _timeline(computed["timeline"]),
         "steps": computed["steps"],
         "measured": _measured(computed["measured"]),
+        "links": [
+            each | {"measured": _measured(each["measured"], None if each["moved"] else _NOT_MOVED)}
+            for each in computed["links"]
+        ],
         "objectives": computed["objectives"],
         "checks": computed["checks"],
         "groups": Unknown("a drill has its own group; its result counts what it read and read again"),
@@ -161,14 +166,18 @@ def _timeline(timeline: Document) -> Document:
     ]
     faults = [{**each, "seconds": known(each["seconds"], f"it was {each['outcome']}")} for each in timeline["faults"]]
     series = [
-        {**each, "points": known(each["points"], _NOTHING if each["name"] != verifier.MIRROR_LAG else _NO_REPORTS)}
+        {
+            **each,
+            "points": known(each["points"], _NO_REPORTS if each["name"].startswith(verifier.MIRROR_LAG) else _NOTHING),
+        }
         for each in timeline["series"]
     ]
     return {"events": events, "faults": faults, "series": series}
 
 
-def _measured(measured: Document) -> Document:
+def _measured(measured: Document, no_rto: str | None = None) -> Document:
+    """What was measured. `no_rto`: why there is no recovery time, if it is known."""
+    missing = "its part of the history is missing, or holds nothing to measure: see checks"
     return {
-        name: known(value, "its part of the history is missing, or holds nothing to measure: see checks")
-        for name, value in measured.items()
+        name: known(value, (no_rto if name == "rto_seconds" else None) or missing) for name, value in measured.items()
     }

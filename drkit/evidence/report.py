@@ -7,6 +7,7 @@ from html import escape
 from typing import Any
 
 from drkit.evidence.charts import bars, columns, line
+from drkit.evidence.verifier import named_check
 
 Document = Mapping[str, Any]
 _TONE = {
@@ -130,8 +131,25 @@ def _numbers(document: Document) -> str:
     rest = " · ".join(f"{escape(key.replace('_', ' '))}: {escape(_plain(value))}" for key, value in more.items())
     return (
         f'<section><h2>Recovery point and time</h2><div class="cards">{"".join(cards)}</div>'
-        f'<p class="dim">{rest}</p></section>'
+        f'<p class="dim">{rest}</p>{_links(document)}</section>'
     )
+
+
+def _links(document: Document) -> str:
+    """The numbers of each link of a drill; nothing where there is one alone."""
+    links = document.get("links", [])
+    if len(links) < 2:  # noqa: PLR2004  # several
+        return ""
+    shown = (*_NAMES, "acknowledged", "landed")
+    rows = [
+        f'<td class="w">{escape(each["link"])}</td>'
+        + "".join(
+            f'<td class="w">{_number(each["measured"][name]) if each["moved"] or name != "rto_seconds" else ""}</td>'
+            for name in shown
+        )
+        for each in links
+    ]
+    return _table(("link", *_NAMES.values(), "acknowledged", "on the target"), rows)
 
 
 def _steps(document: Document) -> str:
@@ -184,8 +202,9 @@ def _checks(document: Document) -> str:
         witnesses = "".join(f"<li><code>{escape(_witness(one))}</code></li>" for one in each["witnesses"])
         more = (each["anomalies"] or 0) - len(each["witnesses"])
         rest = f"<li>and {more:,} more</li>" if each["witnesses"] and more > 0 else ""
+        name = named_check(each).replace("_", " ")
         rows.append(
-            f'<td class="w">{escape(each["check"].replace("_", " "))}</td><td class="w">{_toned(each["outcome"])}</td>'
+            f'<td class="w">{escape(name)}</td><td class="w">{_toned(each["outcome"])}</td>'
             f'<td class="w">{_number(each["anomalies"])}</td><td>{_text(each["reason"])}<ul>{witnesses}{rest}</ul></td>'
         )
     table = _table(("check", "verdict", "anomalies", "why, and the first witnesses"), rows)

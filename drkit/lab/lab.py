@@ -21,7 +21,7 @@ from drkit.lab.layout import CASSANDRA, LabDir, Layout, Node, StoreKind
 from drkit.lab.node_readiness import probe
 from drkit.lab.process import kill, stop
 from drkit.lab.secure import APPLICATION, LISTENER, SecureDir, drkit_user
-from drkit.lab.settings_file import bootstrap, render, store_url
+from drkit.lab.settings_file import LabLink, bootstrap, render, store_url
 from drkit.lab.shape import new_layout, refuse_other_shape, usable_folder
 from drkit.lab.start import Starter
 from drkit.lab.toolchain import Toolchain, ensure
@@ -80,6 +80,7 @@ class Lab:
         store: StoreKind | None = None,
         *,
         clusters: Sequence[str] = ("primary", "dr"),
+        links: Sequence[LabLink] | None = None,
         broker_config: Mapping[str, str] | None = None,
         users: Mapping[str, str] | None = None,
         listeners: Mapping[str, Mapping[str, str]] | None = None,
@@ -95,7 +96,8 @@ class Lab:
             dir: the lab's folder (default: under the user's state directory).
             brokers: brokers per cluster; default: 1, or those of the existing lab.
             store: cassandra (default) or sqlite; as above. With `clusters=()` only Cassandra starts.
-            clusters: aliases; the configuration links the first one to each other.
+            clusters: aliases.
+            links: those of the configuration, if it is written now; default: one from the first cluster to each other.
             broker_config: broker settings that override the lab's own.
             users: passwords by name: the brokers get a second listener with SASL/PLAIN for them (see `bootstrap`) and
                 an authorizer; these users have the rights that ACLs grant them.
@@ -137,7 +139,7 @@ class Lab:
                 lab = cls(folder, layout)
                 lab.started = lab._start_dead(made, interrupts, timeout_seconds, say)
                 if not folder.config.exists():
-                    write_atomically(folder.config, render(layout, folder.secure))
+                    write_atomically(folder.config, render(layout, folder.secure, links))
                 interrupts.check()
             except BaseException:
                 if made:

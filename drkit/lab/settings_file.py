@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from drkit.lab.cassandra_node import DATACENTER
 from drkit.lab.layout import CASSANDRA, Layout
@@ -11,23 +13,37 @@ from drkit.lab.secure import APPLICATION, LISTENER, SecureDir, drkit_user
 KEYSPACE = "drkit"
 
 
-def render(layout: Layout, secure: SecureDir) -> str:
-    """The configuration for a lab's clusters: a link from the first to each other, the contract's objectives.
+@dataclass(frozen=True, slots=True)
+class LabLink:
+    """A link of the configuration. `policy`: `identity` or `prefix`; `topics`: regular expressions."""
+
+    source: str
+    target: str
+    policy: str = "identity"
+    topics: tuple[str, ...] = (".*",)
+
+
+def render(layout: Layout, secure: SecureDir, links: Sequence[LabLink] | None = None) -> str:
+    """The configuration for a lab's clusters, with the contract's objectives.
 
     Args:
         layout: the lab.
         secure: the certificates and passwords of a secured lab.
+        links: default: one from the first cluster to each other.
     """
+    first, *others = layout.clusters or ("",)
+    links = [LabLink(first, target) for target in others] if links is None else links
     lines = ["# Written by `drkit lab up`; removed by `drkit lab down`.", ""]
     for alias in layout.clusters:
         lines += _secured(layout, alias, secure) if layout.secure else _open(layout, alias)
     lines += ["[store]", f"url = {_text(store_url(layout))}", ""]
-    for target in layout.clusters[1:]:
+    for link in links:
         lines += [
             "[[links]]",
-            f"source = {_text(layout.clusters[0])}",
-            f"target = {_text(target)}",
-            'topics = [".*"]',
+            f"source = {_text(link.source)}",
+            f"target = {_text(link.target)}",
+            f"topics = [{', '.join(map(_text, link.topics))}]",
+            *([] if link.policy == "identity" else [f"policy = {_text(link.policy)}"]),
             "",
         ]
     lines += ["[objectives]", "rpo_records = 0", "rpo_seconds = 5", "rto_seconds = 60", ""]

@@ -7,6 +7,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from drkit.config.schema.config import EvidenceConfig
+from drkit.drill.experiment.base import of_link
 from drkit.drill.results.archive import Drills
 from drkit.drill.schema import schemas
 from drkit.evidence import verifier
@@ -64,6 +65,8 @@ def test_the_experiment_holds(play, file, tmp_path):
     assert result["measured"]["landed"] >= 1000
     if file.stem == "primary-lost-mirror-behind":
         assert result["measured"]["rpo_records"] > 0
+    for link in result["links"]:
+        assert link["measured"]["landed"] >= 1000, link["link"]
     if file.stem.startswith("primary-lost"):
         assert result["failover"]["state"] == "closed"
         assert result["measured"]["rto_seconds"] > 0
@@ -100,6 +103,7 @@ def test_the_experiment_holds(play, file, tmp_path):
         ("mirror-lost-in-failover", "seal_not_heeded", "wait until mirror_ended"),
         ("dr-broker-restart", "halted_for_good", "wait until mirrored"),
         ("certificate-expired", "source_connected_once", "wait until mirrored"),
+        ("active-active-region-lost", "seal_of_both_directions", "wait until mirrored of west->east"),
     ],
 )
 def test_the_experiment_fails_where_its_defect_is_planted(play, name, plant, said):
@@ -120,10 +124,12 @@ def leaves_evidence(kept, result, tmp_path):
     document = document_of(tmp_path / "bundle")
     assert (document["verdict"], document["who"]["witness"]) == (result["verdict"], "Ada")
     assert [each["outcome"] for each in document["checks"]] == [each["outcome"] for each in result["checks"]]
-    moved = [result[each]["run"] for each in ("failover", "failback", "reprotect") if result[each] is not None]
-    assert [each["run"] for each in document["journals"]] == moved
+    moves = [*(each["failover"] for each in result["links"]), result["failback"], result["reprotect"]]
+    assert [each["run"] for each in document["journals"]] == sorted(each["run"] for each in moves if each is not None)
     drawn = {each["name"] for each in document["timeline"]["series"] if each["points"]}
-    assert {"acknowledged by primary", "read on primary", "the mirror's lag"} <= drawn
+    for link in (each["link"] for each in result["links"]):
+        source, of = link.partition("->")[0], of_link(link)
+        assert {f"acknowledged by {source}{of}", f"read on {source}{of}", f"the mirror's lag{of}"} <= drawn
     for path in (path for path in (tmp_path / "bundle").rglob("*") if path.is_file() and path.stat().st_size):
         with change_a_byte(path, 0.5) as changed:
             assert verifier.verify(tmp_path / "bundle").problems, changed

@@ -36,6 +36,22 @@ def seal_not_heeded() -> None:
     patch("drkit.mirror.control:read_orders", make)
 
 
+def seal_of_both_directions() -> None:
+    """The seal of a link stops the link of the other direction, too."""
+
+    def make(plain: Callable[..., Any]) -> Callable[..., Any]:
+        from drkit.model.link_state import Direction  # noqa: PLC0415 - as above
+
+        def read_orders(store: Any, link: Any) -> Any:
+            other = store.link_control(link.id.reversed())
+            sealed = other is not None and other.direction is Direction.SEALED
+            return plain(store, replace(link, id=link.id.reversed()) if sealed else link)
+
+        return read_orders
+
+    patch("drkit.mirror.control:read_orders", make)
+
+
 def deletions_followed() -> None:
     """Topics deleted on the source are deleted on the target, although the link doesn't ask for it."""
     from drkit.model.topology import Link  # noqa: PLC0415 - as above
@@ -210,6 +226,7 @@ PLANTS: dict[str, Callable[[], None]] = ADVERSARYS | {
     each.__name__: each
     for each in (
         seal_not_heeded,
+        seal_of_both_directions,
         deletions_followed,
         gaps_not_told,
         fence_believed,

@@ -11,6 +11,16 @@ from drkit.drill.judge.result import DrillResult
 
 def result_of(run: str, folder: Path | str, **changes: Any) -> DrillResult:
     """A result with one step, one check that failed, one objective that is unknown; `changes` by key."""
+    measured = {
+        "rpo_records": None,
+        "rpo_seconds": None,
+        "rto_seconds": None,
+        "acknowledged": 1,
+        "unknown": 0,
+        "landed": None,
+        "reread": None,
+    }
+    link = {"link": "primary->dr", "topic": "t", "target_topic": "t", "group": "g", "moved": False, "failover": None}
     fields = {
         "run": run,
         "title": "t",
@@ -29,6 +39,7 @@ def result_of(run: str, folder: Path | str, **changes: Any) -> DrillResult:
         "checks": [
             {
                 "check": "lost",
+                "link": "primary->dr",
                 "outcome": "failed",
                 "anomalies": 1,
                 "reason": None,
@@ -36,15 +47,8 @@ def result_of(run: str, folder: Path | str, **changes: Any) -> DrillResult:
             }
         ],
         "objectives": [{"name": "rto_seconds", "objective": 5, "measured": None, "outcome": "unknown"}],
-        "measured": {
-            "rpo_records": None,
-            "rpo_seconds": None,
-            "rto_seconds": None,
-            "acknowledged": 1,
-            "unknown": 0,
-            "landed": None,
-            "reread": None,
-        },
+        "measured": measured,
+        "links": [{**link, "measured": measured}],
         "failover": None,
         "folder": str(folder),
     }

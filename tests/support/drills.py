@@ -14,6 +14,8 @@ import psutil
 import pytest
 
 from drkit.config.schema.config import EvidenceConfig
+from drkit.drill.environment.environment import DrillEnvironment
+from drkit.drill.environment.link_progress import LinkProgress
 from drkit.drill.results.archive import Drills
 from drkit.evidence import verifier
 from drkit.evidence.bundle import write_bundle
@@ -66,6 +68,12 @@ class Drill:
         signer, _ = open_signer(EvidenceConfig(key=self.kept.parent / "signer"))
         write_bundle(folder, gather_drill(Drills(self.kept), run, ExportStatements()), signer)
         return verifier.verify(folder, signer.public_pem).problems
+
+
+def link_of(env: DrillEnvironment) -> LinkProgress:
+    """The only link of a drill."""
+    (link,) = env.links.values()
+    return link
 
 
 def mine(folder: Path) -> list[str]:

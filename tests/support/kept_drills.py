@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,29 +18,30 @@ from drkit.drill.judge.history import (
     AttemptOutcome,
     ClientHistory,
     ConfirmedPosition,
-    HistoryPart,
     Landed,
+    LinkHistory,
     Poll,
     RecordId,
 )
-from drkit.drill.judge.measure import measure
-from drkit.drill.judge.result import DrillResult, Measurements, SteadyStateResult, StepResult, StrikeResult
+from drkit.drill.judge.measure import measure, measure_site
+from drkit.drill.judge.result import DrillResult, LinkResult, Measurements, SteadyStateResult, StepResult, StrikeResult
 from drkit.drill.judge.verdict import check_result, objective_results, verdict
 from drkit.drill.results.archive import Drills
 from drkit.drill.results.origin import ORIGIN, first_origin, write_origin
 from drkit.drill.results.recording import write_experiment, write_history
+from drkit.drill.runner import no_histories
 
 BEGAN = 1000.0
 AT = datetime(2026, 11, 20, 4, 3, tzinfo=UTC)
 TITLE = "The primary is lost"
 EXPERIMENT = """\
 title: {title}
-hypothesis: Nothing acknowledged is lost but the tail
+hypothesis: Nothing acknowledged is lost but the tail{lab}
 steady_state:
   conditions:
     - {{ condition: consumed, cluster: primary, at_least: 1 }}
 method:
-  - do: workload
+{workloads}
   - do: kill
     node: primary
   - do: failover
@@ -54,8 +56,9 @@ rollbacks:
   - do: restart
     node: primary
 """
-TIMES = ((0.5, 1.0), (15.0, 1.5), (17.0, 1.5), (18.6, 0.3), (25.0, 2.0))
-"""The start and the duration of each step."""
+WORKLOAD_TIME = (0.5, 1.0)
+TIMES = ((15.0, 1.5), (17.0, 1.5), (18.6, 0.3), (25.0, 2.0))
+"""The start and the duration of each step after the workloads, which start together."""
 STRUCK_AFTER = 17.4
 
 
@@ -110,10 +113,24 @@ def keep(
     inner: InnerRun | None = None,
     ends: Ends | None = None,
     strikes: str = "",
+    others: Sequence[ClientHistory] = (),
 ) -> str:
-    """Write a drill like the runner. `number`: its day; `ends`: an early end; `strikes`: more lines of its failover."""
+    """Write a drill like the runner.
+
+    Args:
+        drills: where it is kept.
+        run: its name.
+        history: of the link that fails over, from primary to dr.
+        rto: the objective.
+        number: its day.
+        title: the experiment's.
+        inner: the run of its failover.
+        ends: an early end.
+        strikes: more lines of its failover.
+        others: of further links, with the policy prefix, which nothing strikes.
+    """
     path = drills.path.parent / "x.yaml"
-    path.write_text(EXPERIMENT.format(title=title, rto=rto, strikes=strikes))
+    path.write_text(experiment_text(title, rto, strikes, others))
     file = load_experiment(path)
     folder = drills.begin(run, path)
     write_experiment(folder, file)
@@ -121,7 +138,11 @@ def keep(
     if ends is None or ends.steps:  # else the lab did not start
         _add_lab(folder, run, inner)
     at = AT + timedelta(days=number)
-    reports = [{"type": "progress", "at": (at + timedelta(seconds=n)).isoformat(), "lag_records": n} for n in (3, 9)]
+    link = "primary->dr"
+    reports = [
+        {"type": "progress", "link": link, "at": (at + timedelta(seconds=n)).isoformat(), "lag_records": n}
+        for n in (3, 9)
+    ]
     (folder / "mirror.log").write_text("it says something\n" + "".join(json.dumps(row) + "\n" for row in reports))
     steps, steady = (
         planned_results(file),
@@ -132,12 +153,17 @@ def keep(
         steps, steady = [*steps[: ends.steps], *ends.after], ends.steady
         disaster_at = None if ends.disaster is None else BEGAN + ends.disaster
         if ends.interrupted is not None:
-            history = ClientHistory(
-                "primary", "dr", incomplete=dict.fromkeys(HistoryPart, "the drill did not get that far")
-            )
+            history = no_histories(file.experiment)[0].history
     moved = ends is None or ends.moved
-    measured = measure(history, disaster_at=disaster_at, moved=moved)
-    checks = [check_result(name, judge(name, history)) for name in file.experiment.checks]
+    alone = measure(history, disaster_at=disaster_at, moved=moved)
+    histories = [LinkHistory(history, disaster_at, moved), *map(LinkHistory, others)]
+    by_link = {link: alone} | {each.link: measure(each, disaster_at=None, moved=False) for each in others}
+    measured = measure_site(by_link, moving=file.experiment.moving)
+    checks = [
+        check_result(name, each.history.link, judge(name, each.history))
+        for each in histories
+        for name in file.experiment.checks_of(each.history.link)
+    ]
     objectives = objective_results(file.experiment.objectives, measured)
     interrupted = None if ends is None else ends.interrupted
     judged, code, reasons = verdict(
@@ -159,12 +185,34 @@ def keep(
         checks=checks,
         objectives=objectives,
         measured=Measurements(**asdict(measured)),
+        links=[
+            LinkResult(
+                link=each.name,
+                topic=file.experiment.workload(each.name).topic,
+                target_topic=each.topic_on(each.target, file.experiment.workload(each.name).topic),
+                group=file.experiment.workload(each.name).group,
+                moved=moved and each.name == link,
+                measured=Measurements(**asdict(by_link[each.name])),
+                failover=None if inner is None or each.name != link else inner.document,
+            )
+            for each in file.experiment.links
+        ],
         failover=None if inner is None else inner.document,
         folder=str(folder),
     )
-    write_history(folder, history, disaster_at=disaster_at, moved=moved, interrupted=interrupted)
+    write_history(folder, histories, interrupted=interrupted)
     drills.keep(result)
     return run
+
+
+def experiment_text(title: str, rto: float, strikes: str, others: Sequence[ClientHistory]) -> str:
+    """The experiment's file."""
+    links = ["{ source: primary, target: dr }"]
+    links += [f"{{ source: {each.source}, target: {each.target}, policy: prefix }}" for each in others]
+    workloads = ["  - do: workload"]
+    workloads += [f"  - {{ do: workload, link: {each.link}, group: other-{each.source} }}" for each in others]
+    lab = f"\nlab: {{ links: [{', '.join(links)}] }}" if others else ""
+    return EXPERIMENT.format(title=title, rto=rto, strikes=strikes, lab=lab, workloads="\n".join(workloads))
 
 
 def name(number: int) -> str:
@@ -188,9 +236,10 @@ def _add_lab(folder: Path, run: str, inner: InnerRun | None) -> None:
 
 def planned_results(file: ExperimentFile) -> list[StepResult]:
     """All steps, in time and successful."""
+    workloads = len(file.experiment.links)
     steps = [
         StepResult(
-            section="rollbacks" if part == "rollbacks" else "setup" if place == 0 else "method",
+            section="rollbacks" if part == "rollbacks" else "setup" if place < workloads else "method",
             step=describe(step),
             line=file.line(part, place),
             outcome="ok",
@@ -203,8 +252,15 @@ def planned_results(file: ExperimentFile) -> list[StepResult]:
     ]
     return [
         step.model_copy(update={"started_after_seconds": after, "seconds": seconds})
-        for step, (after, seconds) in zip(steps, TIMES, strict=True)
+        for step, (after, seconds) in zip(steps, _times(workloads), strict=True)
     ]
+
+
+def _times(workloads: int) -> list[tuple[float, float]]:
+    """The start and the duration of each step."""
+    after, seconds = WORKLOAD_TIME
+    each = seconds / workloads
+    return [*((after + number * each, each) for number in range(workloads)), *TIMES]
 
 
 def _strikes(file: ExperimentFile, place: int, move: Move) -> list[StrikeResult]:

@@ -46,6 +46,8 @@ def show_result(console: Console, result: DrillResult) -> None:
         console.print(f"  - {escape(reason)}", soft_wrap=True)
     console.print()
     console.print(_measured(result))
+    if len(result.links) > 1:
+        console.print(_links(result))
     console.print(_checks(result))
     for check in result.checks:
         for witness in check.witnesses:
@@ -81,12 +83,31 @@ def _measured(result: DrillResult) -> Table:
     return table
 
 
+def _links(result: DrillResult) -> Table:
+    table = Table(title="\nlinks", title_justify="left", box=None, pad_edge=False)
+    for name in ("link", "RPO, records", "RPO, seconds", "RTO, seconds", "acknowledged", "on the target", "read again"):
+        table.add_column(name, justify="left" if name == "link" else "right")
+    for each in result.links:
+        measured = each.measured
+        rto = _number(measured.rto_seconds) if each.moved else ""
+        more = (measured.acknowledged, measured.landed, measured.reread)
+        table.add_row(each.link, *map(_number, (measured.rpo_records, measured.rpo_seconds)), rto, *map(_number, more))
+    return table
+
+
 def _checks(result: DrillResult) -> Table:
     table = Table(title="\nchecks", title_justify="left", box=None, pad_edge=False)
-    for name in ("check", "outcome", "anomalies", "reason"):
+    several = len(result.links) > 1
+    for name in (*(["link"] if several else []), "check", "outcome", "anomalies", "reason"):
         table.add_column(name, justify="right" if name == "anomalies" else "left", overflow="fold")
     for check in result.checks:
-        table.add_row(check.check, _coloured(check.outcome), _number(check.anomalies), escape(check.reason or ""))
+        table.add_row(
+            *([check.link] if several else []),
+            check.check,
+            _coloured(check.outcome),
+            _number(check.anomalies),
+            escape(check.reason or ""),
+        )
     return table
 
 

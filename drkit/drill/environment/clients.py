@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from drkit.drill.environment.child_processes import Child, wait_exited
+from drkit.drill.experiment.base import DEFAULT_LINK, SOURCE, TARGET, LinkSpec
 from drkit.drill.experiment.experiment import Workload
 from drkit.drill.judge.history import Attempt, AttemptOutcome, ConfirmedPosition, HistoryPart, Poll, RecordId
 from drkit.drill.workload.ledger import LedgerReader
@@ -20,11 +21,13 @@ Kind = Literal["producer", "consumer"]
 FLUSH_SECONDS = 3.0
 """How long a stopping producer waits for acknowledgements; later ones are unknown to it."""
 STOP_SECONDS = 30.0
+_DEFAULT = LinkSpec(source=SOURCE, target=TARGET)
 
 
 @dataclass(frozen=True)
 class Client:
-    """One client process. `name` is unique in the drill: `producer-1`, `consumer-2` …"""
+    """One client process. `name` is unique in the drill: `producer-1`, `consumer-2` …, with its link before it unless
+    that is the default one."""
 
     name: str
     kind: Kind
@@ -34,10 +37,18 @@ class Client:
 
 
 class Clients:
-    """All clients that a drill started, including ended ones."""
+    """All clients of a link that a drill started, including ended ones. `drill`: the name in their records."""
 
-    def __init__(self, drill: str, folder: Path, workload: Workload, properties: Mapping[str, dict[str, str]]) -> None:
+    def __init__(
+        self,
+        drill: str,
+        folder: Path,
+        workload: Workload,
+        properties: Mapping[str, dict[str, str]],
+        link: LinkSpec = _DEFAULT,
+    ) -> None:
         self._drill = drill
+        self._link = link
         self._folder = folder
         self._workload = workload
         self._properties = properties
@@ -48,7 +59,8 @@ class Clients:
 
         `clock_skew_seconds`: how far ahead a producer's clock is.
         """
-        name = f"{kind}-{1 + sum(client.kind == kind for client in self._all)}"
+        link = "" if self._link.name == DEFAULT_LINK else f"{self._link.source}-to-{self._link.target}-"
+        name = f"{link}{kind}-{1 + sum(client.kind == kind for client in self._all)}"
         ledger = self._folder / f"{name}.sqlite"
         workload = self._workload
         # Concurrent producers: key and number identify a record, so each has keys of its own.
@@ -57,7 +69,7 @@ class Clients:
             drill=self._drill,
             ledger=str(ledger),
             properties=self._properties[cluster],
-            topic=workload.topic,
+            topic=self._link.topic_on(cluster, workload.topic),
             partitions=workload.partitions,
             group=workload.group,
             keys=workload.keys,

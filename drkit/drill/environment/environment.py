@@ -6,23 +6,22 @@ import json
 import re
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from drkit.config import Config, load_config
+from drkit.config import Config, LinkConfig, load_config
 from drkit.drill.environment.child_processes import Child, Finished, run_command
-from drkit.drill.environment.clients import Clients
+from drkit.drill.environment.clients import Client, Clients, Kind
+from drkit.drill.environment.link_progress import LinkProgress
 from drkit.drill.environment.secured import LISTENER, grant_access, has_listener, uses_tls
 from drkit.drill.environment.wan import Wan
-from drkit.drill.experiment.base import SOURCE, TARGET
+from drkit.drill.experiment.base import LinkSpec
 from drkit.drill.experiment.experiment import Experiment, Failback, Load, Move, Reprotect, Workload
-from drkit.drill.experiment.faults import Fault
-from drkit.drill.judge.history import ConfirmedPosition, StatedPosition
+from drkit.drill.experiment.faults import Fault, TopicFault, is_disaster
+from drkit.drill.judge.history import StatedPosition
 from drkit.drill.results.recording import MIRROR_LOG
-from drkit.drill.workload.reading import ANSWER_SECONDS, NotRead, group_positions
 from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.lab import Lab
 from drkit.lab.secure import SecureDir
@@ -37,13 +36,9 @@ _RESUMABLE = frozenset({int(ExitCode.PARTLY_DONE), int(ExitCode.UNKNOWN), -signa
 
 @dataclass
 class DrillEnvironment:
-    """The environment of one drill. Times are seconds of CLOCK_MONOTONIC.
+    """The environment of one drill.
 
-    `disasters`: the moments of the faults on the source, and of the failover.
-    `moved`: whether clients were moved to the target after a failover that succeeded.
-    `started_from`: the group's position on the target before it read there; `start_unknown` says why that couldn't be
-    read.
-    `stated`: where the last failover stated that the group continues; empty if it did not succeed.
+    `links`: by name. `failover`, `failback`, `reprotect`: the document of the last one.
     `run_process`: the run that is stopped at a stage now.
     `may_not_strike`: why a fault may not be injected now, by a safety rule; None: it may.
     `applications`: the client properties of the applications, by cluster; not `properties` if they have their own user.
@@ -55,7 +50,7 @@ class DrillEnvironment:
     lab: Lab
     folder: Path
     say: Callable[[str], None]
-    clients: Clients
+    links: dict[str, LinkProgress]
     properties: dict[str, dict[str, str]]
     applications: dict[str, dict[str, str]]
     wan: Wan | None = None
@@ -64,15 +59,9 @@ class DrillEnvironment:
     mirror: Child | None = None
     run_process: subprocess.Popen[str] | None = None
     loads: list[Child] = field(default_factory=list)
-    disasters: list[float] = field(default_factory=list)
     failover: dict[str, Any] | None = None
     failback: dict[str, Any] | None = None
     reprotect: dict[str, Any] | None = None
-    failed_over: bool = False
-    moved: bool = False
-    started_from: tuple[ConfirmedPosition, ...] = ()
-    start_unknown: str | None = None
-    stated: tuple[StatedPosition, ...] = ()
 
     @classmethod
     def on(
@@ -85,33 +74,37 @@ class DrillEnvironment:
             for alias, cluster in config.clusters.items()
         }
         applications = grant_access(lab) if experiment.lab.secured else properties
-        clients = Clients(run, folder, experiment.workload, applications)
+        links: dict[str, LinkProgress] = {}
+        for spec in experiment.links:
+            workload, drill = experiment.workload(spec.name), f"{run}/{spec.name}"
+            clients = Clients(drill, folder, workload, applications, spec)
+            links[spec.name] = LinkProgress(spec, workload, clients, drill)
         wan = Wan.of(lab, folder) if experiment.lab.wan else None
-        return cls(run, experiment, lab, folder, say, clients, properties, applications, wan)
+        return cls(run, experiment, lab, folder, say, links, properties, applications, wan)
 
-    @property
-    def disaster_at(self) -> float | None:
-        """From when RPO and RTO are measured; None: nothing struck the source, and no failover began."""
-        return min(self.disasters, default=None)
+    def note_fault(self, fault: Fault) -> None:
+        """Note the moment of a fault that is a disaster of a link."""
+        for link in self.links.values():
+            if is_disaster(fault, link.spec.source):
+                link.note_disaster()
 
-    def note_disaster(self) -> None:
-        """Note the moment of a fault on the source, or of a failover."""
-        self.disasters.append(time.monotonic())
+    def topic(self, fault: TopicFault) -> str:
+        """The topic at which a fault strikes: its link's workload's, on its cluster."""
+        return self.links[fault.link].topic_on(fault.cluster)
 
-    def note_positions(self, cluster: str) -> None:
-        """Store the group's position on a cluster, by its coordinator, before it reads there."""
-        workload = self.experiment.workload
-        try:
-            found = group_positions(
-                self.properties[cluster], workload.group, workload.topic, workload.partitions, ANSWER_SECONDS
-            )
-        except NotRead as error:
-            self.start_unknown = str(error)
-            return
-        at = time.monotonic()
-        self.started_from = tuple(
-            ConfirmedPosition(cluster, partition, offset, at) for partition, offset in found.items()
-        )
+    def stop_clients(self, link: str | None = None, kind: Kind | None = None) -> list[Client]:
+        """Stop clients (of a link, of a kind); returns those that ran."""
+        found: list[Client] = []
+        for each in self.links.values():
+            if link in (None, each.spec.name):
+                running = each.clients.running(kind)
+                each.clients.stop(running)
+                found += running
+        return found
+
+    def died(self) -> list[Client]:
+        """Clients of all links that ended unrequested, or with an incomplete history."""
+        return [client for link in self.links.values() for client in link.clients.died()]
 
     def credentials_of(self, cluster: str) -> dict[str, str]:
         """The applications' credentials on a cluster.
@@ -207,6 +200,8 @@ class DrillEnvironment:
         arguments.append(f"--{step.mode}")
         if step.at is not None:
             arguments += [f"--at={step.at}"]
+        if step.link is not None:
+            arguments += ["--link", step.link]
         for group in step.groups:
             arguments += ["--group", group]
         return arguments
@@ -234,42 +229,47 @@ class DrillEnvironment:
         return run_command(stopping, log, self.folder, step.timeout_seconds, at_stop)
 
     def run_reprotect(self, step: Reprotect) -> Finished:
-        """Run `drkit reprotect` to its end."""
+        """Run `drkit reprotect` of the only link to its end."""
+        source = self.experiment.links[0].source
         arguments = ["--config", str(self.lab.config_path), "--output", "json", "--yes"]
-        arguments += ["--cluster-id", self.lab.cluster_id(SOURCE), "--salvage-dir", str(self.folder / "salvage")]
+        arguments += ["--cluster-id", self.lab.cluster_id(source), "--salvage-dir", str(self.folder / "salvage")]
         log = self.folder / "reprotect.log"
         return run_command(["-m", "drkit", "reprotect", *arguments], log, self.folder, step.timeout_seconds)
 
     def turn_link_round(self) -> None:
-        """Reverse the configuration's link, as the operator does after a reprotect.
+        """Reverse the configuration's only link, as the operator does after a reprotect.
 
         Raises:
-            DrkitError: the configuration has no link from primary to dr.
+            DrkitError: the configuration doesn't have that link.
         """
+        (link,) = self.links.values()
+        source, target = link.configured
         before = self.lab.config_path.read_text(encoding="utf-8")
-        link = rf'source = "{SOURCE}"\ntarget = "{TARGET}"'
-        after, found = re.subn(link, f'source = "{TARGET}"\ntarget = "{SOURCE}"', before)
+        pattern = rf'source = "{source}"\ntarget = "{target}"'
+        after, found = re.subn(pattern, f'source = "{target}"\ntarget = "{source}"', before)
         if not found:
-            raise DrkitError(f"{self.lab.config_path} has no link from {SOURCE} to {TARGET}")
+            raise DrkitError(f"{self.lab.config_path} has no link from {source} to {target}")
         write_atomically(self.lab.config_path, after)
+        link.turned = not link.turned
 
-    def mirror_problems(self) -> set[tuple[str, int | None]]:
-        """Kind and partition of the problems of the workload's topic in the mirror's output so far."""
+    def mirror_problems(self, link: str) -> set[tuple[str, int | None]]:
+        """Kind and partition of the problems of a link's topic in the mirror's output so far."""
         try:
             lines = (self.folder / MIRROR_LOG).read_text(encoding="utf-8", errors="replace").splitlines()
         except FileNotFoundError:
             return set()
         documents = (document(line) for line in lines if line.startswith("{"))
-        topic = self.experiment.workload.topic
+        progress = self.links[link]
+        mine = ("problem", "->".join(progress.configured), progress.workload.topic)
         return {
             (one["kind"], one.get("partition"))
             for one in documents
-            if one is not None and (one.get("type"), one.get("topic")) == ("problem", topic)
+            if one is not None and (one.get("type"), one.get("link"), one.get("topic")) == mine
         }
 
-    def members(self, cluster: str) -> int | None:
-        """How many members the workload's group has on a cluster; None if unknown."""
-        group = self.experiment.workload.group
+    def members(self, link: str, cluster: str) -> int | None:
+        """How many members a link's group has on a cluster; None if unknown."""
+        group = self.experiment.workload(link).group
         try:
             with GroupAdmin(cluster, load_config(self.lab.config_path).clusters[cluster]) as groups:
                 return groups.members([group])[group]
@@ -284,7 +284,7 @@ class DrillEnvironment:
 
     def end_processes(self) -> None:
         """End the clients, the loaders and the mirror in any state."""
-        self.clients.stop(self.clients.running())
+        self.stop_clients()
         for child in (*self.loads, *([] if self.mirror is None else [self.mirror])):
             child.stop()
         if self.wan is not None:
@@ -295,8 +295,8 @@ def own_configuration(lab: Lab, experiment: Experiment) -> Config:
     """The lab's configuration, which every command of a drill uses.
 
     Raises:
-        Refused: it was changed and names other clusters than the lab's, or another store; or the experiment has
-            faults, and a cluster there isn't marked `drill = true`.
+        Refused: it was changed and names other clusters than the lab's, or another store; it lacks a link of the
+            experiment; or the experiment has faults, and a cluster there isn't marked `drill = true`.
     """
     config = load_config(lab.config_path)
     own = {alias: lab.bootstrap(alias) for alias in lab.clusters}
@@ -313,6 +313,14 @@ def own_configuration(lab: Lab, experiment: Experiment) -> Config:
             meaning="A drill uses that file, and would inject faults outside of a lab; nothing was changed",
             remedy="Leave --dir out: the drill creates its own lab",
         )
+    there = {f"{link.source}->{link.target}": link for link in config.links}
+    missing = [link for link in experiment.links if not _is_link(there.get(link.name), link)]
+    if missing:
+        raise Refused(
+            f"{lab.config_path} has no link {missing[0].name} with the policy {missing[0].policy}",
+            meaning="The experiment plays on its own links; nothing was changed",
+            remedy="Leave --dir out: the drill creates its own lab",
+        )
     unmarked = [alias for alias, cluster in config.clusters.items() if not cluster.drill]
     if experiment.has_faults and unmarked:
         raise Refused(
@@ -323,6 +331,10 @@ def own_configuration(lab: Lab, experiment: Experiment) -> Config:
             + "; or leave --dir out: the drill creates its own lab",
         )
     return config
+
+
+def _is_link(configured: LinkConfig | None, link: LinkSpec) -> bool:
+    return configured is not None and configured.policy.value == link.policy
 
 
 def stated_positions(told: dict[str, Any] | None, workload: Workload, at: float) -> tuple[StatedPosition, ...]:

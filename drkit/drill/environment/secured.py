@@ -18,7 +18,6 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from drkit.config import load_config
 from drkit.drill.environment.lab_cluster import SCRAM_MECHANISM, LabCluster
-from drkit.drill.experiment.base import SOURCE, TARGET
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.lab import Lab
 from drkit.lab.secure import SecureDir
@@ -58,7 +57,7 @@ def new_users() -> dict[str, str]:
 
 
 def grant_access(lab: Lab) -> dict[str, dict[str, str]]:
-    """Let the applications' user read and write on both clusters, and configure it as the writer that tests a fence;
+    """Let the applications' user read and write on all clusters, and configure it as the writer that tests a fence;
     returns its client properties, by cluster.
 
     Raises:
@@ -73,7 +72,7 @@ def grant_access(lab: Lab) -> dict[str, dict[str, str]]:
         )
     config = load_config(lab.config_path)
     found: dict[str, dict[str, str]] = {}
-    for alias in (SOURCE, TARGET):
+    for alias in lab.clusters:
         with ClusterAdmin(alias, config.clusters[alias]) as admin:
             refused = admin.create_acls(_rules())
         if refused:
@@ -98,7 +97,7 @@ def grant_access(lab: Lab) -> dict[str, dict[str, str]]:
 
 def has_listener(lab: Lab) -> bool:
     """Whether the brokers of a lab have the applications' listener."""
-    return all(LISTENER in node.listener_ports for node in lab.nodes if node.cluster in (SOURCE, TARGET))
+    return all(LISTENER in node.listener_ports for node in lab.nodes if node.cluster in lab.clusters)
 
 
 def uses_tls(lab: Lab) -> bool:

@@ -22,8 +22,18 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from drkit.config import Objectives as ConfiguredObjectives
-from drkit.drill.experiment.base import TARGET, Cluster, DrillModel, Seconds
+from drkit.drill.experiment.base import (
+    SOURCE,
+    TARGET,
+    Cluster,
+    DrillModel,
+    LinkName,
+    LinkSpec,
+    OfLink,
+    Seconds,
+)
 from drkit.drill.experiment.faults import (
+    NO_CLUSTER,
     ON_DISK,
     AnyFault,
     ApplicationFault,
@@ -32,6 +42,7 @@ from drkit.drill.experiment.faults import (
     CorruptBatch,
     CredentialFault,
     Fault,
+    FillDisk,
     HealNetwork,
     Kill,
     NetworkFault,
@@ -63,12 +74,16 @@ CheckName = Literal[
     "stable_offset_stuck",
 ]
 
+MOVED_CHECKS = ("skipped_by_group", "both_sides_written", "reread_beyond_plan")
+"""Checks of clients that move to the target."""
+
 
 class LabSpec(DrillModel):
     """The lab that the experiment needs.
 
     `brokers`: per cluster; `secured`: the clusters have an authorizer, for the fence, and the applications
-    authenticate; `tls`: they do so over TLS; `wan`: drkit reaches primary over a network that network faults disturb.
+    authenticate; `tls`: they do so over TLS; `wan`: drkit reaches primary over a network that network faults disturb;
+    `links`: the links, and with them the clusters.
     """
 
     brokers: int = Field(default=1, ge=1, le=9)
@@ -76,12 +91,18 @@ class LabSpec(DrillModel):
     secured: bool = False
     tls: bool = False
     wan: bool = False
+    links: list[LinkSpec] = Field(default=[LinkSpec(source=SOURCE, target=TARGET)], min_length=1, max_length=6)
+
+    @property
+    def clusters(self) -> tuple[str, ...]:
+        """The aliases of the clusters, in the order of the links."""
+        return tuple(dict.fromkeys(alias for link in self.links for alias in link.clusters))
 
 
 # --- conditions ---------------------------------------------------------------------------------
 
 
-class Acknowledged(DrillModel):
+class Acknowledged(OfLink):
     """The producer has at least so many acknowledgements from a cluster."""
 
     condition: Literal["acknowledged"]
@@ -89,7 +110,7 @@ class Acknowledged(DrillModel):
     at_least: int = Field(ge=1)
 
 
-class Consumed(DrillModel):
+class Consumed(OfLink):
     """The group has read at least so many records from a cluster."""
 
     condition: Literal["consumed"]
@@ -97,14 +118,14 @@ class Consumed(DrillModel):
     at_least: int = Field(ge=1)
 
 
-class Drained(DrillModel):
+class Drained(OfLink):
     """The group has read everything in the workload's topic on a cluster."""
 
     condition: Literal["drained"]
     cluster: Cluster
 
 
-class Mirrored(DrillModel):
+class Mirrored(OfLink):
     """`drkit status` reports that the workload's topic is at most so many records behind; `leaving_out`: ignore these
     partitions."""
 
@@ -113,7 +134,7 @@ class Mirrored(DrillModel):
     leaving_out: list[Annotated[int, Field(ge=0, le=999)]] = Field(default=[])
 
 
-class PositionsCaptured(DrillModel):
+class PositionsCaptured(OfLink):
     """`drkit status` has a captured position of the workload's group for each partition."""
 
     condition: Literal["positions_captured"]
@@ -133,21 +154,21 @@ class Silent(DrillModel):
     cluster: Cluster
 
 
-class NoMembers(DrillModel):
+class NoMembers(OfLink):
     """The workload's group has no member on a cluster: the sessions of dead consumers have expired."""
 
     condition: Literal["no_members"]
     cluster: Cluster
 
 
-class ProblemTold(DrillModel):
+class ProblemTold(OfLink):
     """`drkit status` reports such a problem for the workload's topic (`source_truncated`, `retention_gap` …)."""
 
     condition: Literal["problem_told"]
     kind: str = Field(pattern=r"^[a-z_]+$")
 
 
-class MirrorTold(DrillModel):
+class MirrorTold(OfLink):
     """The mirror itself reports a problem of this kind for the workload's topic; `partition`: for this one, else any.
 
     `problem_told` may hold without it: `drkit status` compares partitions that no mirror fetches.
@@ -158,7 +179,7 @@ class MirrorTold(DrillModel):
     partition: int | None = Field(default=None, ge=0)
 
 
-class SameRecords(DrillModel):
+class SameRecords(OfLink):
     """Both clusters hold the same records of the workload's topic, each partition in the same order, as read by an
     independent reader."""
 
@@ -199,8 +220,8 @@ class Safety(DrillModel):
     """Rules that are checked before every step from the disturbance on; the method ends where one doesn't hold.
 
     `time_limit_seconds`: of the whole drill; no step begins later. `never_both_sides`: no fault strikes a cluster
-    while the other one doesn't answer. `healthy_brokers`: how many of a cluster's brokers must answer. `abort_when`:
-    conditions that must not hold.
+    while one that it has a link with doesn't answer. `healthy_brokers`: how many of a cluster's brokers must answer.
+    `abort_when`: conditions that must not hold.
     """
 
     time_limit_seconds: Seconds | None = None
@@ -226,8 +247,8 @@ class LateRecords(DrillModel):
     seconds: float = Field(default=3_600.0, gt=0, le=31_536_000)
 
 
-class Workload(DrillModel):
-    """Start a producer that records the acknowledgements, and a group that records what it read.
+class Workload(OfLink):
+    """Start a producer on a link's source that records the acknowledgements, and a group that records what it read.
 
     `records_per_second`: over all partitions; `value_bytes`: the approximate length of a record's value;
     `transactions`: write in transactions; `late`: some records have earlier timestamps.
@@ -300,14 +321,15 @@ class FailbackStrike(Strike):
 
 
 class Failover(DrillModel):
-    """Run `drkit failover`, as an operator would.
+    """Run `drkit failover` of the link to a cluster, as an operator would.
 
-    `strikes`: faults at its stages; the node `run` is the run's own process. `resumes`: how often `drkit resume` may
-    follow if the run ends partly done or was killed.
+    `link`: which one, where several lead to it. `strikes`: faults at its stages; the node `run` is the run's own
+    process. `resumes`: how often `drkit resume` may follow if the run ends partly done or was killed.
     """
 
     do: Literal["failover"]
-    to: Literal["dr"] = "dr"
+    to: Cluster = TARGET
+    link: LinkName | None = None
     mode: Literal["planned", "unplanned"] = "unplanned"
     at: str | None = None
     accept_unfenced: bool = False
@@ -321,7 +343,7 @@ class Failback(DrillModel):
     """Run `drkit failback`: re-seed the old primary, move groups back. `strikes`, `resumes`: as in a failover."""
 
     do: Literal["failback"]
-    to: Literal["primary"] = "primary"
+    to: Cluster = SOURCE
     accept_unfenced: bool = False
     strikes: list[FailbackStrike] = Field(default=[])
     resumes: int = Field(default=0, ge=0, le=20)
@@ -329,7 +351,7 @@ class Failback(DrillModel):
 
 
 class Reprotect(DrillModel):
-    """Run `drkit reprotect`: dr becomes the source permanently, the old primary its up-to-date standby.
+    """Run `drkit reprotect`: the target becomes the source permanently, the old primary its up-to-date standby.
 
     Afterwards the lab's configuration has the link reversed; the mirror reads it at its next start.
     """
@@ -338,8 +360,8 @@ class Reprotect(DrillModel):
     timeout_seconds: Seconds = 300.0
 
 
-class MoveClients(DrillModel):
-    """Stop the group and the producer on the old cluster, and start the group, then the producer, on another one.
+class MoveClients(OfLink):
+    """Stop a link's group and producer on the old cluster, and start the group, then the producer, on its other one.
 
     `keep_producer`: the old producer continues, with its own keys: both sides accept writes.
     """
@@ -350,9 +372,10 @@ class MoveClients(DrillModel):
 
 
 class StopClients(DrillModel):
-    """Stop the producer, the consumer or both; they finish what is in flight."""
+    """Stop the producer, the consumer or both; they finish what is in flight. `link`: of this one, else of all."""
 
     do: Literal["stop_clients"]
+    link: LinkName | None = None
     who: Literal["producer", "consumer", "both"] = "both"
 
 
@@ -412,15 +435,42 @@ class Experiment(DrillModel):
         return self
 
     @property
-    def workload(self) -> Workload:
-        """The one workload step."""
-        return next(step for step in self.method if isinstance(step, Workload))
+    def links(self) -> list[LinkSpec]:
+        """The links, each with its workload."""
+        return self.lab.links
+
+    def link(self, name: str) -> LinkSpec:
+        """The link with this name."""
+        return next(link for link in self.links if link.name == name)
+
+    def workload(self, link: str) -> Workload:
+        """The workload step of a link."""
+        return next(step for step in self.method if isinstance(step, Workload) and step.link == link)
+
+    def failover_link(self, step: Failover) -> LinkSpec:
+        """The link that a failover moves."""
+        return next(link for link in self.links if step.link in (None, link.name) and link.target == step.to)
+
+    def linked_with(self, cluster: str) -> list[str]:
+        """The clusters at the other end of a cluster's links."""
+        ends = (link.clusters for link in self.links if cluster in link.clusters)
+        return [alias for alias in dict.fromkeys(alias for both in ends for alias in both) if alias != cluster]
+
+    @property
+    def moving(self) -> list[str]:
+        """The links whose clients move to the target."""
+        moves = {(step.link, step.to) for _, step in self.each_step() if isinstance(step, MoveClients)}
+        return [link.name for link in self.links if (link.name, link.target) in moves]
 
     @property
     def measures_rto(self) -> bool:
         """Whether an RTO can be measured: clients move after a failover."""
-        moved = any(isinstance(step, MoveClients) and step.to == TARGET for _, step in self.each_step())
-        return moved and any(isinstance(step, Failover) for _, step in self.each_step())
+        return bool(self.moving) and any(isinstance(step, Failover) for _, step in self.each_step())
+
+    def checks_of(self, link: str) -> list[CheckName]:
+        """The checks of a link: those of moved clients only where its clients move, if any link's do."""
+        moving = self.moving
+        return [name for name in self.checks if name not in MOVED_CHECKS or not moving or link in moving]
 
     def each_step(self) -> Iterator[tuple[Place, Step]]:
         """Every step of the method with its place, in the order of the file; a parallel before its branches."""
@@ -462,17 +512,22 @@ class Contradictory(Exception):  # not a ValueError: pydantic would keep the tex
 
 
 def _contradictions(experiment: Experiment) -> Iterator[tuple[Place, str]]:
-    workloads = [n for n, step in enumerate(experiment.method) if isinstance(step, Workload)]
     if experiment.lab.tls and not experiment.lab.secured:
         yield ("lab", "tls"), "only applications that authenticate use TLS; set lab.secured to true"
-    if not workloads:
+    unknown = [*_contradictory_links(experiment), *_contradictory_names(experiment)]
+    yield from unknown
+    if not any(isinstance(step, Workload) for step in experiment.method):
         yield ("method",), "no workload step: only a workload records what was acknowledged"
         return
-    for number in workloads[1:]:
-        yield ("method", number), "a second workload; an experiment has one"
+    if unknown:
+        return  # what follows looks these names up
+    wrong = list(_contradictory_workloads(experiment))
+    yield from wrong
+    if any(place == ("lab", "links") for place, _ in wrong):
+        return
     for place, step in experiment.each_step():
         if isinstance(step, MoveClients | StopClients | Failover | Failback | Wait) and _before_workload(
-            experiment, place
+            experiment, place, _link_of(step)
         ):
             yield place, f"{step.do} comes before the workload is started"
     yield from _contradictory_checks(experiment)
@@ -482,6 +537,111 @@ def _contradictions(experiment: Experiment) -> Iterator[tuple[Place, str]]:
     for number in mirrors[1:]:
         yield ("method", number), "a second mirror; restart the node `mirror` to start it again"
     yield from _contradictory_faults(experiment, mirrors)
+
+
+def _contradictory_links(experiment: Experiment) -> Iterator[tuple[Place, str]]:
+    names = [link.name for link in experiment.links]
+    for number, link in enumerate(experiment.links):
+        place = ("lab", "links", number)
+        if link.source == link.target:
+            yield place, f"{link.name} leads from a cluster to itself"
+        if link.name in names[:number]:
+            yield place, f"{link.name} is there twice"
+        for end, alias in (("source", link.source), ("target", link.target)):
+            if alias in NO_CLUSTER:
+                yield (*place, end), f"{alias} can't be the alias of a cluster: it names a node of every lab"
+    if experiment.lab.wan and SOURCE not in experiment.lab.clusters:
+        yield ("lab", "wan"), f"the network that can be disturbed is the one to {SOURCE}, and no link has this cluster"
+
+
+def _contradictory_names(experiment: Experiment) -> Iterator[tuple[Place, str]]:
+    """Links and clusters that the lab doesn't have; a link's cluster that is at neither end of it."""
+    clusters, names = experiment.lab.clusters, [link.name for link in experiment.links]
+    known = f"known: {', '.join(clusters)}"
+    for place, part in _named_parts(experiment):
+        link, cluster = getattr(part, "link", None), _cluster_named(part)
+        key, alias = cluster or ("", None)
+        if link is not None and link not in names:
+            yield (*place, "link"), f"{link} is not a link of this experiment; known: {', '.join(names)}"
+        elif alias is not None and alias not in clusters:
+            yield (*place, key), f"{alias} is not a cluster of this experiment; {known}"
+        elif link is not None and alias is not None and alias not in experiment.link(link).clusters:
+            yield (*place, key), f"{alias} is at neither end of {link}"
+        if isinstance(part, NodeFault) and not _is_node(part, clusters):
+            rest = " (all brokers)" if isinstance(part, FillDisk) else ", cassandra (all nodes), mirror, run"
+            yield (*place, "node"), f"{part.node!r} is not a node that it can strike; {known}{rest}, {clusters[0]}-1 …"
+    for alias in experiment.safety.healthy_brokers:
+        if alias not in clusters:
+            place = ("safety", "healthy_brokers", alias)
+            yield place, f"{alias} is not a cluster of this experiment; {known}"
+
+
+def _is_node(fault: NodeFault, clusters: Sequence[str]) -> bool:
+    alias, number, _ = fault.node.partition("-")
+    if alias in clusters:
+        return True
+    return not isinstance(fault, FillDisk) and (alias == "cassandra" or (alias in NO_CLUSTER and not number))
+
+
+def _cluster_named(part: DrillModel) -> tuple[str, str] | None:
+    """The key by which a part names a cluster, and the cluster."""
+    for key in ("cluster", "to"):
+        if isinstance(alias := getattr(part, key, None), str):
+            return key, alias
+    return None
+
+
+def _named_parts(experiment: Experiment) -> Iterator[tuple[Place, DrillModel]]:
+    """What may name a link or a cluster: conditions, steps, faults; with its place."""
+    for number, condition in enumerate(experiment.steady_state.conditions):
+        yield ("steady_state", "conditions", number), condition
+    for number, condition in enumerate(experiment.safety.abort_when):
+        yield ("safety", "abort_when", number), condition
+    for place, step in experiment.each_step():
+        if isinstance(step, Wait):
+            yield (*place, "until"), step.until
+        elif not isinstance(step, Fault | Parallel):
+            yield place, step
+    for number, rollback in enumerate(experiment.rollbacks):
+        if not isinstance(rollback, Fault):
+            yield ("rollbacks", number), rollback
+    yield from _faults(experiment)
+
+
+def _contradictory_workloads(experiment: Experiment) -> Iterator[tuple[Place, str]]:
+    """Each link has one workload; workloads share neither a topic nor a group of a cluster."""
+    found: list[tuple[int, Workload]] = []
+    for number, step in enumerate(experiment.method):
+        if not isinstance(step, Workload):
+            continue
+        place = ("method", number)
+        if any(step.link == other.link for _, other in found):
+            yield place, f"a second workload of {step.link}; a link has one"
+            continue
+        mine = {(alias, experiment.link(step.link).topic_on(alias, step.topic)) for alias in _ends(experiment, step)}
+        for _, other in found:
+            spec = experiment.link(other.link)
+            theirs = {(alias, spec.topic_on(alias, other.topic)) for alias in spec.clusters}
+            shared = sorted(mine & theirs)
+            if shared:
+                yield (*place, "topic"), f"{other.link} has the topic {shared[0][1]} on {shared[0][0]}, too"
+            if step.group == other.group and {*_ends(experiment, step)} & {*spec.clusters}:
+                yield (*place, "group"), f"the group of {other.link} has the same name, and the links share a cluster"
+        found.append((number, step))
+    for link in experiment.links:
+        if link.name not in {step.link for _, step in found}:
+            yield ("lab", "links"), f"{link.name} has no workload: nothing would judge it"
+
+
+def _ends(experiment: Experiment, step: OfLink) -> tuple[str, str]:
+    return experiment.link(step.link).clusters
+
+
+def _link_of(step: Step) -> str | None:
+    """The link that a step concerns; None: all."""
+    if isinstance(step, Wait):
+        return getattr(step.until, "link", None)
+    return getattr(step, "link", None)
 
 
 def _contradictory_branches(experiment: Experiment) -> Iterator[tuple[Place, str]]:
@@ -583,22 +743,25 @@ def _contradictory_application_fault(
             yield place, "the applications of this lab don't use TLS; set lab.tls to true"
         elif experiment.lab.brokers > 1:
             yield place, f"{fault.do} strikes the certificate of a cluster's only broker; set lab.brokers to 1"
-    elif _before_workload(experiment, place):
+    elif _before_workload(experiment, place, fault.link):
         yield place, f"{fault.do} comes before the workload is started: no producer runs"
 
 
-def _before_workload(experiment: Experiment, place: Place) -> bool:
-    started = next(n for n, step in enumerate(experiment.method) if isinstance(step, Workload))
+def _before_workload(experiment: Experiment, place: Place, link: str | None) -> bool:
+    """Whether it is before the workload of a link; None: before any."""
+    steps = enumerate(experiment.method)
+    started = min(n for n, step in steps if isinstance(step, Workload) and link in (None, step.link))
     return place[0] == "method" and isinstance(place[1], int) and place[1] < started
 
 
 def _contradictory_topic_fault(experiment: Experiment, place: Place, fault: TopicFault) -> Iterator[tuple[Place, str]]:
-    if _before_workload(experiment, place):
+    if _before_workload(experiment, place, fault.link):
         yield place, f"{fault.do} comes before the workload is started: its topic doesn't exist"
     if isinstance(fault, ON_DISK) and experiment.lab.brokers > 1:
         yield place, f"{fault.do} strikes a topic's only replica; set lab.brokers to 1"
-    if isinstance(fault, CorruptBatch) and fault.partition >= experiment.workload.partitions:
-        yield (*place, "partition"), f"the workload has {experiment.workload.partitions} partitions, counted from 0"
+    partitions = experiment.workload(fault.link).partitions
+    if isinstance(fault, CorruptBatch) and fault.partition >= partitions:
+        yield (*place, "partition"), f"the workload has {partitions} partitions, counted from 0"
 
 
 def steps_in(step: Step) -> list[PlainStep]:
@@ -636,14 +799,14 @@ def _faults(experiment: Experiment) -> Iterator[tuple[Place, Fault]]:
 def _contradictory_moves(experiment: Experiment) -> Iterator[tuple[Place, str]]:
     failed_over = False
     for place, step in experiment.each_step():
+        if isinstance(step, Failback | Reprotect):
+            yield from _contradictory_return(experiment, place, step, failed_over=failed_over)
+        if isinstance(step, Failover):
+            yield from _contradictory_failover(experiment, place, step)
         if isinstance(step, Reprotect):
-            if not failed_over:
-                yield place, "a reprotect needs a failover before it"
             failed_over = False
         if not isinstance(step, Move):
             continue
-        if isinstance(step, Failback) and not failed_over:
-            yield place, "a failback needs a failover before it"
         failed_over = isinstance(step, Failover)
         stages = [strike.at for strike in step.strikes]
         for at, stage in enumerate(stages):
@@ -654,9 +817,31 @@ def _contradictory_moves(experiment: Experiment) -> Iterator[tuple[Place, str]]:
             yield place, f"its run is killed; set resumes to at least {kills}, or it never ends"
 
 
+def _contradictory_failover(experiment: Experiment, place: Place, step: Failover) -> Iterator[tuple[Place, str]]:
+    leading = [link.name for link in experiment.links if link.target == step.to]
+    if not leading:
+        yield (*place, "to"), f"no link leads to {step.to}"
+    elif step.link is None and len(leading) > 1:
+        yield place, f"{' and '.join(leading)} lead to {step.to}, and a failover of a drill moves one: set its link"
+    elif step.link is not None and step.link not in leading:
+        yield (*place, "link"), f"{step.link} does not lead to {step.to}"
+
+
+def _contradictory_return(
+    experiment: Experiment, place: Place, step: Failback | Reprotect, *, failed_over: bool
+) -> Iterator[tuple[Place, str]]:
+    if not failed_over:
+        yield place, f"a {step.do} needs a failover before it"
+    if len(experiment.links) > 1:
+        yield place, f"a {step.do} needs an experiment with one link"
+    elif isinstance(step, Failback) and step.to != experiment.links[0].source:
+        yield (*place, "to"), f"the groups come from {experiment.links[0].source}"
+
+
 def _contradictory_checks(experiment: Experiment) -> Iterator[tuple[Place, str]]:
     objectives = experiment.objectives
-    moved = any(isinstance(step, MoveClients) and step.to == TARGET for _, step in experiment.each_step())
+    moved, targets = bool(experiment.moving), " or ".join(dict.fromkeys(link.target for link in experiment.links))
+    transactions = [experiment.workload(link.name).transactions for link in experiment.links]
     for number, name in enumerate(experiment.checks):
         if name in experiment.checks[:number]:
             yield ("checks", number), f"{name} is there twice"
@@ -665,27 +850,29 @@ def _contradictory_checks(experiment: Experiment) -> Iterator[tuple[Place, str]]
                 ("checks", number),
                 "lost needs an RPO: set objectives.rpo_records or objectives.rpo_seconds",
             )
-        if name in TRANSACTION_CHECKS and (needed := _lacking_transactions(name, experiment.workload.transactions)):
+        if name in TRANSACTION_CHECKS and (needed := _lacking_transactions(name, transactions)):
             yield ("checks", number), f"{name} needs {needed} in the workload"
         if name == "skipped_by_group" and not moved:
             yield (
                 ("checks", number),
-                "skipped_by_group needs a move_clients step to dr: without one no group reads there",
+                f"skipped_by_group needs a move_clients step to {targets}: without one no group reads there",
             )
         if name == "reread_beyond_plan" and not experiment.measures_rto:
             yield (
                 ("checks", number),
-                "reread_beyond_plan needs a failover step and a move_clients step to dr: else no plan is followed",
+                f"reread_beyond_plan needs a failover step and a move_clients step to {targets}: else there is no plan",
             )
     if objectives.rto_seconds is not None and not experiment.measures_rto:
-        yield ("objectives", "rto_seconds"), "an RTO needs a failover step and a move_clients step to dr"
+        yield ("objectives", "rto_seconds"), f"an RTO needs a failover step and a move_clients step to {targets}"
 
 
 TRANSACTION_CHECKS = ("aborted_read", "torn_transaction", "dirty_commit", "stable_offset_stuck")
 _ABORT_CHECKS = ("aborted_read", "dirty_commit")
 
 
-def _lacking_transactions(check: str, transactions: Transactions | None) -> str | None:
-    if transactions is None:
+def _lacking_transactions(check: str, workloads: Sequence[Transactions | None]) -> str | None:
+    """What one of the workloads lacks for a check of transactions."""
+    if any(each is None for each in workloads):
         return "transactions"
-    return "transactions.abort_every above 0" if check in _ABORT_CHECKS and not transactions.abort_every else None
+    aborts = all(each is not None and each.abort_every for each in workloads)
+    return "transactions.abort_every above 0" if check in _ABORT_CHECKS and not aborts else None

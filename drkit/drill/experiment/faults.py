@@ -13,23 +13,20 @@ from typing import Annotated, Final, Literal, get_args
 
 from pydantic import AfterValidator, Field
 
-from drkit.drill.experiment.base import SOURCE, TARGET, Cluster, DrillModel
+from drkit.drill.experiment.base import Cluster, DrillModel, OfLink
+
+NO_CLUSTER: Final = ("cassandra", "mirror", "run")
+"""The names of nodes that belong to no cluster."""
 
 
 def _node(name: str) -> str:
-    if not re.fullmatch(r"(primary|dr|cassandra)(-[1-9][0-9]*)?|mirror|run", name):
-        raise ValueError(f"{name!r} is not a node; known: primary, dr, cassandra (all nodes), primary-1 …, mirror, run")
-    return name
-
-
-def _broker(name: str) -> str:
-    if not re.fullmatch(r"(primary|dr)(-[1-9][0-9]*)?", name):
-        raise ValueError(f"{name!r} is not a broker; known: primary, dr (all of its brokers), primary-1 …")
+    if not re.fullmatch(r"[a-z][a-z0-9_]*(-[1-9][0-9]*)?", name):
+        raise ValueError(f"{name!r} is not the name of a node: one is an alias, or an alias and a number (primary-1)")
     return name
 
 
 Node = Annotated[str, AfterValidator(_node)]
-Broker = Annotated[str, AfterValidator(_broker)]
+"""A node: of a cluster of the lab (`primary-1`; an alias: all its nodes), `cassandra`, `mirror` or `run`."""
 
 
 # --- nodes --------------------------------------------------------------------------------------
@@ -67,7 +64,7 @@ class FillDisk(DrillModel):
     """Fill a broker's disk: it can't write any more, and ends. A restarted broker can write again."""
 
     do: Literal["fill_disk"]
-    node: Broker
+    node: Node
 
 
 class Disconnect(DrillModel):
@@ -80,21 +77,21 @@ class Disconnect(DrillModel):
 # --- the workload's topic -----------------------------------------------------------------------
 
 
-class DeleteTopic(DrillModel):
+class DeleteTopic(OfLink):
     """Delete the topic."""
 
     do: Literal["delete_topic"]
     cluster: Cluster
 
 
-class RecreateTopic(DrillModel):
+class RecreateTopic(OfLink):
     """Delete the topic, and create an empty one of the same name."""
 
     do: Literal["recreate_topic"]
     cluster: Cluster
 
 
-class AddPartitions(DrillModel):
+class AddPartitions(OfLink):
     """Give the topic more partitions."""
 
     do: Literal["add_partitions"]
@@ -102,7 +99,7 @@ class AddPartitions(DrillModel):
     by: int = Field(default=1, ge=1, le=100)
 
 
-class PurgeTopic(DrillModel):
+class PurgeTopic(OfLink):
     """Remove a part of each partition's records from its beginning, as retention does."""
 
     do: Literal["purge_topic"]
@@ -110,7 +107,7 @@ class PurgeTopic(DrillModel):
     part: float = Field(default=1.0, gt=0, le=1)
 
 
-class WriteForeign(DrillModel):
+class WriteForeign(OfLink):
     """Write records that no client of the drill sent."""
 
     do: Literal["write_foreign"]
@@ -118,7 +115,7 @@ class WriteForeign(DrillModel):
     records: int = Field(default=10, ge=1, le=100_000)
 
 
-class LoseTail(DrillModel):
+class LoseTail(OfLink):
     """Cut acknowledged records off each partition's end (whole batches: so many records, or a few more)."""
 
     do: Literal["lose_tail"]
@@ -126,7 +123,7 @@ class LoseTail(DrillModel):
     records: int = Field(default=50, ge=1, le=1_000_000)
 
 
-class CorruptBatch(DrillModel):
+class CorruptBatch(OfLink):
     """Make the last batch of a partition impossible to forward.
 
     `damage`: `checksum`: flip a byte of it on disk; `codec`: set an unknown compression codec on disk, with a matching
@@ -140,7 +137,7 @@ class CorruptBatch(DrillModel):
     damage: Literal["checksum", "codec", "oversized"] = "checksum"
 
 
-class Flood(DrillModel):
+class Flood(OfLink):
     """Write very many records to a topic beside the workload's (`TOPIC.flood`), as fast as possible."""
 
     do: Literal["flood"]
@@ -187,7 +184,7 @@ class RenewCertificate(DrillModel):
     cluster: Cluster
 
 
-class SkewClock(DrillModel):
+class SkewClock(OfLink):
     """Set the producer's clock so many seconds ahead (negative: behind) for its records' timestamps."""
 
     do: Literal["skew_clock"]
@@ -195,7 +192,7 @@ class SkewClock(DrillModel):
     seconds: float = Field(default=-3_600.0, ge=-31_536_000, le=31_536_000)
 
 
-class CorrectClock(DrillModel):
+class CorrectClock(OfLink):
     """Set the producer's clock to the correct time again."""
 
     do: Literal["correct_clock"]
@@ -268,15 +265,15 @@ APPLICATION_FAULTS: Final = tuple(word_of(kind) for kind in get_args(Application
 NETWORK_FAULTS: Final = tuple(word_of(kind) for kind in get_args(NetworkFault))
 
 
-def is_disaster(fault: Fault) -> bool:
-    """Whether it counts as a disaster on primary: RPO and RTO count from the first such fault."""
+def is_disaster(fault: Fault, source: str) -> bool:
+    """Whether it counts as a disaster of the links from `source`: RPO and RTO count from the first such fault."""
     if isinstance(fault, NetworkFault):
-        return False  # the applications run beside primary
+        return False  # the applications run beside the cluster
     if isinstance(fault, ApplicationFault):
-        return fault.cluster == SOURCE and isinstance(fault, ExpireCredentials | ExpireCertificate)
+        return fault.cluster == source and isinstance(fault, ExpireCredentials | ExpireCertificate)
     if isinstance(fault, TopicFault):
-        return fault.cluster == SOURCE and isinstance(fault, TAKES_DATA)
-    return fault.node.partition("-")[0] == SOURCE and not isinstance(fault, Resume)
+        return fault.cluster == source and isinstance(fault, TAKES_DATA)
+    return fault.node.partition("-")[0] == source and not isinstance(fault, Resume)
 
 
 def struck_cluster(fault: Fault) -> str | None:
@@ -284,4 +281,4 @@ def struck_cluster(fault: Fault) -> str | None:
     if isinstance(fault, ENDS):
         return None
     cluster = fault.node.partition("-")[0] if isinstance(fault, NodeFault) else fault.cluster
-    return cluster if cluster in (SOURCE, TARGET) else None
+    return None if cluster in NO_CLUSTER else cluster

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from drkit.drill.experiment.base import of_link
 from drkit.drill.experiment.experiment import (
     Failback,
     Failover,
@@ -23,28 +24,32 @@ from drkit.drill.experiment.experiment import (
 from drkit.drill.experiment.faults import ApplicationFault, Fault, NetworkFault, NodeFault, TopicFault
 
 
-def describe(step: Step | Rollback) -> str:  # noqa: PLR0911, C901  # one arm a step
+def describe(step: Step | Rollback) -> str:  # noqa: PLR0911, PLR0912, C901  # one arm a step
     """A step's short description."""
     if isinstance(step, NodeFault):
         return f"{step.do} {step.node}"
     if isinstance(step, TopicFault | ApplicationFault | NetworkFault):
         return f"{step.do.replace('_', ' ')} on {step.cluster}"
     match step:
-        case Failover() | Failback():
-            return f"{step.do} to {step.to}"
+        case Failover():
+            return f"failover{of_link(step.link)} to {step.to}"
+        case Failback():
+            return f"failback to {step.to}"
         case MoveClients():
-            return f"move clients to {step.to}"
+            return f"move clients{of_link(step.link)} to {step.to}"
         case StopClients():
-            return "stop clients" if step.who == "both" else f"stop {step.who}"
+            return f"stop {'clients' if step.who == 'both' else step.who}{of_link(step.link)}"
         case Wait():
-            return f"wait until {step.until.condition}"
+            return f"wait until {step.until.condition}{of_link(getattr(step.until, 'link', None))}"
         case Hold():
             return f"hold {step.seconds:g} s"
         case Load():
             return f"load {step.dataset}"
         case Parallel():
             return f"in parallel: {' | '.join(', '.join(map(describe, branch)) for branch in step.branches)}"
-        case Workload() | Mirror() | Reprotect():
+        case Workload():
+            return f"workload{of_link(step.link)}"
+        case Mirror() | Reprotect():
             return step.do
         case _:
             assert_never(step)

@@ -122,7 +122,7 @@ class HistoryPart(StrEnum):
 
 @dataclass(frozen=True)
 class ClientHistory:
-    """The history of one drill, in the order of events.
+    """The history of the clients of one link in a drill, in the order of events.
 
     `incomplete`: the parts that may be incomplete, with the reason. A check that needs such a part can't pass.
     `stated`: of the last failover, if it succeeded. `ends`: of the target, of a workload with transactions.
@@ -137,6 +137,11 @@ class ClientHistory:
     incomplete: dict[HistoryPart, str] = field(default_factory=dict)
     stated: tuple[StatedPosition, ...] = ()
     ends: tuple[LogEnd, ...] = ()
+
+    @property
+    def link(self) -> str:
+        """The link's name."""
+        return f"{self.source}->{self.target}"
 
     def acked(self, cluster: str) -> Iterator[Attempt]:
         """The attempts that a cluster acknowledged."""
@@ -161,6 +166,19 @@ class ClientHistory:
     def landed_by_partition(self) -> dict[int, list[Landed]]:
         """What is on the target, by partition, ascending by offset."""
         return _by_partition(self.landed)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkHistory:
+    """A link's history, with its disaster.
+
+    `disaster_at`: from when RPO and RTO are measured (CLOCK_MONOTONIC seconds), or None if there was none. `moved`:
+    whether a failover succeeded and clients were moved.
+    """
+
+    history: ClientHistory
+    disaster_at: float | None = None
+    moved: bool = False
 
 
 def _by_partition(landed: Iterable[Landed]) -> dict[int, list[Landed]]:

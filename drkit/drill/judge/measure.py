@@ -1,7 +1,8 @@
-"""Measures RPO and RTO as the clients saw them. Pure."""
+"""Measures RPO and RTO as the clients saw them, of each link and of all links together. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from drkit.drill.judge.history import AttemptOutcome, ClientHistory, HistoryPart
@@ -9,7 +10,7 @@ from drkit.drill.judge.history import AttemptOutcome, ClientHistory, HistoryPart
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The measurements of a drill; None: it couldn't be measured.
+    """The measurements of a link, or of all links of a drill; None: it couldn't be measured.
 
     `rpo_records`: records that the source acknowledged and the target doesn't hold; None if it acknowledged none.
     `rpo_seconds`: the age, at the disaster, of the oldest of them; 0 if there is none.
@@ -59,3 +60,36 @@ def measure(history: ClientHistory, *, disaster_at: float | None, moved: bool) -
         landed=None if HistoryPart.LANDED in history.incomplete else len(history.landed),
         reread=None if HistoryPart.POLLS in history.incomplete else len((read_on_source & read_on_target) - {None}),
     )
+
+
+def measure_site(measured: Mapping[str, Measured], *, moving: Sequence[str]) -> Measured:
+    """The measurements of all links together: the sum of records, the greatest of seconds.
+
+    Args:
+        measured: by link.
+        moving: the links whose clients move to the target: the RTO is the greatest of theirs.
+    """
+    every = measured.values()
+    return Measured(
+        rpo_records=_total(one.rpo_records for one in every),
+        rpo_seconds=_greatest(one.rpo_seconds for one in every),
+        rto_seconds=_greatest(measured[link].rto_seconds for link in moving),
+        acknowledged=sum(one.acknowledged for one in every),
+        unknown=sum(one.unknown for one in every),
+        landed=_total(one.landed for one in every),
+        reread=_total(one.reread for one in every),
+    )
+
+
+def _total(values: Iterable[int | None]) -> int | None:
+    """Their sum; None if one is unknown."""
+    found = list(values)
+    known = [value for value in found if value is not None]
+    return sum(known) if len(known) == len(found) else None
+
+
+def _greatest(values: Iterable[float | None]) -> float | None:
+    """The greatest; None if one is unknown, or there is none."""
+    found = list(values)
+    known = [value for value in found if value is not None]
+    return max(known) if known and len(known) == len(found) else None

@@ -76,9 +76,10 @@ class WitnessRecord(Document):
 
 
 class CheckResult(Document):
-    """One check. `anomalies` counts all, `witnesses` lists the first; null if the check couldn't be made."""
+    """One check of a link. `anomalies` counts all, `witnesses` lists the first; null if the check couldn't be made."""
 
     check: str
+    link: str
     outcome: Verdict
     anomalies: int | None
     reason: str | None
@@ -95,7 +96,8 @@ class ObjectiveResult(Document):
 
 
 class Measurements(Document):
-    """The measurements of the clients; null: it couldn't be measured. Seconds and counts.
+    """The measurements of the clients, of a link or of all links together (the sum of records, the greatest of
+    seconds); null: it couldn't be measured. Seconds and counts.
 
     `rpo_records`: acknowledged by the source and not on the target. `rpo_seconds`: the age at the
     disaster of the oldest of them. `rto_seconds`: from the disaster to the first record read on the
@@ -110,6 +112,21 @@ class Measurements(Document):
     unknown: int
     landed: int | None
     reread: int | None
+
+
+class LinkResult(Document):
+    """One link of a drill. `topic`, `target_topic`: its workload's, by the name on each cluster. `moved`: whether its
+    clients were moved to the target after a failover that succeeded; else it has no RTO."""
+
+    link: str
+    topic: str
+    target_topic: str
+    group: str
+    moved: bool
+    measured: Measurements
+    failover: dict[str, Any] | None = Field(
+        description="The document of the last failover that moved it, verbatim; null if none did."
+    )
 
 
 class DrillResult(Document):
@@ -130,7 +147,10 @@ class DrillResult(Document):
     checks: list[CheckResult]
     objectives: list[ObjectiveResult]
     measured: Measurements
-    failover: dict[str, Any] | None = Field(description="The document of `drkit failover --output json`, verbatim.")
+    links: list[LinkResult]
+    failover: dict[str, Any] | None = Field(
+        description="The document of the last `drkit failover --output json`, verbatim."
+    )
     failback: dict[str, Any] | None = Field(
         default=None, description="The document of `drkit failback --output json`, verbatim."
     )

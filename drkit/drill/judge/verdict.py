@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from drkit.drill.experiment.base import of_link
 from drkit.drill.experiment.experiment import Objectives
 from drkit.drill.judge.checkers import AnomalyCheck
 from drkit.drill.judge.measure import Measured
@@ -30,11 +31,12 @@ from drkit.drill.judge.result import (
 )
 
 
-def check_result(name: str, finding: AnomalyCheck) -> CheckResult:
-    """A check's outcome, for the result."""
+def check_result(name: str, link: str, finding: AnomalyCheck) -> CheckResult:
+    """The outcome of a link's check, for the result."""
     outcome: Verdict = "unknown" if finding.held is None else "passed" if finding.held else "failed"
     return CheckResult(
         check=name,
+        link=link,
         outcome=outcome,
         anomalies=finding.anomalies,
         reason=finding.reason,
@@ -91,12 +93,12 @@ def verdict(
 ) -> tuple[Verdict, ExitValue, list[str]]:
     """The verdict, the exit code, and the reasons in words (the verdict's own first)."""
     refuted = [f"{s.step} (line {s.line}) failed: {s.reason}" for s in steps if _refutes(s)]
-    refuted += [f"{c.check}: {_count(c.anomalies)}" for c in checks if c.outcome == "failed"]
+    refuted += [f"{c.check}{of_link(c.link)}: {_count(c.anomalies)}" for c in checks if c.outcome == "failed"]
     unseen = [] if interrupted is None else [interrupted]
     if steady_state.reached is False:
         unseen.append(f"the steady state was not reached: {steady_state.reason}")
     unseen += [f"{s.step} (line {s.line}): {s.reason}" for s in steps if _hides(s)]
-    unseen += [f"{c.check} couldn't be checked: {c.reason}" for c in checks if c.outcome == "unknown"]
+    unseen += [f"{c.check}{of_link(c.link)} couldn't be checked: {c.reason}" for c in checks if c.outcome == "unknown"]
     unseen += [f"{o.name} couldn't be measured" for o in objectives if o.outcome == "unknown"]
     missed = [
         f"{o.name} is {_number(o.measured)}, the objective is {_number(o.objective)}" for o in objectives if _missed(o)

@@ -2,8 +2,8 @@
 
 RUN/experiment.json         the experiment as played, with the configured objectives, and the lines of its steps
 RUN/history/*.jsonl         one row per line, with the columns that history.json names
-RUN/history/history.json    both clusters, the important times, the incomplete parts, what the failover stated of the
-                            group's positions, the ends of the target's partitions
+RUN/history/history.json    of each link: both clusters, the important times, the incomplete parts, what the failover
+                            stated of the group's positions, the ends of the target's partitions
 RUN/origin.json             who ran it, with which drkit, on which clusters
 RUN/journal/, anchors.json, runs.jsonl    journals of the drill's runs, whose store is removed with the lab
 chain.jsonl                 beside all drills: one entry per drill, in the form of a run's journal (docs/journal.md)
@@ -17,7 +17,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, fields
 from datetime import datetime
 from hashlib import file_digest, sha256
@@ -26,7 +26,7 @@ from typing import Any
 
 from drkit.drill.experiment.experiment import Parallel
 from drkit.drill.experiment.reader import ExperimentFile
-from drkit.drill.judge.history import Attempt, ClientHistory, ConfirmedPosition, Landed, Poll
+from drkit.drill.judge.history import Attempt, ConfirmedPosition, Landed, LinkHistory, Poll
 from drkit.drill.judge.result import DrillResult
 from drkit.failover.run.journal.anchors import append_anchor, read_anchor_file
 from drkit.failover.run.journal.files import entry_document, json_lines
@@ -64,40 +64,48 @@ def write_experiment(folder: Path, file: ExperimentFile) -> None:
     (folder / "experiment.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
 
 
-def write_history(
-    folder: Path, history: ClientHistory, *, disaster_at: float | None, moved: bool, interrupted: str | None
-) -> None:
-    """Write the clients' history, and the lag that the mirror reported.
+def write_history(folder: Path, links: Sequence[LinkHistory], *, interrupted: str | None) -> None:
+    """Write the history of each link's clients, and the lags that the mirror reported; each row begins with its link.
 
-    `disaster_at`: seconds of CLOCK_MONOTONIC, like all times except for those of the mirror's reports.
+    Times are seconds of CLOCK_MONOTONIC, except for those of the mirror's reports.
     """
     target = folder / "history"
     target.mkdir(mode=0o700, exist_ok=True)
-    parts: dict[str, tuple[type, Iterable[Any]]] = {
-        "attempts": (Attempt, history.attempts),
-        "polls": (Poll, history.polls),
-        "positions": (ConfirmedPosition, history.positions),
-        "landed": (Landed, history.landed),
+    histories = [each.history for each in links]
+    parts: dict[str, tuple[type, Iterable[list[Any]]]] = {
+        "attempts": (Attempt, ([one.link, *_row(row)] for one in histories for row in one.attempts)),
+        "polls": (Poll, ([one.link, *_row(row)] for one in histories for row in one.polls)),
+        "positions": (ConfirmedPosition, ([one.link, *_row(row)] for one in histories for row in one.positions)),
+        "landed": (Landed, ([one.link, *_row(row)] for one in histories for row in one.landed)),
     }
     for part, (_, rows) in parts.items():
-        (target / f"{part}.jsonl").write_bytes(json_lines(map(_row, rows)))
-    (target / "lag.jsonl").write_bytes(json_lines(_mirror_lag(folder / MIRROR_LOG)))
+        (target / f"{part}.jsonl").write_bytes(json_lines(rows))
+    (target / "lag.jsonl").write_bytes(json_lines(_mirror_lag(folder / MIRROR_LOG, {one.link for one in histories})))
     about = {
-        "source": history.source,
-        "target": history.target,
-        "disaster_at": disaster_at,
-        "moved": moved,
+        "links": [
+            {
+                "source": each.history.source,
+                "target": each.history.target,
+                "disaster_at": each.disaster_at,
+                "moved": each.moved,
+                "incomplete": {str(part): why for part, why in each.history.incomplete.items()},
+                "stated": [asdict(one) for one in each.history.stated],
+                "ends": [asdict(one) for one in each.history.ends],
+            }
+            for each in links
+        ],
         "interrupted": interrupted,
-        "incomplete": {str(part): why for part, why in history.incomplete.items()},
-        "stated": [asdict(one) for one in history.stated],
-        "ends": [asdict(one) for one in history.ends],
-        "columns": {part: _columns(kind) for part, (kind, _) in parts.items()} | {"lag": ["at", "lag_records"]},
+        "columns": {part: ["link", *_columns(kind)] for part, (kind, _) in parts.items()}
+        | {"lag": ["link", "at", "lag_records"]},
     }
     (target / "history.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
 
 
-def _mirror_lag(log: Path) -> Iterator[list[Any]]:
-    """The mirror's lag in records, with the time of each report; nothing if there is no log."""
+def _mirror_lag(log: Path, links: Collection[str]) -> Iterator[list[Any]]:
+    """Each link's lag in records, with the time of the report; nothing if there is no log.
+
+    What is reported of a link that was turned round by a reprotect is of the same link.
+    """
     try:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -106,7 +114,10 @@ def _mirror_lag(log: Path) -> Iterator[list[Any]]:
         try:
             said = json.loads(line) if line.startswith("{") else {}
             if said.get("type") == "progress" and said.get("lag_records") is not None:
-                yield [iso(datetime.fromisoformat(said["at"])), int(said["lag_records"])]
+                at, lag, (source, _, target) = said["at"], said["lag_records"], said["link"].partition("->")
+                link = next((name for name in (said["link"], f"{target}->{source}") if name in links), None)
+                if link is not None:
+                    yield [link, iso(datetime.fromisoformat(at)), int(lag)]
         except (ValueError, KeyError, TypeError):  # a line that a kill cut short
             continue
 

@@ -21,6 +21,7 @@ from drkit.drill.steps import play
 from drkit.drill.workload import reading
 from drkit.lab import Lab
 from drkit.lab.layout import LabDir
+from tests.support.drills import link_of
 from tests.support.log_reader import read_partition
 from tests.support.wait import wait_until
 
@@ -63,11 +64,11 @@ def env(secured, unique_name, tmp_path):
 
 
 def acknowledged(env):
-    return env.clients.count("acks", "primary")
+    return link_of(env).clients.count("acks", "primary")
 
 
 def consumed(env):
-    return env.clients.count("polls", "primary")
+    return link_of(env).clients.count("polls", "primary")
 
 
 def refused(env, client):
@@ -76,7 +77,7 @@ def refused(env, client):
 
 @pytest.mark.parametrize(("how", "said"), [("deleted", "is deleted"), ("changed", "has another password")])
 def test_clients_are_shut_out_until_their_credentials_are_taken_again(env, how, said):
-    clients = [env.clients.start(kind, "primary") for kind in ("consumer", "producer")]
+    clients = [link_of(env).clients.start(kind, "primary") for kind in ("consumer", "producer")]
     wait_until(lambda: consumed(env) >= 200, SECONDS, "200 records read")
     assert not any(refused(env, client) for client in clients)
 
@@ -91,11 +92,11 @@ def test_clients_are_shut_out_until_their_credentials_are_taken_again(env, how, 
     inject(env, RenewCredentials(do="renew_credentials", cluster="primary"))
     wait_until(lambda: acknowledged(env) >= before[0] + 400, SECONDS, "the producer's return")
     wait_until(lambda: consumed(env) >= before[1] + 400, SECONDS, "the group's return")
-    env.clients.stop(env.clients.running())
-    assert env.clients.incomplete() == {}
-    workload = env.experiment.workload
-    landed = reading.read_all(env.properties["primary"], "drill-test", workload.topic, PARTITIONS, 30)
-    acked = {each.record for each in env.clients.attempts() if each.outcome is AttemptOutcome.ACKED}
+    link_of(env).clients.stop(link_of(env).clients.running())
+    assert link_of(env).clients.incomplete() == {}
+    workload = link_of(env).workload
+    landed = reading.read_all(env.properties["primary"], link_of(env).drill, workload.topic, PARTITIONS, 30)
+    acked = {each.record for each in link_of(env).clients.attempts() if each.outcome is AttemptOutcome.ACKED}
     assert acked <= {each.record for each in landed}
 
 
@@ -120,7 +121,7 @@ def distrusted(env, client):
 
 def test_clients_refuse_a_certificate_that_has_expired_once_they_connect_again(over_tls):
     env = over_tls
-    clients = [env.clients.start(kind, "primary") for kind in ("consumer", "producer")]
+    clients = [link_of(env).clients.start(kind, "primary") for kind in ("consumer", "producer")]
     wait_until(lambda: consumed(env) >= 200, SECONDS, "200 records read")
 
     assert "has expired" in inject(env, ExpireCertificate(do="expire_certificate", cluster="primary"))
@@ -138,8 +139,8 @@ def test_clients_refuse_a_certificate_that_has_expired_once_they_connect_again(o
     inject(env, RenewCertificate(do="renew_certificate", cluster="primary"))
     wait_until(lambda: acknowledged(env) >= before[0] + 400, SECONDS, "the producer's return")
     wait_until(lambda: consumed(env) >= before[1] + 400, SECONDS, "the group's return")
-    env.clients.stop(env.clients.running())
-    assert env.clients.incomplete() == {}
+    link_of(env).clients.stop(link_of(env).clients.running())
+    assert link_of(env).clients.incomplete() == {}
 
 
 def test_where_nothing_is_encrypted_no_certificate_can_expire(lab, unique_name, tmp_path):
@@ -151,7 +152,7 @@ def test_where_nothing_is_encrypted_no_certificate_can_expire(lab, unique_name, 
 
 
 def unanswered_since_the_last_answer(env):
-    answered = [each.outcome is AttemptOutcome.ACKED for each in env.clients.attempts()]
+    answered = [each.outcome is AttemptOutcome.ACKED for each in link_of(env).clients.attempts()]
     return answered[::-1].index(True)
 
 
@@ -167,7 +168,7 @@ def plain(lab, unique_name, tmp_path):
     """A producer on a cluster where nobody authenticates."""
     found = environment(lab, unique_name, tmp_path)
     reading.create_topic(found.properties["primary"], unique_name, PARTITIONS, 1, 30)
-    found.clients.start("producer", "primary")
+    link_of(found).clients.start("producer", "primary")
     wait_until(lambda: acknowledged(found) >= 100, SECONDS, "100 acknowledgements")
     yield found
     found.end_processes()
@@ -181,9 +182,9 @@ def test_records_are_stamped_by_a_clock_that_is_behind_until_it_is_corrected(pla
             inject(plain, fault)
         before = acknowledged(plain)
         wait_until(lambda before=before: acknowledged(plain) >= before + 100, SECONDS, "further acknowledgements")
-    plain.clients.stop(plain.clients.running())
-    assert plain.clients.incomplete() == {}
-    workload = plain.experiment.workload
+    link_of(plain).clients.stop(link_of(plain).clients.running())
+    assert link_of(plain).clients.incomplete() == {}
+    workload = link_of(plain).workload
     for partition in range(PARTITIONS):
         stamps = [one.timestamp for one in read_partition(plain.lab.bootstrap("primary"), workload.topic, partition)]
         late = ["late" if stamp < stamps[0] - 1_800_000 else "right" for stamp in stamps]
@@ -193,12 +194,12 @@ def test_records_are_stamped_by_a_clock_that_is_behind_until_it_is_corrected(pla
 def test_records_stamped_too_far_ahead_are_refused_by_the_broker(plain):
     """`message.timestamp.after.max.ms` is an hour by default."""
     inject(plain, SkewClock(do="skew_clock", cluster="primary", seconds=7200.0))
-    (ahead,) = plain.clients.running("producer")
+    (ahead,) = link_of(plain).clients.running("producer")
     wait_until(lambda: ahead.ledger.count("attempts") >= 200, SECONDS, "attempts")
-    plain.clients.stop([ahead])
+    link_of(plain).clients.stop([ahead])
     assert ahead.ledger.count("acks") == 0
-    workload = plain.experiment.workload
-    landed = reading.read_all(plain.properties["primary"], "drill-test", workload.topic, PARTITIONS, 30)
+    workload = link_of(plain).workload
+    landed = reading.read_all(plain.properties["primary"], link_of(plain).drill, workload.topic, PARTITIONS, 30)
     sent = {RecordId(str(key), int(seq)) for key, seq, *_ in ahead.ledger.attempts()}
     assert not sent & {each.record for each in landed}
 

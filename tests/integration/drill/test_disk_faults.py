@@ -9,6 +9,7 @@ from drkit.drill.faults.inject import inject
 from drkit.drill.steps import play
 from drkit.drill.workload import reading
 from drkit.lab import Lab
+from tests.support.drills import link_of
 
 pytestmark = pytest.mark.lab
 
@@ -40,8 +41,8 @@ def env(unique_name, tmp_path, lab_guard):
 
 
 def records(env):
-    topic = env.experiment.workload.topic
-    return [one.digest for one in reading.read_all(env.properties["primary"], env.run, topic, 1, 30)]
+    topic = link_of(env).workload.topic
+    return [one.digest for one in reading.read_all(env.properties["primary"], link_of(env).drill, topic, 1, 30)]
 
 
 def test_a_broker_whose_disk_is_full_ends_and_has_what_it_acknowledged_once_there_is_room(env):

@@ -27,6 +27,7 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.protocol.record_batch import parse
 from drkit.model.errors import DrkitError, Refused
 from tests.support import raw
+from tests.support.drills import link_of
 from tests.support.mirroring import Mirrored
 from tests.support.sampling import some_of
 from tests.support.wait import wait_until
@@ -64,7 +65,7 @@ def cluster(lab):
 
 
 def topic(env):
-    return env.experiment.workload.topic
+    return link_of(env).workload.topic
 
 
 def marks(env, cluster):
@@ -79,7 +80,7 @@ def topic_id(env, lab):
 
 def test_foreign_records_are_there_and_none_of_the_drills(env, cluster):
     assert marks(env, cluster) == [(0, WRITTEN // 2)] * PARTITIONS
-    landed = reading.read_all(env.properties["primary"], env.run, topic(env), PARTITIONS, 30)
+    landed = reading.read_all(env.properties["primary"], link_of(env).drill, topic(env), PARTITIONS, 30)
     assert len(landed) == WRITTEN
     assert {one.record for one in landed} == {None}
 
@@ -114,12 +115,12 @@ def test_the_beginning_of_logs_is_removed(env, cluster):
 
 
 def test_the_end_of_logs_is_lost_and_a_newer_epoch_begins_there(env, cluster):
-    before = reading.read_all(env.properties["primary"], env.run, topic(env), PARTITIONS, 30)
+    before = reading.read_all(env.properties["primary"], link_of(env).drill, topic(env), PARTITIONS, 30)
     said = inject(env, LoseTail(do="lose_tail", cluster="primary", records=15))
     ends = [end for _, end in marks(env, cluster)]
     assert all(0 < end <= WRITTEN // 2 - 15 for end in ends), ends
     assert f"lost {WRITTEN - sum(ends)} acknowledged offsets" in said
-    left = reading.read_all(env.properties["primary"], env.run, topic(env), PARTITIONS, 30)
+    left = reading.read_all(env.properties["primary"], link_of(env).drill, topic(env), PARTITIONS, 30)
     assert sorted((one.partition, one.offset, one.digest) for one in left) == sorted(
         (one.partition, one.offset, one.digest) for one in before if one.offset < ends[one.partition]
     )
@@ -179,7 +180,7 @@ def test_a_batch_of_an_unknown_codec_has_a_checksum_that_fits_and_no_reader_take
     assert all(batch.intact() for batch in damaged)
     assert [batch.codec for batch in damaged] == [0] * (len(damaged) - 1) + [7]
     with pytest.raises(reading.NotRead):
-        reading.read_all(env.properties["primary"], env.run, topic(env), PARTITIONS, 10)
+        reading.read_all(env.properties["primary"], link_of(env).drill, topic(env), PARTITIONS, 10)
     cluster.delete(topic(env))
 
 

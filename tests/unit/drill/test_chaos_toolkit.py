@@ -203,3 +203,29 @@ def test_the_document_goes_to_stdout_or_to_a_new_file(tmp_path):
     assert json.loads(out.read_text()) == document["chaos_toolkit"] == json.loads(shown.out)
     assert (document["out"], document["actions"], document["probes"]) == (str(out), 3, 2)
     jsonschema.validate(document, schemas()["drill.schema.json"])
+
+
+def test_of_several_links_each_command_names_what_it_is_of(tmp_path):
+    text = """\
+title: t
+hypothesis: h
+lab:
+  links:
+    - { source: east, target: hub, policy: prefix }
+    - { source: west, target: hub, policy: prefix }
+steady_state: { conditions: [{ condition: mirrored, link: west->hub, at_most_behind: 5 }] }
+method:
+  - { do: workload, link: east->hub, group: a }
+  - { do: workload, link: west->hub, group: b }
+  - { do: failover, to: hub, link: west->hub }
+checks: [duplicated]
+"""
+    file = tmp_path / "x.yaml"
+    file.write_text(text)
+    result = export_experiment(load_experiment(file), None)
+    assert "lab.links" in {part.what for part in result.not_exported}
+    (probe,) = result.chaos_toolkit["steady-state-hypothesis"]["probes"]
+    assert probe["provider"]["arguments"][:3] == ["doctor", "--to", "hub"]
+    (move,) = result.chaos_toolkit["method"]
+    words = move["provider"]["arguments"]
+    assert words[words.index("--link") + 1] == "west->hub"

@@ -255,3 +255,32 @@ def test_what_is_done_to_a_topic_to_applications_or_to_connections_has_cells_of_
     assert {each.cell for each in planned_strikes(file)} <= set(CELLS)
     assert {cell.on for cell in CELLS if cell.do == "disconnect"} == {"mirror"}
     assert struck_cells(drill(file)) == {each.cell for each in planned_strikes(file)}
+
+
+SEVERAL = """\
+title: several
+hypothesis: h
+lab:
+  links:
+    - { source: east, target: hub, policy: prefix }
+    - { source: west, target: hub, policy: prefix }
+steady_state: { conditions: [{ condition: answers, cluster: hub }] }
+method:
+  - { do: workload, link: east->hub, group: a }
+  - { do: workload, link: west->hub, group: b }
+  - { do: kill, node: west-1 }
+  - { do: purge_topic, link: west->hub, cluster: hub }
+  - { do: failover, to: hub, link: west->hub }
+  - { do: pause, node: hub }
+checks: [duplicated]
+"""
+
+
+def test_of_several_links_a_source_counts_as_primary_and_a_mere_target_as_dr(tmp_path):
+    file = tmp_path / "several.yaml"
+    file.write_text(SEVERAL)
+    assert [strike.cell for strike in planned_strikes(load_experiment(file))] == [
+        Cell("kill", "primary", "steady"),
+        Cell("purge_topic", "topic on dr", "steady"),
+        Cell("pause", "dr", "failed over"),
+    ]

@@ -73,7 +73,7 @@ def test_the_certificate_of_one_of_several_brokers_can_not_expire(tmp_path):
 def test_a_good_file_is_read(tmp_path):
     found = load_experiment(write(tmp_path, GOOD))
     experiment = found.experiment
-    assert experiment.workload.topic == "t"
+    assert experiment.workload("primary->dr").topic == "t"
     assert experiment.disturbance == 2
     assert isinstance(experiment.method[2], Kill)
     assert isinstance(experiment.method[3], Failover)
@@ -99,7 +99,7 @@ def test_a_good_file_is_read(tmp_path):
         ("    node: primary-1", "    node: primary-1\n    nod: x", 14, "method.2.nod: unknown key"),
         ("do: kill", "do: kil", 12, "method.2.do: 'kil' is unknown; known are workload"),
         ('at: "04:03"', "at: 403", 15, "method.3.at: Input should be a valid string"),
-        ("to: dr", "to: paris", 17, "Input should be 'primary' or 'dr'"),
+        ("to: dr", "to: paris", 17, "method.4.to: paris is not a cluster of this experiment; known: primary, dr"),
         ("[lost, skipped_by_group]", "[lost, losst]", 18, "checks.1: Input should be"),
         ("[lost, skipped_by_group]", "[lost, lost]", 18, "checks.1: lost is there twice"),
         ("  rpo_records: 5\n", "", 18, "checks.0: lost needs an RPO"),
@@ -215,6 +215,97 @@ def test_an_error_names_its_line(tmp_path, before, after, line, said):
     assert caught.value.exit_code is ExitCode.USAGE
 
 
+SEVERAL = """\
+title: A title
+hypothesis: It holds
+lab:
+  links:
+    - { source: east, target: hub, policy: prefix }
+    - { source: west, target: hub, policy: prefix }
+steady_state:
+  conditions:
+    - { condition: mirrored, link: east->hub, at_most_behind: 10 }
+method:
+  - { do: workload, link: east->hub, topic: t, group: a }
+  - { do: workload, link: west->hub, topic: t, group: b }
+  - { do: mirror }
+  - { do: kill, node: east }
+  - { do: failover, to: hub, link: east->hub }
+  - { do: move_clients, link: east->hub, to: hub }
+checks: [lost, skipped_by_group, both_sides_written]
+objectives: { rpo_records: 5 }
+"""
+
+
+def test_an_experiment_has_several_links(tmp_path):
+    experiment = load_experiment(write(tmp_path, SEVERAL)).experiment
+    assert experiment.lab.clusters == ("east", "hub", "west")
+    assert [experiment.workload(link.name).group for link in experiment.links] == ["a", "b"]
+    assert [link.topic_on("hub", "t") for link in experiment.links] == ["east.t", "west.t"]
+    assert experiment.failover_link(experiment.method[4]).name == "east->hub"
+    assert experiment.moving == ["east->hub"]
+    assert experiment.checks_of("east->hub") == ["lost", "skipped_by_group", "both_sides_written"]
+    assert experiment.checks_of("west->hub") == ["lost"], "its clients stay"
+    assert (experiment.linked_with("hub"), experiment.linked_with("west")) == (["east", "west"], ["hub"])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "line", "said"),
+    [
+        ("link: east->hub, at_most", "at_most", 9, "primary->dr is not a link of this experiment; known: east->hub"),
+        ("link: west->hub, topic", "link: west->east, topic", 12, "west->east is not a link of this experiment"),
+        ("{ do: kill, node: east }", "{ do: kill, node: primary }", 14, "'primary' is not a node that it can strike"),
+        ("{ do: kill, node: east }", "{ do: kill, node: run-1 }", 14, "'run-1' is not a node that it can strike"),
+        (
+            "{ do: kill, node: east }",
+            "{ do: delete_topic, link: east->hub, cluster: west }",
+            14,
+            "method.3.cluster: west is at neither end of east->hub",
+        ),
+        ("to: hub, link: east->hub }", "to: hub }", 15, "east->hub and west->hub lead to hub"),
+        ("to: hub, link: east->hub }", "to: west }", 15, "no link leads to west"),
+        (
+            "to: hub, link: east->hub }",
+            "to: dr }",
+            15,
+            "dr is not a cluster of this experiment; known: east, hub, west",
+        ),
+        ("topic: t, group: b", "topic: t, group: a", 12, "the group of east->hub has the same name"),
+        ("source: west, target: hub, policy: prefix", "source: west, target: hub", 6, ""),
+        ("link: west->hub, topic: t", "link: west->hub, topic: u", 12, ""),
+        ("  - { do: workload, link: west->hub, topic: t, group: b }\n", "", 4, "west->hub has no workload"),
+        ("source: west", "source: east", 6, "east->hub is there twice"),
+        ("source: west, target: hub", "source: west, target: west", 6, "leads from a cluster to itself"),
+        ("source: west", "source: mirror", 6, "mirror can't be the alias of a cluster"),
+        ("source: west", "source: my-west", 6, "lab.links.1.source: String should match pattern"),
+        ("lab:\n", "lab:\n  wan: true\n", 4, "the one to primary, and no link has this cluster"),
+        (
+            "  - { do: move_clients, link: east->hub, to: hub }\n",
+            "  - { do: move_clients, link: east->hub, to: hub }\n  - { do: failback, to: east }\n",
+            17,
+            "a failback needs an experiment with one link",
+        ),
+    ],
+)
+def test_an_error_in_an_experiment_of_several_links_names_its_line(tmp_path, before, after, line, said):
+    assert before in SEVERAL
+    file = write(tmp_path, SEVERAL.replace(before, after, 1))
+    if not said:
+        load_experiment(file)
+        return
+    with pytest.raises(ConfigError) as caught:
+        load_experiment(file)
+    assert any(each.startswith(f"{file}:{line}:") and said in each for each in caught.value.what.splitlines()), str(
+        caught.value
+    )
+
+
+def test_two_links_may_not_write_one_topic(tmp_path):
+    """Neither may two workloads of one cluster."""
+    with pytest.raises(ConfigError, match=r"x\.yaml:12: method\.1\.topic: east->hub has the topic t on hub, too"):
+        load_experiment(write(tmp_path, SEVERAL.replace(", policy: prefix", "")))
+
+
 @pytest.mark.parametrize("at", ["14:03", "04:03:20", "2026-11-20T04:03:00Z", "2026-11-20", "-2m"])
 def test_a_time_is_the_text_that_was_written(tmp_path, at):
     experiment = load_experiment(write(tmp_path, GOOD.replace('at: "04:03"', f"at: {at}"))).experiment
@@ -222,7 +313,7 @@ def test_a_time_is_the_text_that_was_written(tmp_path, at):
 
 
 def test_all_errors_are_told_at_once(tmp_path):
-    file = write(tmp_path, GOOD.replace("do: kill", "do: kil").replace("to: dr", "to: paris"))
+    file = write(tmp_path, GOOD.replace("do: kill", "do: kil").replace("to: dr", "to: the dr"))
     with pytest.raises(ConfigError) as caught:
         load_experiment(file)
     assert len(caught.value.what.splitlines()) == 2
@@ -317,7 +408,7 @@ def test_a_check_of_aborted_transactions_needs_some(tmp_path, check, refused):
     text = GOOD.replace("[lost,", f"[{check}, lost,").replace(
         "    topic: t", "    topic: t\n    transactions: { abort_every: %d }"
     )
-    assert load_experiment(write(tmp_path, text % 3)).experiment.workload.transactions.records == 20
+    assert load_experiment(write(tmp_path, text % 3)).experiment.workload("primary->dr").transactions.records == 20
     if not refused:
         load_experiment(write(tmp_path, text % 0))
         return

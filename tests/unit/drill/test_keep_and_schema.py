@@ -10,8 +10,10 @@ import yaml
 
 from drkit.drill.experiment.experiment import Objectives
 from drkit.drill.experiment.reader import load_experiment
+from drkit.drill.judge.history import ClientHistory, LinkHistory
 from drkit.drill.judge.result import DrillHistory
 from drkit.drill.results.archive import RESULT, Drills, new_run
+from drkit.drill.results.recording import write_history
 from drkit.drill.schema import schemas, text_of
 from drkit.model.errors import ConfigError, DrkitError
 from tests.support.drill_results import result_of
@@ -127,3 +129,15 @@ def test_configured_objectives_stand_in_where_the_experiment_sets_none():
 def test_a_configured_rto_is_no_objective_where_none_can_be_measured():
     mirror = load_experiment(ROOT / "chaos" / "mirror-killed.yaml").experiment
     assert mirror.with_defaults(Objectives(rto_seconds=3.0)).objectives.rto_seconds is None
+
+
+def test_the_lag_is_that_of_each_link_also_once_it_is_turned_round(tmp_path):
+    """Reports of other links, and a line that a kill cut short, are none of it."""
+    said = [("primary->dr", 5), ("dr->primary", 3), ("west->east", 7), ("a->b", 9)]
+    report = {"type": "progress", "at": "2026-11-20T04:03:00Z"}
+    lines = "".join(json.dumps({**report, "link": link, "lag_records": lag}) + "\n" for link, lag in said)
+    (tmp_path / "mirror.log").write_text(f'{lines}{{"type": "progress", "li')
+    links = [LinkHistory(ClientHistory("primary", "dr")), LinkHistory(ClientHistory("west", "east"))]
+    write_history(tmp_path, links, interrupted=None)
+    rows = [json.loads(line) for line in (tmp_path / "history" / "lag.jsonl").read_text().splitlines()]
+    assert [(link, lag) for link, _, lag in rows] == [("primary->dr", 5), ("primary->dr", 3), ("west->east", 7)]

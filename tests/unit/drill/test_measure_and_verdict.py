@@ -1,10 +1,12 @@
 """RPO, RTO and the verdict, from histories and outcomes by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from drkit.drill.experiment.experiment import Objectives
 from drkit.drill.judge.history import Attempt, AttemptOutcome, ClientHistory, HistoryPart, Landed, Poll, RecordId
-from drkit.drill.judge.measure import Measured, measure
+from drkit.drill.judge.measure import Measured, measure, measure_site
 from drkit.drill.judge.result import CheckResult, ObjectiveResult, SteadyStateResult, StepResult
 from drkit.drill.judge.verdict import objective_results, verdict
 
@@ -80,7 +82,9 @@ def step(outcome, section="method"):
 
 def check(outcome):
     anomalies = {"passed": 0, "failed": 3}.get(outcome)
-    return CheckResult(check="lost", outcome=outcome, anomalies=anomalies, reason=None, witnesses=[])
+    return CheckResult(
+        check="lost", link="primary->dr", outcome=outcome, anomalies=anomalies, reason=None, witnesses=[]
+    )
 
 
 def objective(outcome):
@@ -125,3 +129,27 @@ def test_where_nothing_was_acknowledged_there_is_no_rpo(history):
     unsure = ClientHistory("primary", "dr", (sent(0, 5.0, AttemptOutcome.UNKNOWN),), history.polls, (), history.landed)
     found = measure(unsure, disaster_at=10.0, moved=True)
     assert (found.rpo_records, found.rpo_seconds, found.acknowledged) == (None, None, 0)
+
+
+def of_a_link(**numbers):
+    return replace(Measured(1, 2.0, 3.0, 10, 1, 9, 4), **numbers)
+
+
+def test_a_site_is_the_sum_of_records_and_the_greatest_of_seconds():
+    found = measure_site({"a": of_a_link(), "b": of_a_link(rpo_seconds=5.0, rto_seconds=None)}, moving=["a"])
+    assert found == Measured(2, 5.0, 3.0, 20, 2, 18, 8)
+    assert measure_site({"a": of_a_link()}, moving=["a"]) == of_a_link(), "one link is the site"
+
+
+@pytest.mark.parametrize("name", ["rpo_records", "rpo_seconds", "landed", "reread"])
+def test_what_is_unknown_of_one_link_is_unknown_of_the_site(name):
+    found = measure_site({"a": of_a_link(), "b": of_a_link(**{name: None})}, moving=["a", "b"])
+    assert getattr(found, name) is None
+    assert found.acknowledged == 20
+
+
+def test_the_rto_of_a_site_needs_that_of_every_link_whose_clients_move():
+    links = {"a": of_a_link(), "b": of_a_link(rto_seconds=None)}
+    assert measure_site(links, moving=["a", "b"]).rto_seconds is None
+    assert measure_site(links, moving=["a"]).rto_seconds == 3.0
+    assert measure_site(links, moving=[]).rto_seconds is None

@@ -14,7 +14,6 @@ from drkit.drill.coverage import planned_strikes
 from drkit.drill.environment.cancellation import Cancelled, rest
 from drkit.drill.environment.child_processes import run_command
 from drkit.drill.experiment.reader import load_experiment
-from drkit.drill.judge.history import ClientHistory
 from drkit.drill.judge.result import SteadyStateResult, StepResult
 from drkit.drill.judge.verdict import outcome_of_branches, verdict
 from drkit.drill.parallel import play_parallel
@@ -176,15 +175,14 @@ def course(tmp_path, monkeypatch):
     monkeypatch.setattr(runner, "play", play)
     monkeypatch.setattr(runner, "broken_rule", broken_rule)
     monkeypatch.setattr(runner, "_steady", steady)
-    monkeypatch.setattr(runner, "_collect", lambda *_: ClientHistory("primary", "dr"))
     monkeypatch.setattr(runner, "add_lab", lambda *_: None)
     return found
 
 
 def play(course):
     """Play the method and the rollbacks; returns the parallel step and the outcomes of its branches."""
-    clients = SimpleNamespace(stop=lambda _: None, running=list)
-    runner._play_on(SimpleNamespace(clients=clients, end_processes=lambda: None, lab=None), course)
+    env = SimpleNamespace(stop_clients=lambda: None, links={}, end_processes=lambda: None, lab=None)
+    runner._play_on(env, course)
     (parallel,) = (step for step in course.steps if step.branches)
     return parallel, [[step.outcome for step in branch] for branch in parallel.branches]
 

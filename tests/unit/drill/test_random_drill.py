@@ -243,7 +243,7 @@ def test_another_failure_is_not_the_same_finding(tmp_path):
 
     def play(file):
         first = whole.setdefault(file.experiment.title, file.path.read_text()) == file.path.read_text()
-        check = {"check": "lost" if first else "foreign", "outcome": "failed", "anomalies": 1}
+        check = {"check": "lost" if first else "foreign", "link": "primary->dr", "outcome": "failed", "anomalies": 1}
         return result_of(
             "drill-x", "kept", exit_code=1, verdict="failed", checks=[{**check, "reason": None, "witnesses": []}]
         )

@@ -1,6 +1,7 @@
 """What exit codes of the failover and documents of the status mean to a drill."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import get_args
 
@@ -10,6 +11,8 @@ from pydantic import ValidationError
 from drkit.drill.conditions import _captured, _mirrored, _problem_told
 from drkit.drill.environment.child_processes import Finished
 from drkit.drill.environment.environment import DrillEnvironment, document, stated_positions
+from drkit.drill.environment.link_progress import LinkProgress
+from drkit.drill.experiment.base import LinkSpec
 from drkit.drill.experiment.experiment import (
     Failback,
     Failover,
@@ -41,6 +44,7 @@ from drkit.evidence import verifier
 from drkit.model.errors import DrkitError
 
 WORKLOAD = Workload(do="workload", topic="t", partitions=2, group="g")
+LINK = LinkProgress(LinkSpec(source="primary", target="dr"), WORKLOAD, None, "drill-test/primary->dr")
 
 
 @pytest.mark.parametrize(
@@ -92,7 +96,9 @@ def test_what_a_failover_stated_of_the_drills_group_is_what_its_document_says():
 def status(lags, groups=()):
     partitions = [{"topic": "t", "partition": n, "lag_records": lag} for n, lag in enumerate(lags)]
     partitions.append({"topic": "other", "partition": 0, "lag_records": 10_000})
-    return {"links": [{"partitions": partitions, "groups": list(groups)}]}
+    link = {"source": "primary", "target": "dr", "partitions": partitions, "groups": list(groups)}
+    other = [{"topic": "t", "partition": n, "lag_records": 10_000} for n in range(2)]
+    return {"links": [link, {"source": "dr", "target": "primary", "partitions": other, "groups": []}]}
 
 
 @pytest.mark.parametrize(
@@ -107,23 +113,27 @@ def status(lags, groups=()):
 )
 def test_mirrored_is_the_sum_over_every_partition_and_nothing_unknown(found, holds):
     condition = Mirrored(condition="mirrored", at_most_behind=5)
-    assert _mirrored(found, WORKLOAD, condition).holds is holds
+    assert _mirrored(found, LINK, condition).holds is holds
 
 
 def test_a_partition_that_stands_still_may_be_left_out():
     condition = Mirrored(condition="mirrored", at_most_behind=5, leaving_out=[0])
-    assert _mirrored(status([None, 5]), WORKLOAD, condition).holds is True
-    assert _mirrored(status([0, 6]), WORKLOAD, condition).holds is False
-    assert _mirrored(status([None]), WORKLOAD, condition).holds is False, "the other one isn't known"
+    assert _mirrored(status([None, 5]), LINK, condition).holds is True
+    assert _mirrored(status([0, 6]), LINK, condition).holds is False
+    assert _mirrored(status([None]), LINK, condition).holds is False, "the other one isn't known"
+
+
+TOLD = {"type": "problem", "link": "primary->dr", "topic": "t"}
 
 
 @pytest.mark.parametrize(
     ("lines", "told"),
     [
-        ([{"type": "problem", "topic": "t", "kind": "source_truncated"}], {("source_truncated", None)}),
-        ([{"type": "problem", "topic": "t", "partition": 2, "kind": "record_rejected"}], {("record_rejected", 2)}),
-        ([{"type": "problem", "topic": "other", "kind": "source_truncated"}], set()),
-        ([{"type": "progress", "topic": "t", "kind": "source_truncated"}], set()),
+        ([{**TOLD, "kind": "source_truncated"}], {("source_truncated", None)}),
+        ([{**TOLD, "partition": 2, "kind": "record_rejected"}], {("record_rejected", 2)}),
+        ([{**TOLD, "topic": "other", "kind": "source_truncated"}], set()),
+        ([{**TOLD, "link": "west->dr", "kind": "source_truncated"}], set()),
+        ([{**TOLD, "type": "progress", "kind": "source_truncated"}], set()),
         ([], set()),
     ],
 )
@@ -131,22 +141,25 @@ def test_what_the_mirror_tells_is_what_its_own_output_says(tmp_path, lines, told
     """Remarks and a line that a kill cut short are none of it."""
     text = "".join(json.dumps(line) + "\n" for line in lines)
     (tmp_path / "mirror.log").write_text(f'[21:00] WARNING source_truncated\n{text}{{"type": "problem", "top')
-    env = SimpleNamespace(folder=tmp_path, experiment=SimpleNamespace(workload=WORKLOAD))
-    assert DrillEnvironment.mirror_problems(env) == told
+    env = SimpleNamespace(folder=tmp_path, links={"primary->dr": LINK})
+    assert DrillEnvironment.mirror_problems(env, "primary->dr") == told
 
 
 def test_a_mirror_that_never_ran_tells_nothing(tmp_path):
-    env = SimpleNamespace(folder=tmp_path, experiment=SimpleNamespace(workload=WORKLOAD))
-    assert DrillEnvironment.mirror_problems(env) == set()
+    env = SimpleNamespace(folder=tmp_path, links={"primary->dr": LINK})
+    assert DrillEnvironment.mirror_problems(env, "primary->dr") == set()
 
 
 def test_the_link_is_turned_round_in_the_configuration_once(tmp_path):
     config = tmp_path / "drkit.toml"
     config.write_text('[[links]]\nsource = "primary"\ntarget = "dr"\ntopics = [".*"]\n')
-    env = SimpleNamespace(lab=SimpleNamespace(config_path=config))
+    link = replace(LINK)
+    env = SimpleNamespace(lab=SimpleNamespace(config_path=config), links={"primary->dr": link})
     DrillEnvironment.turn_link_round(env)
     assert config.read_text() == '[[links]]\nsource = "dr"\ntarget = "primary"\ntopics = [".*"]\n'
-    with pytest.raises(DrkitError, match="has no link from primary to dr"):
+    assert link.configured == ("dr", "primary")
+    config.write_text("")
+    with pytest.raises(DrkitError, match="has no link from dr to primary"):
         DrillEnvironment.turn_link_round(env)
 
 
@@ -165,8 +178,8 @@ def group(partition, *, name="g", captured="2026-11-20T04:02:59Z", topic="t"):
     ],
 )
 def test_positions_are_captured_when_every_partition_has_one(groups, holds):
-    assert _captured(status([0, 0], groups), WORKLOAD).holds is holds
-    assert _captured(None, WORKLOAD).holds is False
+    assert _captured(status([0, 0], groups), LINK).holds is holds
+    assert _captured(None, LINK).holds is False
 
 
 @pytest.mark.parametrize(
@@ -180,6 +193,14 @@ def test_positions_are_captured_when_every_partition_has_one(groups, holds):
         (PurgeTopic(do="purge_topic", cluster="primary"), "purge topic on primary"),
         (WriteForeign(do="write_foreign", cluster="dr"), "write foreign on dr"),
         (Failover(do="failover"), "failover to dr"),
+        (Failover(do="failover", to="hub", link="a->hub"), "failover of a->hub to hub"),
+        (Workload(do="workload", link="a->hub"), "workload of a->hub"),
+        (MoveClients(do="move_clients", link="a->hub", to="hub"), "move clients of a->hub to hub"),
+        (StopClients(do="stop_clients", link="a->hub"), "stop clients of a->hub"),
+        (
+            Wait(do="wait", until=Mirrored(condition="mirrored", link="a->hub", at_most_behind=0)),
+            "wait until mirrored of a->hub",
+        ),
         (Failback(do="failback"), "failback to primary"),
         (Reprotect(do="reprotect"), "reprotect"),
         (PartitionNetwork(do="partition_network"), "partition network on primary"),
@@ -241,7 +262,8 @@ def every_fault():
 def test_a_verifier_of_evidence_knows_what_each_fault_is(fault):
     """Its words, and whether RPO and RTO are counted from it."""
     assert verifier.describe(fault.model_dump(mode="json")) == describe(fault)
-    assert verifier._is_disaster(describe(fault)) is is_disaster(fault)
+    for source in ("primary", "dr"):
+        assert verifier.is_disaster_of(describe(fault), source) is is_disaster(fault, source)
     on = fault.cluster if "cluster" in type(fault).model_fields else fault.node
     assert verifier._fault_of(describe(fault)) == (fault.do, on)
 
@@ -252,6 +274,7 @@ def test_a_verifier_of_evidence_knows_what_each_fault_is(fault):
 def test_a_problem_is_told_of_the_workloads_topic(kinds, holds):
     """Of another topic it doesn't count."""
     problems = [{"kind": kind, "topic": "t"} for kind in kinds or ()]
-    found = {"links": [{"problems": [*problems, {"kind": "source_truncated", "topic": "other"}]}]}
+    mine = {"source": "primary", "target": "dr"}
+    found = {"links": [{**mine, "problems": [*problems, {"kind": "source_truncated", "topic": "other"}]}]}
     condition = ProblemTold(condition="problem_told", kind="source_truncated")
-    assert _problem_told(None if kinds is None else found, WORKLOAD, condition).holds is holds
+    assert _problem_told(None if kinds is None else found, LINK, condition).holds is holds

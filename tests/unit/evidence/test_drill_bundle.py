@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
@@ -56,6 +57,59 @@ def test_a_drill_that_passed_is_verified_and_any_change_is_refused(drills, signe
         path.write_bytes(content)
     (out / "more.txt").write_text("")
     assert verifier.verify(out, None).problems == ["more.txt is not part of what was signed"]
+
+
+def of_another_link(history):
+    """The same records, from west to primary, where no client moved."""
+    attempts = tuple(replace(each, cluster="west") for each in history.attempts)
+    polls = tuple(replace(each, cluster="west") for each in history.polls if each.cluster == "primary")
+    return replace(history, source="west", target="primary", attempts=attempts, polls=polls, positions=())
+
+
+def test_a_drill_of_several_links_is_judged_and_verified_link_by_link(drills, signer, tmp_path):
+    """Records are lost on one of them alone; the checks of moved clients are made of the one whose clients moved."""
+    run = keep(drills, name(1), a_history(), others=[of_another_link(a_history(lose=2))])
+    out, copy = tmp_path / "bundle", tmp_path / "copy"
+    write_bundle(out, gather_drill(drills, run, ExportStatements()), signer)
+    assert verifier.verify(out, signer.public_pem).problems == []
+    document = document_of(out)
+    assert [(each["link"], each["check"], each["outcome"]) for each in document["checks"]] == [
+        ("primary->dr", "lost", "passed"),
+        ("primary->dr", "duplicated", "passed"),
+        ("primary->dr", "skipped_by_group", "passed"),
+        ("west->primary", "lost", "failed"),
+        ("west->primary", "duplicated", "passed"),
+    ]
+    assert document["reasons"] == ["lost of west->primary: 2 anomalies"]
+    assert "check:lost of west->primary" in {each["id"] for each in document["findings"]}
+    measured = {each["link"]: each["measured"] for each in document["links"]}
+    assert [each["rpo_records"] for each in (*measured.values(), document["measured"])] == [0, 2, 2]
+    assert [each["rto_seconds"] for each in (*measured.values(), document["measured"])] == [5.0, None, 5.0]
+    assert document["unknown"]["/links/1/measured/rto_seconds"] == "its clients were not moved after a failover"
+    assert [each["target_topic"] for each in document["links"]] == ["drill.orders", "west.drill.orders"]
+    assert "the mirror's lag of west->primary" in {each["name"] for each in document["timeline"]["series"]}
+
+    def hidden(folder):
+        history = json.loads((folder / "history" / "history.json").read_text())
+        history["links"].pop()
+        (folder / "history" / "history.json").write_text(json.dumps(history))
+
+    def moved(folder):
+        history = json.loads((folder / "history" / "history.json").read_text())
+        history["links"][1]["moved"] = True
+        (folder / "history" / "history.json").write_text(json.dumps(history))
+
+    for change, says in ((hidden, "no link of history/history.json"), (moved, "says moved of west->primary")):
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(out, copy)
+        change(copy)
+        with pytest.raises(verifier.Broken) as caught:
+            verifier.drill_document(copy, run, [json.loads(row["payload_text"]) for row in rows_of(copy)])
+        assert any(says in str(each) for each in caught.value.args), caught.value.args
+
+
+def rows_of(bundle):
+    return [json.loads(line) for line in (bundle / "drills.jsonl").read_text().splitlines()]
 
 
 def test_a_failed_drill_shows_its_witnesses_and_can_not_be_made_a_passed_one(drills, signer, tmp_path):

@@ -336,6 +336,11 @@ def rechain(folder):
     (folder / "evidence.json").write_text(json.dumps(document))
 
 
+def failover_of(result):
+    """The document of its link's failover."""
+    return result["links"][0]["failover"]
+
+
 def lost_of(result):
     return next(each for each in result["checks"] if each["check"] == "lost")
 
@@ -371,15 +376,20 @@ def lost_of(result):
         (lambda r: r["steps"][1].update(started_after_seconds=14.0, seconds=0.5), "has a disaster at 1015.0"),
         (lambda r: r.update(seconds=10.0), "has a time outside of the drill"),
         (lambda r: r["steady_state"].update(reached=None), "was played after one that did not succeed"),
-        (lambda r: r["failover"].update(run="S"), "whose journal is not in the bundle"),
-        (lambda r: r["failover"].update(mode="planned"), "mode of the failover of result.json"),
-        (lambda r: r["failover"].update(to="primary"), "to of the failover of result.json"),
-        (lambda r: r["failover"].update(digest="d" * 64), "digest of the failover of result.json"),
-        (lambda r: r["failover"].update(state="cancelled"), "state of the failover of result.json"),
-        (lambda r: r["failover"]["stages"].pop(), "stages of the failover of result.json"),
-        (lambda r: r["failover"]["stages"][0].update(outcome="failed"), "stages of the failover of result.json.fence"),
-        (lambda r: r["failover"]["evidence"].update(rpo_records=0), "rpo_records of the failover of result.json"),
-        (lambda r: r["failover"]["evidence"].update(rto_seconds=0.1), "rto_seconds of the failover of result.json"),
+        (lambda r: r["failover"].update(run="S"), "failover of result.json.run is said"),
+        (lambda r: r["links"][0]["measured"].update(rpo_records=0), "links of result.json[0].measured.rpo_records"),
+        (lambda r: r["links"][0].update(topic="other"), "links of result.json[0].topic"),
+        (lambda r: r["links"][0].update(link="west->dr"), "links of result.json[0].link"),
+        (lambda r: r["checks"][0].update(link="west->dr"), "checks of result.json[0].link"),
+        (lambda r: failover_of(r).update(run="S"), "whose journal is not in the bundle"),
+        (lambda r: failover_of(r).update(mode="planned"), "mode of the failover of result.json"),
+        (lambda r: failover_of(r).update(to="primary"), "to of the failover of result.json"),
+        (lambda r: failover_of(r).update(digest="d" * 64), "digest of the failover of result.json"),
+        (lambda r: failover_of(r).update(state="cancelled"), "state of the failover of result.json"),
+        (lambda r: failover_of(r)["stages"].pop(), "stages of the failover of result.json"),
+        (lambda r: failover_of(r)["stages"][0].update(outcome="failed"), "stages of the failover of result.json.fence"),
+        (lambda r: failover_of(r)["evidence"].update(rpo_records=0), "rpo_records of the failover of result.json"),
+        (lambda r: failover_of(r)["evidence"].update(rto_seconds=0.1), "rto_seconds of the failover of result.json"),
     ],
 )
 def test_a_result_that_does_not_follow_from_the_files_is_refused_although_the_chain_has_it(forged, change, says):
@@ -390,13 +400,17 @@ def test_a_result_that_does_not_follow_from_the_files_is_refused_although_the_ch
 @pytest.mark.parametrize(
     ("file", "change", "says"),
     [
-        ("history/history.json", lambda d: d.update(disaster_at=1015.9), "measured of result.json.rto_seconds"),
-        ("history/history.json", lambda d: d.update(disaster_at=1020.0), "has a disaster at 1020.0"),
-        ("history/history.json", lambda d: d.update(moved=False), "says moved: false"),
+        (
+            "history/history.json",
+            lambda d: d["links"][0].update(disaster_at=1015.9),
+            "measured of result.json.rto_second",
+        ),
+        ("history/history.json", lambda d: d["links"][0].update(disaster_at=1020.0), "has a disaster at 1020.0"),
+        ("history/history.json", lambda d: d["links"][0].update(moved=False), "says moved: false"),
         ("history/history.json", lambda d: d.update(interrupted="by hand"), "reasons of result.json[1]"),
         (
             "history/history.json",
-            lambda d: d.update(stated=[{"partition": 0, "offset": 8, "reread_at_most": 4, "at": 1018.0}]),
+            lambda d: d["links"][0].update(stated=[{"partition": 0, "offset": 8, "reread_at_most": 4, "at": 1018.0}]),
             "stated positions of history/history.json[0]",
         ),
         ("experiment.json", lambda d: d["experiment"]["checks"].remove("lost"), "checks of result.json"),

@@ -1,6 +1,6 @@
 """The verifier's own reading of a history agrees with the drill's checks and measurements, whatever the history."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from random import Random
 
 import pytest
@@ -13,6 +13,7 @@ from drkit.drill.judge.history import (
     ConfirmedPosition,
     HistoryPart,
     Landed,
+    LinkHistory,
     LogEnd,
     Poll,
     RecordId,
@@ -75,11 +76,12 @@ def test_the_verifier_judges_as_the_drill_does(tmp_path):
     for _ in range(400):
         history = a_history(random)
         disaster_at, moved = random.choice([None, random.uniform(0, 100)]), random.random() < 0.5
-        write_history(tmp_path, history, disaster_at=disaster_at, moved=moved, interrupted=None)
-        read = verifier.History(tmp_path)
+        other = LinkHistory(replace(a_history(random), source="west", target="east"))
+        write_history(tmp_path, [LinkHistory(history, disaster_at, moved), other], interrupted=None)
+        _, (read, _) = verifier.histories(tmp_path)
         assert read.measure() == asdict(measure(history, disaster_at=disaster_at, moved=moved)), history
         for name in CHECKERS:
-            theirs, ours = check_result(name, judge(name, history)), read.judge(name)
+            theirs, ours = check_result(name, history.link, judge(name, history)), read.judge(name)
             assert ours == theirs.model_dump(mode="json"), (name, history)  # witnesses, texts and reasons, too
             seen.add((name, theirs.outcome))
     assert seen == {(name, outcome) for name in CHECKERS for outcome in ("passed", "failed", "unknown")}

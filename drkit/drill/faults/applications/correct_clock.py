@@ -12,5 +12,5 @@ def correct_clock(env: DrillEnvironment, fault: CorrectClock) -> str:
     Raises:
         Refused: no producer runs there.
     """
-    producer = env.clients.restart_producer(fault.cluster, clock_skew_seconds=0.0)
+    producer = env.links[fault.link].clients.restart_producer(fault.cluster, clock_skew_seconds=0.0)
     return f"the timestamps of {producer.name} on {fault.cluster} are correct again"

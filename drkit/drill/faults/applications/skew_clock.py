@@ -19,7 +19,7 @@ def skew_clock(env: DrillEnvironment, fault: SkewClock) -> str:
         Refused: no producer runs there.
         NotInTime: the new one sends nothing.
     """
-    producer = env.clients.restart_producer(fault.cluster, clock_skew_seconds=fault.seconds)
+    producer = env.links[fault.link].clients.restart_producer(fault.cluster, clock_skew_seconds=fault.seconds)
     wait_for(f"a record of {producer.name}", _SECONDS, lambda: producer.ledger.count("attempts") > 0)
     direction = "behind" if fault.seconds < 0 else "ahead"
     return f"the timestamps of {producer.name} on {fault.cluster} are {abs(fault.seconds):g} s {direction}"

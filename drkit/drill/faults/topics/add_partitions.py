@@ -16,7 +16,7 @@ def add_partitions(env: DrillEnvironment, fault: AddPartitions) -> str:
     Raises:
         Refused: the topic doesn't exist.
     """
-    topic = env.experiment.workload.topic
+    topic = env.topic(fault)
     with closing(LabCluster(env.lab, fault.cluster)) as cluster:
         before = cluster.partitions(topic)
         if not before:

@@ -33,7 +33,7 @@ def corrupt_batch(env: DrillEnvironment, fault: CorruptBatch) -> str:
         Refused: the partition is empty.
         DrkitError: the broker doesn't accept the large batch.
     """
-    topic = env.experiment.workload.topic
+    topic = env.topic(fault)
     partition = f"{topic}:{fault.partition}"
     with closing(LabCluster(env.lab, fault.cluster)) as cluster:
         _, end = cluster.ends(topic, fault.partition, committed=False)
@@ -63,7 +63,7 @@ def _write_oversized(env: DrillEnvironment, fault: CorruptBatch, cluster: LabClu
 
     Its bytes are random, so that no broker can compress them.
     """
-    topic = env.experiment.workload.topic
+    topic = env.topic(fault)
     placed: list[int] = []
     refused: list[KafkaError] = []
 

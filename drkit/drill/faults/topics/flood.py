@@ -22,7 +22,7 @@ def flood(env: DrillEnvironment, fault: Flood) -> str:
     Raises:
         DrkitError: not all are acknowledged.
     """
-    topic = f"{env.experiment.workload.topic}.flood"
+    topic = f"{env.topic(fault)}.flood"
     with closing(LabCluster(env.lab, fault.cluster)) as cluster:
         if not cluster.partitions(topic):
             cluster.create(topic, _PARTITIONS, {})

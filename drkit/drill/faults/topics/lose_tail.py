@@ -18,7 +18,7 @@ def lose_tail(env: DrillEnvironment, fault: LoseTail) -> str:
     Raises:
         Refused: all logs are empty.
     """
-    topic = env.experiment.workload.topic
+    topic = env.topic(fault)
     with closing(LabCluster(env.lab, fault.cluster)) as cluster:
         partitions = cluster.partitions(topic)
         cut = cluster.cut_many(topic, range(partitions), fault.records, cleanly=True)

@@ -17,7 +17,7 @@ def purge_topic(env: DrillEnvironment, fault: PurgeTopic) -> str:
         Refused: there is nothing to remove.
         DrkitError: the broker doesn't accept it.
     """
-    topic = env.experiment.workload.topic
+    topic = env.topic(fault)
     removed = 0
     with closing(LabCluster(env.lab, fault.cluster)) as cluster:
         for partition in range(cluster.partitions(topic)):

@@ -16,7 +16,7 @@ def recreate_topic(env: DrillEnvironment, fault: RecreateTopic) -> str:
     Raises:
         Refused: it doesn't exist.
     """
-    topic = env.experiment.workload.topic
+    topic = env.topic(fault)
     with closing(LabCluster(env.lab, fault.cluster)) as cluster:
         partitions = cluster.partitions(topic)
         if not partitions:

@@ -21,7 +21,7 @@ def write_foreign(env: DrillEnvironment, fault: WriteForeign) -> str:
         Refused: the topic doesn't exist.
         DrkitError: not all are acknowledged.
     """
-    topic = env.experiment.workload.topic
+    topic = env.topic(fault)
     with closing(LabCluster(env.lab, fault.cluster)) as cluster:
         partitions = cluster.partitions(topic)
     if not partitions:
