@@ -104,6 +104,7 @@ def test_the_experiment_holds(play, file, tmp_path):
         ("dr-broker-restart", "halted_for_good", "wait until mirrored"),
         ("certificate-expired", "source_connected_once", "wait until mirrored"),
         ("active-active-region-lost", "seal_of_both_directions", "wait until mirrored of west->east"),
+        ("hub-lost", "halted_for_good", "wait until mirrored of berlin->hub"),
     ],
 )
 def test_the_experiment_fails_where_its_defect_is_planted(play, name, plant, said):

@@ -184,9 +184,10 @@ def halted_for_good() -> None:
         started: set[Any] = set()
 
         def resume(resumer: Any, wanted: dict[Any, Any], *others: Any) -> list[Any]:
-            fresh = {tp: ready for tp, ready in wanted.items() if tp not in started}
+            link = resumer._link  # two links may have a topic of one name
+            fresh = {tp: ready for tp, ready in wanted.items() if (link, tp) not in started}
             resumed: list[Any] = plain(resumer, fresh, *others) if fresh else []
-            started.update(each.start.tp for each in resumed)
+            started.update((link, each.start.tp) for each in resumed)
             return resumed
 
         return resume
