@@ -7,7 +7,7 @@ mirrored. A log loses records at its end only, so the last ones show it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from drkit.kafka.client.record_probe import LogPosition, ProbedRecord
 from drkit.kafka.protocol.records import Damaged, RawRecord
 from drkit.mapping.target_start import MappingRows
 from drkit.model.offsets import Watermark
-from drkit.model.topology import Link, TopicPartition
+from drkit.model.topology import LinkId, TopicPartition
 
 if TYPE_CHECKING:
     from drkit.kafka.transform.record_transform import Alteration
@@ -111,14 +111,16 @@ def _unread(place: LogPosition, seen: ProbedRecord) -> str | None:
     return None if seen.reason is None or seen.outside else f"{place.tp} at {place.offset}: {seen.reason}"
 
 
-def last_places(link: Link, marks: Iterable[Watermark], rows: MappingRows) -> dict[LogPosition, LogPosition]:
+def last_places(
+    link: LinkId, target_topic: Callable[[str], str], marks: Iterable[Watermark], rows: MappingRows
+) -> dict[LogPosition, LogPosition]:
     """The last mirrored offsets of partitions, as far as one mapping row places them, by their target offsets."""
     places = {}
     for mark in marks:
-        row = rows.last_valid_mapping(link.id, mark.tp, mark.epoch, mark.target_end - 1) if mark.target_end else None
+        row = rows.last_valid_mapping(link, mark.tp, mark.epoch, mark.target_end - 1) if mark.target_end else None
         if row is None:
             continue
-        there = TopicPartition(link.target_topic(mark.topic), mark.partition)
+        there = TopicPartition(target_topic(mark.topic), mark.partition)
         delta = row.target_offset - row.source_offset
         first = max(row.target_offset, mark.target_start, mark.target_end - TAIL_OFFSETS)
         for offset in range(first, mark.target_end):

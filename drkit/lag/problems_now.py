@@ -11,17 +11,20 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.clusters import Clusters
 from drkit.kafka.admin.source_divergence import DivergenceProblems, with_divergence_now
 from drkit.kafka.client.timestamp_scan import OffsetRange
+from drkit.lag.divergence_check import check_divergences
 from drkit.lag.last_records import compare_records, last_places
 from drkit.lag.partition_lag import Doubts
 from drkit.lag.returned_records import with_returned
-from drkit.lag.source_batches import compare_batches, replaced_reason, set_back_remedy
+from drkit.lag.source_batches import compare_batches, replaced_reason, set_back_remedy, unmirrored_reason
 from drkit.lag.target_purges import LogStarts, with_unseen_purges
+from drkit.lag.unmirrored_tail import unmirrored_tail
 from drkit.mapping.target_start import MappingRows
 from drkit.model.errors import AuthenticationError, ConfigError, Refused, Unreachable
 from drkit.model.link_state import (
@@ -114,7 +117,11 @@ def problems_now(
     if not record.flowing:
         return ProblemsNow([*problems, *_left_behind_anew(clusters, record, logs, problems, at)])
     link = record.link
-    seen = DivergenceProblems(list(problems)) if logs.source_gone else _compared(clusters, record, logs, problems, at)
+    seen = (
+        DivergenceProblems(list(problems))
+        if logs.source_gone
+        else _compared(clusters, store, record, logs, problems, at)
+    )
     lost = _lost_topics(clusters, record, logs)
     found = seen.problems
     unjudged: dict[TopicPartition, str] = {}
@@ -172,21 +179,40 @@ def _left_behind_anew(
 
 
 def _compared(
-    clusters: Clusters, record: LinkRecord, logs: LogsSeen, problems: Sequence[Problem], at: datetime
+    clusters: Clusters, store: Store, record: LinkRecord, logs: LogsSeen, problems: Sequence[Problem], at: datetime
 ) -> DivergenceProblems:
     """Halted partitions, and those that no mirror fetches, compared with the source's current logs. If the source
     answers only for some partitions, drkit doesn't wait for the others again."""
     link, marks = record.link, record.watermarks
     if logs.source_start:
         marks = {tp: mark for tp, mark in marks.items() if tp in logs.source_start}
+
+    def source() -> ClusterAdmin:
+        return clusters.admin(link.id.source, may_be_gone=True)
+
+    def target() -> ClusterAdmin:
+        return clusters.admin(link.id.target, may_be_gone=True)
+
+    check = partial(
+        check_divergences,
+        marks=marks,
+        link=link.id,
+        target_topic=link.target_topic,
+        source=source,
+        target=target,
+        store=store,
+        alteration=lambda: _alteration(link, source(), target()),
+        committed=link.committed,
+    )
     return with_divergence_now(
-        lambda: clusters.admin(link.id.source, may_be_gone=True),
+        source,
         link,
         marks,
         record.topics,
         problems,
         at,
         unwatched=frozenset(tp for tp, mark in marks.items() if not link.inverse and _unwatched(record, mark, at)),
+        check=check,
     )
 
 
@@ -231,7 +257,7 @@ def _other_records(
     ]
     unread = dict.fromkeys(batches.silent, f"{unsure}: its last mirrored batch can't be read there")
     left = [mark for mark in marks if mark.tp not in batches.replaced]
-    others, reasons = _other_last_records(clusters, record, logs, rows, left)
+    others, reasons = _other_last_records(clusters, record, logs, rows, left, batches.rewritten)
     return found + others, {**{tp: f"{unsure}: {why}" for tp, why in reasons.items()}, **unread}
 
 
@@ -241,8 +267,10 @@ def _other_last_records(
     logs: LogsSeen,
     rows: MappingRows,
     marks: Sequence[Watermark],
+    rewritten: Collection[TopicPartition],
 ) -> tuple[list[Problem], dict[TopicPartition, str]]:
-    """As `_other_records`, by the last mirrored records of both sides; not where others write to the target, too."""
+    """As `_other_records`, by the last mirrored records of both sides, and, where that is all that can tell
+    (`rewritten`), by what the source holds above them; not where others write to the target, too."""
     link = record.link
     there = {mark.tp: TopicPartition(link.target_topic(mark.topic), mark.partition) for mark in marks}
     seen = [
@@ -255,19 +283,26 @@ def _other_last_records(
     try:
         source = clusters.admin(link.id.source, may_be_gone=True)
         target = clusters.admin(link.id.target, may_be_gone=True)
+        alteration = _alteration(link, source, target)
         found = compare_records(
             source,
             target,
-            last_places(link, seen, rows),
+            last_places(link.id, link.target_topic, seen, rows),
             seconds=_RECORDS_SECONDS,
-            alteration=_alteration(link, source, target),
+            alteration=alteration,
         )
+        differ = found.differs_from()
+        odd = [mark for mark in seen if mark.tp in rewritten and mark.tp not in differ]
+        tail = unmirrored_tail(source, link.id, odd, rows, alteration=alteration, committed=link.committed)
     except (Unreachable, AuthenticationError, Refused, ConfigError) as error:
         return [], {mark.tp: error.what for mark in seen}
-    differ = found.differs_from()
-    unread = {place.tp: why for place, why in found.unread if place.tp not in differ}
+    unread = {place.tp: why for place, why in found.unread if place.tp not in differ} | tail.unread
     since = {mark.tp: mark.observed_at for mark in seen}
-    return [other_records(link.id, tp, offset, since[tp]) for tp, offset in sorted(differ.items())], unread
+    problems = [other_records(link.id, tp, offset, since[tp]) for tp, offset in sorted(differ.items())]
+    ids = link.id
+    for tp, offset in sorted(tail.first.items()):
+        problems.append(_set_back(ids, tp, unmirrored_reason(ids.source, ids.target, tp, offset), since[tp], offset))
+    return problems, unread
 
 
 def _alteration(link: Link, source: ClusterAdmin, target: ClusterAdmin) -> Alteration | None:
@@ -296,9 +331,9 @@ def other_records(link: LinkId, tp: TopicPartition, offset: int, since: datetime
     return _set_back(link, tp, reason, since)
 
 
-def _set_back(link: LinkId, tp: TopicPartition, reason: str, since: datetime) -> Problem:
-    """The problem that a source holds other records than were mirrored, from an unknown offset on. `since`: when the
-    mirror looked last; when it happened isn't known."""
+def _set_back(link: LinkId, tp: TopicPartition, reason: str, since: datetime, first: int = 0) -> Problem:
+    """The problem that a source holds other records than were mirrored, from source offset `first` on (0: unknown).
+    `since`: when the mirror looked last; when it happened isn't known."""
     return Problem(
         FOREIGN_WRITER,
         tp.topic,
@@ -307,7 +342,7 @@ def _set_back(link: LinkId, tp: TopicPartition, reason: str, since: datetime) ->
         set_back_remedy(link, tp.topic),
         halted=True,
         since=since,
-        unsure_from=0,
+        unsure_from=first,
     )
 
 

@@ -5,7 +5,9 @@ second time. What it takes since then stands where its lost records were, and it
 mirrored. A log loses records at its end only, and a batch in a log never changes: so the checksum of the last mirrored
 batch (`Watermark.source_batch`) tells, whatever the link does to records and whoever else writes to the target.
 
-Not where the cleaner works: it writes batches anew. Nor where retention has removed the batch.
+Where the cleaner works it tells nothing if it differs: the cleaner writes batches anew, without what it removed. Then
+records are compared (`drkit.lag.last_records`, `drkit.lag.unmirrored_tail`). But it never joins batches: one that holds
+the offset and ends beyond it is another one. Where retention has removed the batch, nothing can be told by it.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.admin.leader_epochs import LogBatch
 from drkit.model.offsets import SourceBatch, Watermark
 from drkit.model.topology import LinkId, TopicPartition
 
@@ -22,10 +25,12 @@ _CLEANUP = "cleanup.policy"
 
 class BatchComparison(NamedTuple):
     """`replaced`: partitions whose source holds another batch where it held this one; `silent`: those of which no
-    leader answered, or whose topic's settings may not be read."""
+    leader answered, or whose topic's settings may not be read; `rewritten`: those of compacted topics of which only
+    records can tell (`drkit.lag.unmirrored_tail`)."""
 
     replaced: dict[TopicPartition, SourceBatch]
     silent: frozenset[TopicPartition]
+    rewritten: frozenset[TopicPartition]
 
 
 def compare_batches(source: ClusterAdmin, marks: Iterable[Watermark]) -> BatchComparison:
@@ -44,10 +49,17 @@ def compare_batches(source: ClusterAdmin, marks: Iterable[Watermark]) -> BatchCo
     denied: set[str] = set()  # nobody knows then whether the cleaner works there
     settings = source.topic_configs({tp.topic for tp in replaced}, keys=(_CLEANUP,), denied=denied) if replaced else {}
     compacted = {topic for topic, each in settings.items() if "compact" in each.get(_CLEANUP, "")}
+    rewritten = {tp for tp in replaced if tp.topic in compacted and not _beyond(found[tp], known[tp])}
     return BatchComparison(
-        {tp: batch for tp, batch in replaced.items() if tp.topic in settings and tp.topic not in compacted},
+        {tp: batch for tp, batch in replaced.items() if tp.topic in settings and tp not in rewritten},
         frozenset(known.keys() - found.keys() | {tp for tp in replaced if tp.topic not in settings}),
+        frozenset(rewritten),
     )
+
+
+def _beyond(there: LogBatch | None, batch: SourceBatch) -> bool:
+    """Whether a batch holds this one's last offset, and ends beyond it."""
+    return there is not None and there.base_offset <= batch.last_offset < there.last_offset
 
 
 def replaced_reason(source: str, target: str, tp: TopicPartition, batch: SourceBatch) -> str:
@@ -56,6 +68,15 @@ def replaced_reason(source: str, target: str, tp: TopicPartition, batch: SourceB
         f"{tp} on {source} holds another batch at source offset {batch.last_offset} than was mirrored to {target}: "
         f"{source} was restored from an older copy of its disks and has grown again (or its cleaner worked there, if "
         "the topic was compacted for a while)"
+    )
+
+
+def unmirrored_reason(source: str, target: str, tp: TopicPartition, offset: int) -> str:
+    """That a source holds a record that counts as mirrored and never was, as a reason."""
+    return (
+        f"{tp} on {source} holds a record at source offset {offset} that was never mirrored to {target}, though the "
+        f"link carries it and has read beyond it: {source} was restored from an older copy of its disks and has grown "
+        "again"
     )
 
 

@@ -560,7 +560,7 @@ def source_kept(
             kept[tp] = min(kept[tp], problem.differs_from)
         if problem.differs_from is not None:
             told.add(tp)
-    kept |= dict.fromkeys({*batches.replaced, *batches.silent} - told, 0)
+    kept |= dict.fromkeys({*batches.replaced, *batches.silent, *batches.rewritten} - told, 0)
     return {tp: kept[tp] for tp, rows in digests.items() if any(row.source_end > kept[tp] for row in rows)}
 
 

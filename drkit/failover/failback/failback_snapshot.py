@@ -186,9 +186,9 @@ def _other_records(
     """Partitions whose old log ends where it was mirrored, and holds other records than were, or can't be read."""
     marks = [mark for tp, mark in watermarks.items() if ends.get(tp) == mark.source_through]
     batches = compare_batches(old, marks)
-    found = compare_records(old, live, last_places(link, marks, store), seconds=_RECORDS_SECONDS)
+    found = compare_records(old, live, last_places(link.id, link.target_topic, marks, store), seconds=_RECORDS_SECONDS)
     unread = {place.tp for place, _ in found.unread}
-    return frozenset({*batches.replaced, *batches.silent, *found.differs_from(), *unread})
+    return frozenset({*batches.replaced, *batches.silent, *batches.rewritten, *found.differs_from(), *unread})
 
 
 def _reach(estate: ClusterContext, alias: str, remedy: str) -> ClusterView:

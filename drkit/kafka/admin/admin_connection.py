@@ -497,6 +497,7 @@ class ClusterClient:
     ) -> None:
         self.alias = alias
         self.timeout_seconds = timeout_seconds
+        self.cluster = cluster
         self._connection = AdminConnection(alias, cluster, timeout_seconds=timeout_seconds, reach=reach)
 
     def __enter__(self) -> Self:

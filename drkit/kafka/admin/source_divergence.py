@@ -45,6 +45,8 @@ class Divergence:
     `epoch`: the leader epoch of the last batch mirrored; None if only the log's end shows the loss. `undecided`: the
     source's last stable offset, if below `kept`: the lost tail held the end of a transaction whose records were
     mirrored as committed, and which is open there again; None: none is, or the link also mirrors open transactions.
+    `replaced`: the source offset (0: unknown) from which the source holds something else below `kept`, too, or may,
+    and why; None: it doesn't (`drkit.lag.divergence_check`), or nobody has looked.
     """
 
     tp: TopicPartition
@@ -53,6 +55,7 @@ class Divergence:
     kept: KeptEpochs
     epoch: int | None
     undecided: int | None = None
+    replaced: tuple[int, str] | None = None
 
     def reason(self, link: LinkId) -> str:
         """What happened, for the problem."""
@@ -71,14 +74,16 @@ class Divergence:
             else f". With them went the end of a transaction: what was mirrored as committed from offset "
             f"{self.undecided} on is open there again, and may yet be aborted"
         )
-        return f"{self.tp} on {link.source} lost {lost}{also} after they were mirrored: {why}{opened}"
+        more = "" if self.replaced is None else f"; {self.replaced[1]} (a cluster that was set back as a whole?)"
+        return f"{self.tp} on {link.source} lost {lost}{also} after they were mirrored: {why}{more}{opened}"
 
     @property
     def unsure(self) -> tuple[int, None]:
         """The source offsets whose target offset isn't exact (`Problem.unsure_from`)."""
         if not self.kept.exact:
             return (0, None)
-        return (self.kept.offset if self.undecided is None else self.undecided, None)
+        first = self.kept.offset if self.undecided is None else self.undecided
+        return (first if self.replaced is None else min(first, self.replaced[0]), None)
 
     def seen_with(self, stable_end: int) -> Divergence:
         """This, with the source's last stable offset, for a link that mirrors committed records: all mirrored records
@@ -237,6 +242,7 @@ def with_divergence_now(
     at: datetime,
     *,
     unwatched: Collection[TopicPartition],
+    check: Callable[[Mapping[TopicPartition, Divergence]], Mapping[TopicPartition, Divergence]] = dict,
 ) -> DivergenceProblems:
     """The recorded problems, with the current point of divergence.
 
@@ -249,6 +255,7 @@ def with_divergence_now(
         at: now.
         unwatched: partitions that no mirror fetches from, so that it would not see a loss; besides these only halted
             ones are checked.
+        check: looks whether the source holds below a divergence what was mirrored (`drkit.lag.divergence_check`).
     """
     wanted = halted_partitions(marks, problems) | {tp: mark for tp, mark in marks.items() if tp in unwatched}
     if not wanted:
@@ -259,7 +266,7 @@ def with_divergence_now(
         look = SourceComparison(why=str(error))
     fresh = [
         each
-        for found in look.diverged.values()
+        for found in check(look.diverged).values()
         if (each := earlier_divergence(link.id, found, problems, at)) is not None
     ]
     known = {problem.topic for problem in problems if problem.kind == TOPIC_RECREATED}

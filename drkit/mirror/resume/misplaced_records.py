@@ -69,7 +69,7 @@ class MisplacedRecords:
             Unreachable: the store doesn't answer.
         """
         looked_at = [seen for seen in observed if _ends_below_watermark(seen)]
-        if not self._verifier.compares_bytes:
+        if self._verifier.alteration is not None:
             ends_below = {s.tp for s in looked_at if s.watermark and s.target_end < s.watermark.target_end}
             return ends_below, {}
         doubted: set[TopicPartition] = set()

@@ -37,7 +37,10 @@ from dataclasses import dataclass, replace
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.source_divergence import KIND, divergence
 from drkit.kafka.protocol.fetch_produce import UNKNOWN_EPOCH
-from drkit.lag.source_batches import compare_batches, replaced_reason, set_back_remedy
+from drkit.lag.divergence_check import check_divergences
+from drkit.lag.last_records import compare_records, last_places
+from drkit.lag.source_batches import compare_batches, replaced_reason, set_back_remedy, unmirrored_reason
+from drkit.lag.unmirrored_tail import unmirrored_tail
 from drkit.mapping import ResumeKind, ResumePoint, resume_point
 from drkit.mirror.engine.interface import PartitionStart
 from drkit.mirror.engine.producer_id import LinkProducer
@@ -50,7 +53,7 @@ from drkit.model.alignment import Alignment
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused, Unreachable
 from drkit.model.link_state import FOREIGN_WRITER, RECORDS_MISPLACED, RETENTION_GAP, STORE_RECOVERED, TARGET_LOST_DATA
-from drkit.model.offsets import OffsetMapping, SourceBatch, Watermark
+from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.api import LinkStore, MappingStore
 from drkit.store.link_notes import add_never_mirrored
@@ -59,6 +62,7 @@ log = logging.getLogger(__name__)
 
 _AGREE_SECONDS = 0.2
 _AGREE_READS = 50
+_RECORDS_SECONDS = 5.0
 UNSEEN_REMEDY = "Bring the brokers back that lead it on either side"
 
 RESUME_KINDS = frozenset({KIND, FOREIGN_WRITER, "mapping_conflict", "alignment_refused", STORE_RECOVERED})
@@ -111,6 +115,9 @@ class Resumer:
         committed: whether the source is read up to its last stable offset, else up to its high watermark.
     """
 
+    _keeps_rows = True
+    """Whether mapping rows say where records are on the target: not where others write there, too."""
+
     def __init__(
         self,
         link: LinkId,
@@ -158,23 +165,19 @@ class Resumer:
         repairs: list[_Repair] = []
         self.denied.clear()
         wanted = {tp: r for tp, r in wanted.items() if not self._problems.stands(KIND, tp, r.state.epoch)}
-        observations = [seen for seen in self._observe(wanted, stop) if not self._diverged(seen)]
+        observations = self._not_diverged(self._observe(wanted, stop))
         found, late = self._doubted(observations)
         self.denied.update(late)
         doubted = {*doubted, *found}
         doubted -= self._decision.filling([seen for seen in observations if seen.tp in doubted])
-        batches = compare_batches(self._source, [each for each in map(self._continued, observations) if each])
-        for tp in batches.silent:
-            self.denied[tp] = Unreachable(
-                f"no leader of {tp} on {self._link.source} shows its last batch", remedy=UNSEEN_REMEDY
-            )
+        replaced = self._other_sources(observations)
         for observed in [seen for seen in observations if seen.tp not in self.denied]:
             if stop.is_set():
                 break
             outcome: Resumed | Halt | _Repair
             try:
-                if observed.tp in batches.replaced:
-                    outcome = self._set_back(observed, batches.replaced[observed.tp])
+                if observed.tp in replaced:
+                    outcome = self._set_back(observed, *replaced[observed.tp])
                 else:
                     outcome = self._decide(observed, doubted=observed.tp in doubted)
             except _LeaderMoved:
@@ -290,16 +293,31 @@ class Resumer:
 
     # -- deciding ----------------------------------------------------------------------------------
 
-    def _diverged(self, seen: Observed) -> bool:
-        """Whether the source lost mirrored records; then that is stored as a problem."""
-        found = None if seen.watermark is None else divergence(seen.watermark, seen.epoch_end, seen.source_end)
-        if found is None:
-            return False
-        if self._committed:
-            found = found.seen_with(seen.source_readable_end)
-        epoch, reason, remedy = seen.topic.state.epoch, found.reason(self._link), found.remedy(self._link)
-        self._problems.put_standing(KIND, seen.tp, epoch, reason, remedy, unsure=found.unsure)
-        return True
+    def _not_diverged(self, observed: Sequence[Observed]) -> list[Observed]:
+        """Those whose source has not lost mirrored records; of the others that is stored as a problem."""
+        seen = {each.tp: each for each in observed if each.watermark is not None}
+        marks = {tp: each.watermark for tp, each in seen.items() if each.watermark is not None}
+        found = {
+            tp: lost if not self._committed else lost.seen_with(seen[tp].source_readable_end)
+            for tp, mark in marks.items()
+            if (lost := divergence(mark, seen[tp].epoch_end, seen[tp].source_end)) is not None
+        }
+        if found and self._keeps_rows:
+            found = check_divergences(
+                found,
+                marks,
+                link=self._link,
+                target_topic={tp.topic: each.topic.state.target_topic for tp, each in seen.items()}.__getitem__,
+                source=lambda: self._source,
+                target=lambda: self._target,
+                store=self._store,
+                alteration=lambda: self._verifier.alteration,
+                committed=self._committed,
+            )
+        for tp, lost in found.items():
+            epoch, reason, remedy = seen[tp].topic.state.epoch, lost.reason(self._link), lost.remedy(self._link)
+            self._problems.put_standing(KIND, tp, epoch, reason, remedy, unsure=lost.unsure)
+        return [each for each in observed if each.tp not in found]
 
     def _doubted(
         self, observations: Sequence[Observed]
@@ -313,12 +331,39 @@ class Resumer:
         mark = seen.watermark
         return mark if mark is not None and seen.target_end >= mark.target_end else None
 
-    def _set_back(self, seen: Observed, batch: SourceBatch) -> Halt:
-        """The source holds another batch than was mirrored: find where both sides begin to differ. Changes nothing."""
-        why = replaced_reason(self._link.source, self._link.target, seen.tp, batch)
+    def _other_sources(self, observations: Sequence[Observed]) -> dict[TopicPartition, tuple[str, int]]:
+        """Partitions whose source holds something else than was mirrored, why, and from which offset on at the latest
+        (0: unknown)."""
+        source, target = self._link.source, self._link.target
+        marks = {mark.tp: mark for mark in map(self._continued, observations) if mark is not None}
+        batches = compare_batches(self._source, marks.values())
+        found = {tp: (replaced_reason(source, target, tp, batch), 0) for tp, batch in batches.replaced.items()}
+        unread = dict.fromkeys(batches.silent, "no leader shows its last batch")
+        if batches.rewritten and self._keeps_rows:
+            topics = {seen.tp.topic: seen.topic.state.target_topic for seen in observations}
+            rewritten = [marks[tp] for tp in batches.rewritten]
+            places = last_places(self._link, topics.__getitem__, rewritten, self._store)
+            what = self._verifier.alteration
+            records = compare_records(self._source, self._target, places, seconds=_RECORDS_SECONDS, alteration=what)
+            for tp, offset in records.differs_from().items():
+                found[tp] = f"{tp} on {source} holds another record at source offset {offset} than was mirrored", 0
+            unread |= {place.tp: why for place, why in records.unread}
+            left = [mark for mark in rewritten if mark.tp not in found and mark.tp not in unread]
+            tail = unmirrored_tail(
+                self._source, self._link, left, self._store, alteration=what, committed=self._committed
+            )
+            found |= {tp: (unmirrored_reason(source, target, tp, first), first) for tp, first in tail.first.items()}
+            unread |= tail.unread
+        for tp in unread.keys() - found.keys():
+            self.denied[tp] = Unreachable(f"{tp} on {source}: {unread[tp]}", remedy=UNSEEN_REMEDY)
+        return found
+
+    def _set_back(self, seen: Observed, why: str, first: int) -> Halt:
+        """The source holds something else than was mirrored, at the latest from `first` on (0: unknown): find where
+        both sides begin to differ. Changes nothing."""
         difference = self._first_difference(seen)
         if difference is None:
-            return Halt(FOREIGN_WRITER, why, set_back_remedy(self._link, seen.tp.topic), 0)
+            return Halt(FOREIGN_WRITER, why, set_back_remedy(self._link, seen.tp.topic), first)
         what, source_offset = difference
         return Halt(FOREIGN_WRITER, f"{why}; {what}", set_back_remedy(self._link, seen.tp.topic), source_offset)
 

@@ -102,6 +102,8 @@ class ProvenanceReader(TailVerifier):
 class SharedResumer(Resumer):
     """Like `Resumer`, by provenance alone; call `use` first."""
 
+    _keeps_rows = False
+
     def use(self, reader: ProvenanceReader, alteration: Alteration) -> SharedResumer:
         """Set the reader of the target, and the alteration, which knows the source's id."""
         self._reader = reader

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import islice
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -26,6 +26,9 @@ from drkit.mirror.resume.offset_alignment.shifted_tail import Realigned, realign
 from drkit.model.errors import Refused, Unreachable
 from drkit.model.offsets import OffsetMapping
 from drkit.model.topology import TopicPartition
+
+if TYPE_CHECKING:
+    from drkit.kafka.transform.record_transform import Alteration
 
 _CHUNK = 1_000
 _SILENCE_SECONDS = 10.0
@@ -77,8 +80,8 @@ class TailVerifier:
         silence_seconds: how long a broker may send nothing before it counts as unreachable.
     """
 
-    compares_bytes = True
-    """Whether records are on the target byte for byte as on the source."""
+    alteration: Alteration | None = None
+    """What the link changes in records; None: they are on the target byte for byte as on the source."""
 
     def __init__(
         self,

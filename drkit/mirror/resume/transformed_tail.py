@@ -29,12 +29,12 @@ class AlteredTailVerifier(TailVerifier):
         alteration: what the link changes in records.
     """
 
-    compares_bytes = False
+    alteration: Alteration
 
     def __init__(self, source: ClusterConfig, target: ClusterConfig, link: Link, alteration: Alteration) -> None:
         super().__init__(source, target, committed=link.committed)
         self._link = link
-        self._alteration = alteration
+        self.alteration = alteration
 
     def difference(self, tail: Tail) -> Difference | None:
         """See `TailVerifier.difference`."""
@@ -42,19 +42,19 @@ class AlteredTailVerifier(TailVerifier):
         if begin >= tail.end:
             return None
         if self._link.provenance:
-            named = compare_provenance(tail, begin, self._ours(tail, begin), self._alteration.source_id)
+            named = compare_provenance(tail, begin, self._ours(tail, begin), self.alteration.source_id)
             if named is not None:
                 return named
         first, last = max(tail.source_of(begin), tail.source_start), tail.source_of(tail.end - 1)
         end = min(last + 1, tail.source_end)
         theirs = self._read(self._source, tail.tp.topic, tail.tp.partition, first, end, self._isolation)
         try:
-            found = compare(tail, begin, self._ours(tail, begin), altered(theirs, self._alteration))
+            found = compare(tail, begin, self._ours(tail, begin), altered(theirs, self.alteration))
         except AlterationFailed as error:
             return Difference(begin, f"what it holds can't be checked: {error}")
         if found is None:
             return None
-        if not self._alteration.callables:
+        if not self.alteration.callables:
             return found
         why = "compared with what filter and transform answer now: they must always answer the same"
         return Difference(found.target_offset, f"{found.what} ({why})")

@@ -41,12 +41,12 @@ KIND = "source_truncated"
 KEPT, THROUGH, GROWN = 900, 1_000, 1_050
 
 
-def write(mirrored: Mirrored, topic: str, values: list[bytes]) -> None:
+def write(mirrored: Mirrored, topic: str, values: list[bytes], *, keyed: bool = False) -> None:
     """Fifty records a batch: a log can be cut between them, and they are forwarded as they are."""
     producer = mirrored.source.producer()
     for first in range(0, len(values), 50):
         for value in values[first : first + 50]:
-            producer.produce(topic, value=value, partition=0)
+            producer.produce(topic, value=value, key=value if keyed else None, partition=0)
         assert producer.flush(30) == 0
 
 
@@ -373,6 +373,44 @@ def test_of_a_link_that_alters_records_a_mirror_continues_no_source_that_was_set
         ended = mirrored.drkit("mirror", "--until-caught-up")
         assert ended.returncode == 1, ended.stderr
     assert {p.topic for p in mirrored.problems("foreign_writer") if p.halted} == set(everything)
+
+
+@pytest.mark.parametrize("grown", [THROUGH, THROUGH + 30, THROUGH - 30], ids=["same", "more", "less"])
+@pytest.mark.parametrize("policy", ["compact", "delete"])
+@pytest.mark.parametrize("running", [True, False], ids=["running", "down"])
+@pytest.mark.parametrize("alters", ['filter = "callables_:keep"', ""], ids=["filter", "plain"])
+def test_what_a_source_that_was_set_back_holds_where_it_held_what_was_mirrored_last_counts(
+    mirrored: Mirrored,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    grown: int,
+    policy: str,
+    running: bool,
+    alters: str,
+) -> None:
+    """With the filter all that was read last is left out, so nothing on the target says what stood there."""
+    altering(mirrored, tmp_path, monkeypatch, alters)
+    topic, copy = mirrored.name(f"{policy}-{grown}"), tmp_path / "copy"
+    mirrored.source.create(topic, cleanup_policy=policy)
+    write(mirrored, topic, named("kept first", 0, 500), keyed=True)
+    write(mirrored, topic, named("left-out first", 500, KEPT), keyed=True)
+    with stopped(mirrored.lab, "primary-1") as disk:
+        disk.copy_to(copy)
+    write(mirrored, topic, named("left-out second", KEPT, THROUGH), keyed=True)
+    for _ in mirroring(mirrored, [topic], running=running):
+        with stopped(mirrored.lab, "primary-1") as disk:
+            disk.set_back(copy)
+        write(mirrored, topic, named("kept third", KEPT, grown), keyed=True)
+        if running:
+            assert mirrored.drkit("link", "resume", str(mirrored.link.id), "--topic", topic).returncode == 0
+            wait_until(lambda: any(p.halted for p in mirrored.problems()), 60, "the partition is halted")
+    for _ in ("status alone", "behind a mirror"):
+        through, lag, certainty, _ = said(mirrored, topic, KEPT + 50)
+        assert lag >= grown - KEPT
+        assert through <= KEPT
+        assert certainty == "conservative"
+        assert mirrored.drkit("failover", "--to", "dr", "--dry-run").returncode == 3
+        assert mirrored.drkit("mirror", "--until-caught-up").returncode == 1
 
 
 def altering(mirrored: Mirrored, folder: Path, monkeypatch: pytest.MonkeyPatch, alters: str) -> Callable[[str], str]:

@@ -13,6 +13,7 @@ from drkit.model.topology import TopicPartition
 
 MARK = Watermark("t", 0, 1, 100, 100, 0, 100, 0, datetime(2026, 11, 27, tzinfo=UTC), source_batch=SourceBatch(99, 7))
 SAME, OTHER, HOLE = LogBatch(90, 99, 3, 7), LogBatch(90, 99, 3, 8), LogBatch(100, 109, 3, 7)
+LONGER = LogBatch(95, 104, 3, 9)
 
 
 class Source:
@@ -32,14 +33,17 @@ class Source:
 
 
 def test_another_batch_tells_unless_the_cleaner_may_have_written_it() -> None:
-    batches = {"same": SAME, "other": OTHER, "hole": HOLE, "gone": None, "cleaned": OTHER, "denied": OTHER}
+    batches = {"same": SAME, "other": OTHER, "hole": HOLE, "gone": None, "denied": OTHER}
+    batches |= {"cleaned": OTHER, "removed": HOLE, "longer": LONGER}
     policies = {"other": "delete", "hole": "delete", "cleaned": "compact,delete"}
+    policies |= dict.fromkeys(("removed", "longer"), "compact")
     marks = [replace(MARK, topic=topic) for topic in (*batches, "silent")]
     found = compare_batches(Source(batches, policies), [*marks, replace(MARK, topic="x", source_batch=None)])  # type: ignore[arg-type]  # as it answers here
-    assert {tp.topic for tp in found.replaced} == {"other", "hole"}
+    assert {tp.topic for tp in found.replaced} == {"other", "hole", "longer"}, "the cleaner joins no batches"
+    assert {tp.topic for tp in found.rewritten} == {"cleaned", "removed"}, "only records tell there"
     assert set(found.replaced.values()) == {SourceBatch(99, 7)}
     assert {tp.topic for tp in found.silent} == {"silent", "denied"}
 
 
 def test_nobody_is_asked_where_no_batch_is_known() -> None:
-    assert compare_batches(None, [replace(MARK, source_batch=None)]) == ({}, frozenset())  # type: ignore[arg-type]  # it isn't asked
+    assert compare_batches(None, [replace(MARK, source_batch=None)]) == ({}, frozenset(), frozenset())  # type: ignore[arg-type]  # it isn't asked

@@ -70,7 +70,7 @@ class Moving:
             settle=lambda *_, **__: None,
             stands=lambda *_, **__: False,
         )
-        verifier = SimpleNamespace(difference=lambda _: None, compares_bytes=False)
+        verifier = SimpleNamespace(difference=lambda _: None, alteration=object())
         producer = SimpleNamespace(
             id=lambda: 7,
             next_sequence=LinkProducer.next_sequence,

@@ -76,7 +76,7 @@ def resumer(store: Counted, ends: dict[TopicPartition, int]) -> Resumer:
         topics=lambda _, **__: {"t": SimpleNamespace(topic_id="d")},
     )
     problems = SimpleNamespace(put=lambda *_, **__: None, settle=lambda *_, **__: None, stands=lambda *_, **__: False)
-    verifier = SimpleNamespace(difference=lambda _: None, compares_bytes=False)
+    verifier = SimpleNamespace(difference=lambda _: None, alteration=object())
     producer = SimpleNamespace(
         id=lambda: 7,
         next_sequence=LinkProducer.next_sequence,

@@ -52,7 +52,7 @@ def test_what_was_not_read_in_time_is_neither_right_nor_wrong(side: str) -> None
         cast("ClusterAdmin", sides["source"]),
         cast("ClusterAdmin", sides["target"]),
         cast("Store", rows),
-        cast("TailVerifier", SimpleNamespace(compares_bytes=True)),
+        cast("TailVerifier", SimpleNamespace(alteration=None)),
     )
     doubted, late = misplaced.doubted([seen(tp) for tp in TPS])
     assert doubted == {TPS[1]}

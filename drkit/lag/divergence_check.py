@@ -1,0 +1,95 @@
+"""Checks whether a source that lost its end still holds, below that end, what was mirrored.
+
+Leader epochs say where a log parts from the one that was mirrored, unless a cluster was set back as a whole, its
+controllers too: then they are given out a second time, and the log may have lost more than its end shows, and grown
+again up to there. A log loses records at its end only, so the last records below that end tell: those on the target,
+and what the source holds above them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.admin.source_divergence import Divergence
+from drkit.lag.last_records import compare_records, last_places
+from drkit.lag.unmirrored_tail import tail_range, unmirrored_tail
+from drkit.mapping.translate import translate_by_rows
+from drkit.model.errors import DrkitError
+from drkit.model.offsets import Watermark
+from drkit.model.topology import LinkId, TopicPartition
+from drkit.store.api import MappingStore
+
+if TYPE_CHECKING:
+    from drkit.kafka.transform.record_transform import Alteration
+
+_SECONDS = 5.0
+
+
+def check_divergences(
+    found: Mapping[TopicPartition, Divergence],
+    marks: Mapping[TopicPartition, Watermark],
+    *,
+    link: LinkId,
+    target_topic: Callable[[str], str],
+    source: Callable[[], ClusterAdmin],
+    target: Callable[[], ClusterAdmin],
+    store: MappingStore,
+    alteration: Callable[[], Alteration | None],
+    committed: bool,
+) -> dict[TopicPartition, Divergence]:
+    """The same divergences, with `Divergence.replaced` where the source holds something else further down, or nobody
+    can tell. Not of partitions without mapping rows (their target has other writers).
+
+    Args:
+        found: by partition.
+        marks: the watermarks by which they were found.
+        link: the link.
+        target_topic: the target's name of a source topic.
+        source: connects to the cluster that lost records.
+        target: connects to the other one.
+        store: the mapping.
+        alteration: what the link does to records.
+        committed: whether the link leaves out records of aborted transactions.
+
+    Raises:
+        Unreachable: the store doesn't answer.
+    """
+    kept = {
+        tp: below
+        for tp, each in found.items()
+        if each.kept.exact and (below := _kept(store, link, marks[tp], each.unsure[0])) is not None
+    }
+    if not kept:
+        return dict(found)
+    try:
+        what = alteration()
+        places = last_places(link, target_topic, kept.values(), store)
+        records = compare_records(source(), target(), places, seconds=_SECONDS, alteration=what)
+    except DrkitError as error:
+        unknown = f"whether it holds what was mirrored below that isn't known: {error.what}"
+        return {tp: replace(each, replaced=(0, unknown)) if tp in kept else each for tp, each in found.items()}
+    differ = records.differs_from()
+    unread = {place.tp: why for place, why in records.unread}
+    same = [mark for tp, mark in kept.items() if tp not in differ and tp not in unread]
+    tail = unmirrored_tail(source(), link, same, store, alteration=what, committed=committed)
+    replaced = {tp: (0, f"it holds another record at offset {offset}, too") for tp, offset in differ.items()}
+    replaced |= {tp: (0, f"what it holds below that can't be read: {why}") for tp, why in unread.items()}
+    replaced |= {
+        tp: (first, f"it holds a record at offset {first} that was never mirrored") for tp, first in tail.first.items()
+    }
+    for tp, why in tail.unread.items():
+        begin = tail_range(link, kept[tp], store)
+        replaced[tp] = (0 if begin is None else begin.begin, f"what it holds below that can't be read: {why}")
+    return {tp: replace(each, replaced=replaced.get(tp)) for tp, each in found.items()}
+
+
+def _kept(store: MappingStore, link: LinkId, mark: Watermark, offset: int) -> Watermark | None:
+    """The watermark moved down to a source offset; None where no mapping row says where that is on the target."""
+    rows = store.mappings(link, mark.tp, mark.epoch)
+    place = translate_by_rows(offset, rows, mark).target_offset
+    if place is None or offset <= mark.source_start:
+        return None
+    return replace(mark, source_through=offset, target_end=place, source_batch=None, leader_epoch=None)
