@@ -142,6 +142,21 @@ def test_no_drill_begins_by_a_configuration_that_names_what_is_not_the_lab(lab, 
         DrillEnvironment.on(lab, "drill-test", env.experiment, tmp_path, lambda _: None)
 
 
+@pytest.mark.parametrize(
+    ("link", "said"),
+    [
+        ({"source": "dr", "target": "primary"}, "has no link dr->primary with the policy identity"),
+        ({"source": "primary", "target": "dr", "policy": "prefix"}, "has no link primary->dr with the policy prefix"),
+    ],
+)
+def test_no_drill_begins_on_a_lab_that_has_other_links_than_the_experiment(lab, env, link, said):
+    workload = {"do": "workload", "link": f"{link['source']}->{link['target']}"}
+    other = {**env.experiment.model_dump(), "lab": {"links": [link]}, "method": [workload]}
+    with pytest.raises(Refused, match=said) as refused:
+        own_configuration(lab, Experiment.model_validate(other))
+    assert "Leave --dir out" in refused.value.remedy
+
+
 @pytest.mark.parametrize("marked", ["drill = false", ""])
 def test_no_fault_strikes_at_a_cluster_that_is_not_marked_for_drills(lab, env, tmp_path, monkeypatch, marked):
     """Whatever the fault is of, at a stage or in a rollback, too; without a fault nobody needs the mark."""
