@@ -121,10 +121,19 @@ class Actions:
         self._look(DEAD)
 
     def set_back(
-        self, side: str, partition: int, between: int, regrow: int, mirror: str, stamp: str, *, caught_up: bool
+        self,
+        side: str,
+        partition: int,
+        between: int,
+        regrow: int,
+        mirror: str,
+        stamp: str,
+        *,
+        caught_up: bool,
+        what: str = "plain",
     ) -> None:
         """A whole cluster, including its controller, is restored from a copy of its disks; the source grows at once.
-        Leader epochs are assigned a second time."""
+        Leader epochs are assigned a second time. `what`: kind of the records that it loses."""
         world, cluster = self._world, self._world.side(side)
         partition = self._place(partition)
         status = self._settle()
@@ -134,7 +143,7 @@ class Actions:
         copy = world.folder / "disks"
         cluster.copy_disks(copy)
         cluster.wait_ready(world.topic, number)
-        world.load.write(partition, between, {"per_batch": 20, "stamp": stamp})
+        world.load.write(partition, between, {"per_batch": 20, "stamp": stamp, "what": what})
         if caught_up:
             self._settle()
         if mirror == "live":  # it continues only once the source has grown; any other begins as at a start

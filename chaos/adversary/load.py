@@ -127,7 +127,8 @@ class Load:
         what = shape.get("what", "plain")
         for number in itertools.islice(self._numbers, count):
             key: bytes | None = None if what == "keyless" else b"k%d" % number
-            if key is not None and self._alters == "filter" and number % _DROPPED_EVERY == 0:
+            dropped = what == "left_out" or number % _DROPPED_EVERY == 0
+            if key is not None and self._alters == "filter" and dropped:
                 key = DROPPED + key
             value: bytes | None = b"v%d" % number + _padding(number, shape.get("size", 0))
             if what == "tombstones" and number % 2:

@@ -152,6 +152,10 @@ _SET_BACK_FROM = 20_000
 _ALTERED_FROM = 45_000
 """Seeds from here on include it on links that alter records, too."""
 
+_SHORTER_FROM = 50_000
+"""Seeds from here on include a restored cluster that grows by less than it had lost, and one of whose lost records a
+filter had left out all."""
+
 _UNDONE_FROM = 40_000
 """Seeds from here on include purges that a broker's crash undoes, too."""
 
@@ -192,6 +196,9 @@ def _set_back(seed: int, partitions: int, kinds: set[str]) -> list[Action]:
         "stamp": chance.choice(["now", "old"]),
         "caught_up": chance.random() < 0.8,  # noqa: PLR2004 - mostly what was mirrored is lost
     }
+    if seed >= _SHORTER_FROM:
+        options["regrow"] = chance.choice([between // 4, between // 2, between, between, 2 * between + 100])
+        options["what"] = chance.choice(["plain", "left_out"])
     return [Action("set_back", options)]
 
 
