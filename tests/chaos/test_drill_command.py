@@ -107,7 +107,7 @@ def test_a_safety_rule_ends_a_drill_with_its_rollbacks(play, tmp_path):
     code, result = drill.end()
     assert (code, result["verdict"]) == (8, "unknown")
     said = (
-        "aborted before wait until silent (line 14) by a safety rule: 0 brokers of primary healthy, at least 1 must be"
+        "aborted before wait until silent (line 13) by a safety rule: 0 brokers of primary healthy, at least 1 must be"
     )
     assert result["reasons"][0] == said
     steps = [(step["step"], step["outcome"]) for step in result["steps"]]
