@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from drkit.store.api import Store
 
 _ROOM_FOR_WORDS = 40
+_SHOWN_MISSING = 3
 
 
 def register(app: typer.Typer) -> None:
@@ -271,11 +272,13 @@ def _print_list(
 ) -> None:
     if missing and recovered:
         console.print(_recovery_note(recovered), soft_wrap=True)
-    for name in missing:
+    for name in missing[-_SHOWN_MISSING:]:
         console.print(
             f"[bold red]✗ run {name} was anchored, but the store has nothing of it:[/] drkit runs {name}",
             soft_wrap=True,
         )
+    if len(missing) > _SHOWN_MISSING:
+        console.print(f"[bold red]✗ and {len(missing) - _SHOWN_MISSING} older ones:[/] all are in --output json")
     if not listed:
         console.print("[dim]nothing has run yet[/]")
         return
