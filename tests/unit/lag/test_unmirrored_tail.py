@@ -1,0 +1,80 @@
+"""Source offsets that count as mirrored and have no record on the target; what a lost tail says of those below it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from drkit.kafka.admin.leader_epochs import KeptEpochs
+from drkit.kafka.admin.source_divergence import Divergence
+from drkit.lag.divergence_check import check_divergences
+from drkit.lag.unmirrored_tail import tail_range
+from drkit.model.errors import Unreachable
+from drkit.model.offsets import OffsetMapping, Watermark
+from drkit.model.topology import LinkId, TopicPartition
+from drkit.store import open_store
+
+LINK = LinkId("primary", "dr")
+TP = TopicPartition("t", 0)
+AT = datetime(2026, 11, 27, tzinfo=UTC)
+MARK = Watermark("t", 0, 1, 120, 50, 0, 120, 0, AT, leader_epoch=2)
+LOST = Divergence(TP, 120, 50, KeptEpochs(110, exact=True), 2)
+
+
+@pytest.mark.parametrize(
+    ("rows", "mark", "expected"),
+    [
+        ([(0, 0)], MARK, (50, 120)),
+        ([(0, 0), (80, 40)], MARK, (90, 120)),
+        ([(0, 0), (80, 50)], MARK, (50, 120)),  # the row of a record that was never written
+        ([(0, 0)], replace(MARK, source_through=50), None),
+        ([(0, 0)], replace(MARK, source_start=100), (100, 120)),
+        ([(0, 0)], replace(MARK, source_start=120), None),
+        ([], replace(MARK, target_end=0, source_start=30), (30, 120)),
+        ([(70, 50)], replace(MARK, source_start=60), (60, 120)),  # begun anew behind what the target held
+    ],
+)
+def test_what_counts_as_mirrored_above_the_last_record_on_the_target(
+    rows: list[tuple[int, int]], mark: Watermark, expected: tuple[int, int] | None
+) -> None:
+    store = open_store("sqlite:///:memory:")
+    store.append_mappings(LINK, [OffsetMapping("t", 0, 1, *row) for row in rows])
+    assert tail_range(LINK, mark, store) == expected
+    store.close()
+
+
+def test_a_divergence_names_what_is_replaced_below_it() -> None:
+    told = replace(LOST, replaced=(70, "it holds a record at offset 70 that was never mirrored"))
+    assert LOST.unsure == (110, None)
+    assert told.unsure == (70, None)
+    assert replace(told, undecided=60).unsure == (60, None)
+    assert "; it holds a record at offset 70 that was never mirrored (a cluster that was set back" in told.reason(LINK)
+
+
+@pytest.mark.parametrize(("rows", "replaced"), [([(0, 0)], 0), ([], None)], ids=["mapped", "no rows"])
+def test_where_nobody_can_tell_what_is_below_a_divergence_nothing_is_proven(
+    rows: list[tuple[int, int]], replaced: int | None
+) -> None:
+    store = open_store("sqlite:///:memory:")
+    store.append_mappings(LINK, [OffsetMapping("t", 0, 1, *row) for row in rows])
+
+    def silent() -> None:
+        raise Unreachable("dr does not answer")
+
+    found = check_divergences(
+        {TP: LOST},
+        {TP: MARK},
+        link=LINK,
+        target_topic=str,
+        source=silent,  # type: ignore[arg-type]  # it raises before it returns
+        target=silent,  # type: ignore[arg-type]  # as above
+        store=store,
+        alteration=lambda: None,
+        committed=True,
+    )[TP]
+    assert found.unsure[0] == (110 if replaced is None else replaced)
+    if replaced is not None:
+        assert "dr does not answer" in found.reason(LINK)
+    store.close()
