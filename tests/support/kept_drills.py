@@ -205,8 +205,10 @@ def keep(
     return run
 
 
-def experiment_text(title: str, rto: float, strikes: str, others: Sequence[ClientHistory]) -> str:
-    """The experiment's file."""
+def experiment_text(
+    title: str = TITLE, rto: float = 60.0, strikes: str = "", others: Sequence[ClientHistory] = ()
+) -> str:
+    """The experiment's file (arguments as of `keep`)."""
     links = ["{ source: primary, target: dr }"]
     links += [f"{{ source: {each.source}, target: {each.target}, policy: prefix }}" for each in others]
     workloads = ["  - do: workload"]

@@ -12,7 +12,7 @@ from drkit.drill.schedule.cron import trigger, zone
 from drkit.drill.schedule.missed_policy import MissedPolicy
 from drkit.drill.schedule.scheduler import JOB, DrillSchedule, passed_since, time_to_make_up
 from drkit.model.clock import now
-from tests.support.kept_drills import EXPERIMENT, a_history, keep, name
+from tests.support.kept_drills import a_history, experiment_text, keep, name
 from tests.support.wait import wait_until
 
 ZONE = zone("UTC")
@@ -37,7 +37,7 @@ class Clock(DrillSchedule):
 @pytest.fixture
 def clock(tmp_path):
     file = tmp_path / "clock.yaml"
-    file.write_text(EXPERIMENT.format(title="The primary is lost", rto=60, strikes=""))
+    file.write_text(experiment_text())
     return lambda cron="0 4 1 1 *", **named: Clock(file, cron, ZONE, [], **named)
 
 
