@@ -2,8 +2,7 @@
 
 Leader epochs say where a log parts from the one that was mirrored, unless a cluster was set back as a whole, its
 controllers too: then they are given out a second time, and the log may have lost more than its end shows, and grown
-again up to there. A log loses records at its end only, so the last records below that end tell: those on the target,
-and what the source holds above them.
+again up to there. A log loses records at its end only, so the last records below that end tell (`unmirrored_tail`).
 """
 
 from __future__ import annotations
@@ -14,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.source_divergence import Divergence
-from drkit.lag.last_records import compare_records, last_places
-from drkit.lag.unmirrored_tail import tail_range, unmirrored_tail
+from drkit.lag.unmirrored_tail import unmirrored_tail
 from drkit.mapping.translate import translate_by_rows
 from drkit.model.errors import DrkitError
 from drkit.model.offsets import Watermark
@@ -24,8 +22,6 @@ from drkit.store.api import MappingStore
 
 if TYPE_CHECKING:
     from drkit.kafka.transform.record_transform import Alteration
-
-_SECONDS = 5.0
 
 
 def check_divergences(
@@ -65,25 +61,26 @@ def check_divergences(
     if not kept:
         return dict(found)
     try:
-        what = alteration()
-        places = last_places(link, target_topic, kept.values(), store)
-        records = compare_records(source(), target(), places, seconds=_SECONDS, alteration=what)
+        tail = unmirrored_tail(
+            source(),
+            target(),
+            kept.values(),
+            store,
+            link=link,
+            target_topic=target_topic,
+            alteration=alteration(),
+            committed=committed,
+        )
     except DrkitError as error:
         unknown = f"whether it holds what was mirrored below that isn't known: {error.what}"
         return {tp: replace(each, replaced=(0, unknown)) if tp in kept else each for tp, each in found.items()}
-    differ = records.differs_from()
-    unread = {place.tp: why for place, why in records.unread}
-    same = [mark for tp, mark in kept.items() if tp not in differ and tp not in unread]
-    tail = unmirrored_tail(source(), link, same, store, alteration=what, committed=committed)
-    replaced = {tp: (0, f"it holds another record at offset {offset}, too") for tp, offset in differ.items()}
-    replaced |= {tp: (0, f"what it holds below that can't be read: {why}") for tp, why in unread.items()}
-    replaced |= {
-        tp: (first, f"it holds a record at offset {first} that was never mirrored") for tp, first in tail.first.items()
-    }
-    for tp, why in tail.unread.items():
-        begin = tail_range(link, kept[tp], store)
-        replaced[tp] = (0 if begin is None else begin.begin, f"what it holds below that can't be read: {why}")
+    replaced = {tp: (0, f"what it holds below that isn't known: {why}") for tp, why in tail.unread.items()}
+    replaced |= {tp: (first, _what(first)) for tp, first in tail.first.items()}
     return {tp: replace(each, replaced=replaced.get(tp)) for tp, each in found.items()}
+
+
+def _what(first: int) -> str:
+    return f"it holds a record at offset {first} that was never mirrored" if first else "it holds other records"
 
 
 def _kept(store: MappingStore, link: LinkId, mark: Watermark, offset: int) -> Watermark | None:

@@ -293,7 +293,16 @@ def _other_last_records(
         )
         differ = found.differs_from()
         odd = [mark for mark in seen if mark.tp in rewritten and mark.tp not in differ]
-        tail = unmirrored_tail(source, link.id, odd, rows, alteration=alteration, committed=link.committed)
+        tail = unmirrored_tail(
+            source,
+            target,
+            odd,
+            rows,
+            link=link.id,
+            target_topic=link.target_topic,
+            alteration=alteration,
+            committed=link.committed,
+        )
     except (Unreachable, AuthenticationError, Refused, ConfigError) as error:
         return [], {mark.tp: error.what for mark in seen}
     unread = {place.tp: why for place, why in found.unread if place.tp not in differ} | tail.unread

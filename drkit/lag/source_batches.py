@@ -72,7 +72,13 @@ def replaced_reason(source: str, target: str, tp: TopicPartition, batch: SourceB
 
 
 def unmirrored_reason(source: str, target: str, tp: TopicPartition, offset: int) -> str:
-    """That a source holds a record that counts as mirrored and never was, as a reason."""
+    """That a source holds a record that counts as mirrored and never was, as a reason. `offset`: 0 where there may be
+    earlier ones."""
+    if offset == 0:
+        return (
+            f"{tp} on {source} holds other records than were mirrored to {target}: {source} was restored from an older "
+            "copy of its disks, or another program writes to the target"
+        )
     return (
         f"{tp} on {source} holds a record at source offset {offset} that was never mirrored to {target}, though the "
         f"link carries it and has read beyond it: {source} was restored from an older copy of its disks and has grown "

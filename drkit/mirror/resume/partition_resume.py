@@ -38,7 +38,6 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.source_divergence import KIND, divergence
 from drkit.kafka.protocol.fetch_produce import UNKNOWN_EPOCH
 from drkit.lag.divergence_check import check_divergences
-from drkit.lag.last_records import compare_records, last_places
 from drkit.lag.source_batches import compare_batches, replaced_reason, set_back_remedy, unmirrored_reason
 from drkit.lag.unmirrored_tail import unmirrored_tail
 from drkit.mapping import ResumeKind, ResumePoint, resume_point
@@ -62,7 +61,6 @@ log = logging.getLogger(__name__)
 
 _AGREE_SECONDS = 0.2
 _AGREE_READS = 50
-_RECORDS_SECONDS = 5.0
 UNSEEN_REMEDY = "Bring the brokers back that lead it on either side"
 
 RESUME_KINDS = frozenset({KIND, FOREIGN_WRITER, "mapping_conflict", "alignment_refused", STORE_RECOVERED})
@@ -341,20 +339,19 @@ class Resumer:
         unread = dict.fromkeys(batches.silent, "no leader shows its last batch")
         if batches.rewritten and self._keeps_rows:
             topics = {seen.tp.topic: seen.topic.state.target_topic for seen in observations}
-            rewritten = [marks[tp] for tp in batches.rewritten]
-            places = last_places(self._link, topics.__getitem__, rewritten, self._store)
-            what = self._verifier.alteration
-            records = compare_records(self._source, self._target, places, seconds=_RECORDS_SECONDS, alteration=what)
-            for tp, offset in records.differs_from().items():
-                found[tp] = f"{tp} on {source} holds another record at source offset {offset} than was mirrored", 0
-            unread |= {place.tp: why for place, why in records.unread}
-            left = [mark for mark in rewritten if mark.tp not in found and mark.tp not in unread]
             tail = unmirrored_tail(
-                self._source, self._link, left, self._store, alteration=what, committed=self._committed
+                self._source,
+                self._target,
+                [marks[tp] for tp in batches.rewritten],
+                self._store,
+                link=self._link,
+                target_topic=topics.__getitem__,
+                alteration=self._verifier.alteration,
+                committed=self._committed,
             )
             found |= {tp: (unmirrored_reason(source, target, tp, first), first) for tp, first in tail.first.items()}
             unread |= tail.unread
-        for tp in unread.keys() - found.keys():
+        for tp in unread:
             self.denied[tp] = Unreachable(f"{tp} on {source}: {unread[tp]}", remedy=UNSEEN_REMEDY)
         return found
 

@@ -378,7 +378,7 @@ def test_of_a_link_that_alters_records_a_mirror_continues_no_source_that_was_set
 @pytest.mark.parametrize("grown", [THROUGH, THROUGH + 30, THROUGH - 30], ids=["same", "more", "less"])
 @pytest.mark.parametrize("policy", ["compact", "delete"])
 @pytest.mark.parametrize("running", [True, False], ids=["running", "down"])
-@pytest.mark.parametrize("alters", ['filter = "callables_:keep"', ""], ids=["filter", "plain"])
+@pytest.mark.parametrize("lost", ["left out", "aborted", "carried"])
 def test_what_a_source_that_was_set_back_holds_where_it_held_what_was_mirrored_last_counts(
     mirrored: Mirrored,
     tmp_path: Path,
@@ -386,17 +386,27 @@ def test_what_a_source_that_was_set_back_holds_where_it_held_what_was_mirrored_l
     grown: int,
     policy: str,
     running: bool,
-    alters: str,
+    lost: str,
 ) -> None:
-    """With the filter all that was read last is left out, so nothing on the target says what stood there."""
-    altering(mirrored, tmp_path, monkeypatch, alters)
+    """Where all that was read last was left out or aborted, nothing on the target says what stood there."""
+    altering(mirrored, tmp_path, monkeypatch, 'filter = "callables_:keep"' if lost == "left out" else "")
     topic, copy = mirrored.name(f"{policy}-{grown}"), tmp_path / "copy"
     mirrored.source.create(topic, cleanup_policy=policy)
     write(mirrored, topic, named("kept first", 0, 500), keyed=True)
     write(mirrored, topic, named("left-out first", 500, KEPT), keyed=True)
     with stopped(mirrored.lab, "primary-1") as disk:
         disk.copy_to(copy)
-    write(mirrored, topic, named("left-out second", KEPT, THROUGH), keyed=True)
+    if lost == "aborted":
+        producer = mirrored.source.producer(transactional_id=topic)
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        for value in named("aborted", KEPT, THROUGH - 1):
+            producer.produce(topic, value=value, key=value, partition=0)
+        assert producer.flush(30) == 0
+        producer.abort_transaction(30)
+        wait_until(lambda: mirrored.source.end(topic) == THROUGH, what="the marker")
+    else:
+        write(mirrored, topic, named("left-out second", KEPT, THROUGH), keyed=True)
     for _ in mirroring(mirrored, [topic], running=running):
         with stopped(mirrored.lab, "primary-1") as disk:
             disk.set_back(copy)

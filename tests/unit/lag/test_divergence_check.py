@@ -1,4 +1,4 @@
-"""Source offsets that count as mirrored and have no record on the target; what a lost tail says of those below it."""
+"""What a lost tail says of what is below it, where the source holds something else there or nobody can tell."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 from drkit.kafka.admin.leader_epochs import KeptEpochs
 from drkit.kafka.admin.source_divergence import Divergence
 from drkit.lag.divergence_check import check_divergences
-from drkit.lag.unmirrored_tail import tail_range
 from drkit.model.errors import Unreachable
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import LinkId, TopicPartition
@@ -21,28 +20,6 @@ TP = TopicPartition("t", 0)
 AT = datetime(2026, 11, 27, tzinfo=UTC)
 MARK = Watermark("t", 0, 1, 120, 50, 0, 120, 0, AT, leader_epoch=2)
 LOST = Divergence(TP, 120, 50, KeptEpochs(110, exact=True), 2)
-
-
-@pytest.mark.parametrize(
-    ("rows", "mark", "expected"),
-    [
-        ([(0, 0)], MARK, (50, 120)),
-        ([(0, 0), (80, 40)], MARK, (90, 120)),
-        ([(0, 0), (80, 50)], MARK, (50, 120)),  # the row of a record that was never written
-        ([(0, 0)], replace(MARK, source_through=50), None),
-        ([(0, 0)], replace(MARK, source_start=100), (100, 120)),
-        ([(0, 0)], replace(MARK, source_start=120), None),
-        ([], replace(MARK, target_end=0, source_start=30), (30, 120)),
-        ([(70, 50)], replace(MARK, source_start=60), (60, 120)),  # begun anew behind what the target held
-    ],
-)
-def test_what_counts_as_mirrored_above_the_last_record_on_the_target(
-    rows: list[tuple[int, int]], mark: Watermark, expected: tuple[int, int] | None
-) -> None:
-    store = open_store("sqlite:///:memory:")
-    store.append_mappings(LINK, [OffsetMapping("t", 0, 1, *row) for row in rows])
-    assert tail_range(LINK, mark, store) == expected
-    store.close()
 
 
 def test_a_divergence_names_what_is_replaced_below_it() -> None:
