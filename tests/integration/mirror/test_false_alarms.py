@@ -10,13 +10,16 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.clusters import observing
+from drkit.lag.source_batches import compare_batches
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.runtime.pipeline_factory import PipelineFactory
 from drkit.mirror.topics.topic_sync import TopicSync
 from drkit.model.offsets import Certainty
+from drkit.model.topology import TopicPartition as Partition
 from drkit.observe.readiness.check import Check, CheckOutcome
 from drkit.observe.readiness.readiness import readiness
 from drkit.observe.status import LinkStatus, link_statuses
@@ -152,3 +155,39 @@ def write(mirrored: Mirrored, topic: str, count: int) -> None:
     for number in range(count):
         producer.produce(topic, value=b"%d" % number, partition=0)
     assert producer.flush(20) == 0
+
+
+@pytest.mark.parametrize("target_too", [False, True], ids=["source", "both"])
+def test_a_cleaner_that_went_over_the_last_mirrored_batch_halts_nothing(mirrored: Mirrored, target_too: bool) -> None:
+    """It wrote that batch anew, without the records whose keys came again: the source wasn't set back."""
+    topic, eager = mirrored.name("cleaned"), {"segment_ms": "100", "min_cleanable_dirty_ratio": "0.0001"}
+    mirrored.source.create(topic, cleanup_policy="compact", **(eager if target_too else {}))
+    producer = mirrored.source.producer()
+
+    def write(first: int, last: int) -> None:
+        for number in range(first, last):
+            producer.produce(topic, key=b"%d" % (number % 30), value=b"%d" % number, partition=0)
+        assert producer.flush(30) == 0
+
+    write(0, 50)  # two of three keys come twice
+    assert mirrored.catch_up().caught_up
+    mark = mirrored.store.watermarks(mirrored.link.id)[Partition(topic, 0)]
+    entries = [
+        ConfigEntry(key.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
+        for key, value in eager.items()
+    ]
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
+    mirrored.source.admin.incremental_alter_configs([resource])[resource].result(20)
+    with ClusterAdmin("primary", mirrored.config.clusters["primary"]) as admin:
+
+        def gone_over() -> bool:
+            producer.produce(topic, key=b"again", value=b"x", partition=0)  # rolls the segment, so that it is cleaned
+            assert producer.flush(30) == 0
+            return mark.tp in compare_batches(admin, [mark]).rewritten
+
+        wait_until(gone_over, 90, "the cleaner")
+    (partition,) = (each for each in status(mirrored).partitions if each.topic == topic)
+    assert status(mirrored).problems == ()
+    assert partition.lag_records == mirrored.source.end(topic) - 50
+    assert mirrored.catch_up().caught_up
+    assert status(mirrored).problems == ()
