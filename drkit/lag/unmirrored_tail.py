@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from crc32c import crc32c
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.kafka.client.log_reader import LogReader, OffsetsGone
 from drkit.kafka.client.record_probe import LogPosition
 from drkit.kafka.client.timestamp_scan import OffsetRange
 from drkit.kafka.protocol import record_body
@@ -31,6 +30,7 @@ from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import LinkId, TopicPartition
 
 if TYPE_CHECKING:
+    from drkit.kafka.client.log_reader import LogReader
     from drkit.kafka.transform.record_transform import Alteration
 
 _SECONDS = 10.0
@@ -90,6 +90,8 @@ def unmirrored_tail(
     Raises:
         Unreachable: a cluster or the store doesn't answer.
     """
+    from drkit.kafka.client.log_reader import LogReader  # noqa: PLC0415 - it loads asyncio, and most commands need none
+
     there = {mark: TopicPartition(target_topic(mark.topic), mark.partition) for mark in marks}
     found = UnmirroredTail({}, {})
     if not there:
@@ -190,6 +192,7 @@ def _first_unmirrored(
     alteration: Alteration | None,
     until: float,
 ) -> int | None:
+    from drkit.kafka.client.log_reader import OffsetsGone  # noqa: PLC0415 - as above
     from drkit.kafka.transform.record_transform import AlterationFailed  # noqa: PLC0415 - loads librdkafka
 
     tp = tail.mark.tp

@@ -144,7 +144,8 @@ def test_while_a_backlog_is_copied_slowly_other_partitions_dont_wait_for_it(mirr
             producer.produce(live, value=b"%d" % number)
             assert producer.flush(30) == 0
             mirrored.wait_through(live)
-        assert mirrored.through(topic) < mirrored.source.end(topic)
+        left = [mirrored.source.end(topic, each) - mirrored.through(topic, each) for each in range(4)]
+        assert any(left), "it was to be a backlog all the time; partitions take turns, so one may be done"
         for partition in range(4):
             mirrored.wait_through(topic, partition)
     mirrored.assert_same(live)
