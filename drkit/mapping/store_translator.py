@@ -132,11 +132,6 @@ class Translator:
         partition = self._partition(tp)
         return None if partition is None else partition.watermark
 
-    def rows(self, tp: TopicPartition) -> Sequence[OffsetMapping]:
-        """All rows, ascending by source offset; empty where none was recorded."""
-        partition = self._partition(tp)
-        return () if partition is None else partition.rows
-
     def first(self, tp: TopicPartition) -> OffsetMapping | None:
         """The first row, or None; nothing below it was mirrored."""
         partition = self._partition(tp)

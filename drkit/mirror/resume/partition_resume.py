@@ -293,10 +293,10 @@ class Resumer:
 
     def _not_diverged(self, observed: Sequence[Observed]) -> list[Observed]:
         """Those whose source has not lost mirrored records; of the others that is stored as a problem."""
-        seen = {each.tp: each for each in observed if each.watermark is not None}
-        marks = {tp: each.watermark for tp, each in seen.items() if each.watermark is not None}
+        seen = {each.tp: each for each in observed}
+        marks = {tp: mark for tp, each in seen.items() if (mark := each.watermark) is not None}
         found = {
-            tp: lost if not self._committed else lost.seen_with(seen[tp].source_readable_end)
+            tp: lost.seen_with(seen[tp].source_readable_end) if self._committed else lost
             for tp, mark in marks.items()
             if (lost := divergence(mark, seen[tp].epoch_end, seen[tp].source_end)) is not None
         }

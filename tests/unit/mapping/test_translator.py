@@ -244,4 +244,3 @@ def test_what_is_kept_of_a_partition(store):
     assert (translator.first(empty), translator.floor(empty, 5)) == (None, None)
     assert (translator.first(nowhere), translator.floor(nowhere, 5), translator.mirrored(nowhere)) == (None, None, None)
     assert translator.watermark(nowhere) is None
-    assert (translator.rows(TP), translator.rows(empty), translator.rows(nowhere)) == (ROWS, [], ())
