@@ -15,32 +15,27 @@ from typing import Any, Final
 
 from drkit import __version__
 from drkit.drill.experiment.base import DEFAULT_LINK
-from drkit.drill.experiment.experiment import (
-    Answers,
-    Condition,
+from drkit.drill.experiment.conditions import Answers, Condition, Mirrored, PositionsCaptured, ProblemTold, Silent
+from drkit.drill.experiment.faults import Kill, NodeFault, Pause, Restart, Resume
+from drkit.drill.experiment.reader import ExperimentFile
+from drkit.drill.experiment.step_descriptions import describe, describe_strike
+from drkit.drill.experiment.steps import (
     Failback,
     Failover,
     Hold,
     Load,
     Mirror,
-    Mirrored,
     Move,
     MoveClients,
     Parallel,
     PlainStep,
-    PositionsCaptured,
-    ProblemTold,
     Reprotect,
     Rollback,
-    Silent,
     Step,
     StopClients,
     Wait,
     Workload,
 )
-from drkit.drill.experiment.faults import Kill, NodeFault, Pause, Restart, Resume
-from drkit.drill.experiment.reader import ExperimentFile
-from drkit.drill.experiment.step_descriptions import describe, describe_strike
 from drkit.drill.experiment.yaml_lines import Place
 from drkit.drill.judge.result import Document
 from drkit.model.errors import Refused

@@ -12,7 +12,7 @@ from drkit.drill.environment.cancellation import rest
 from drkit.drill.environment.environment import DrillEnvironment
 from drkit.drill.environment.link_progress import LinkProgress
 from drkit.drill.experiment.base import of_link
-from drkit.drill.experiment.experiment import (
+from drkit.drill.experiment.conditions import (
     Acknowledged,
     Answers,
     Condition,

@@ -18,14 +18,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, get_args
 
 from drkit.drill.experiment.base import SOURCE, TARGET
-from drkit.drill.experiment.experiment import (
-    Experiment,
-    FailbackStage,
-    FailoverStage,
-    Move,
-    Parallel,
-    Reprotect,
-)
+from drkit.drill.experiment.experiment import Experiment
 from drkit.drill.experiment.faults import (
     APPLICATION_FAULTS,
     ENDS,
@@ -47,6 +40,7 @@ from drkit.drill.experiment.faults import (
 )
 from drkit.drill.experiment.reader import ExperimentFile, load_experiment
 from drkit.drill.experiment.step_descriptions import describe, describe_strike
+from drkit.drill.experiment.steps import FailbackStage, FailoverStage, Move, Parallel, Reprotect
 from drkit.drill.experiment.yaml_lines import Place
 from drkit.drill.judge.result import Document, DrillResult, Instant, StepResult, StrikeResult, Verdict
 from drkit.drill.results.archive import Drills

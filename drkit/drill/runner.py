@@ -23,10 +23,11 @@ from drkit.drill.environment.link_progress import LinkProgress
 from drkit.drill.environment.secured import LISTENERS as SECURED_LISTENERS
 from drkit.drill.environment.secured import new_users, tls_listeners
 from drkit.drill.environment.wan import LISTENERS as WAN_LISTENERS
-from drkit.drill.experiment.experiment import Experiment, LabSpec, Parallel, PlainStep, Rollback, Step
+from drkit.drill.experiment.experiment import Experiment, LabSpec
 from drkit.drill.experiment.faults import Fault, Kill, Pause
 from drkit.drill.experiment.reader import ExperimentFile
 from drkit.drill.experiment.step_descriptions import describe
+from drkit.drill.experiment.steps import Parallel, PlainStep, Rollback, Step
 from drkit.drill.experiment.yaml_lines import Place
 from drkit.drill.judge.checkers import judge
 from drkit.drill.judge.history import ClientHistory, HistoryPart, Landed, LinkHistory, LogEnd

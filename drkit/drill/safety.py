@@ -12,8 +12,9 @@ from collections import Counter
 from drkit.drill.conditions import ANSWER_SECONDS, StatusView, evaluate
 from drkit.drill.environment.environment import DrillEnvironment
 from drkit.drill.experiment.base import SOURCE
-from drkit.drill.experiment.experiment import Rollback, Safety, Step, faults_of
+from drkit.drill.experiment.experiment import Safety
 from drkit.drill.experiment.faults import struck_cluster
+from drkit.drill.experiment.steps import Rollback, Step, faults_of
 from drkit.drill.workload.reading import answers
 from drkit.model.errors import DrkitError
 from drkit.model.wording import counted

@@ -13,7 +13,9 @@ from drkit.drill.conditions import wait_for
 from drkit.drill.environment.cancellation import rest
 from drkit.drill.environment.child_processes import Finished
 from drkit.drill.environment.environment import DrillEnvironment, document, stated_positions
-from drkit.drill.experiment.experiment import (
+from drkit.drill.experiment.faults import Fault
+from drkit.drill.experiment.step_descriptions import describe_strike
+from drkit.drill.experiment.steps import (
     Failback,
     Failover,
     Hold,
@@ -27,8 +29,6 @@ from drkit.drill.experiment.experiment import (
     Wait,
     Workload,
 )
-from drkit.drill.experiment.faults import Fault
-from drkit.drill.experiment.step_descriptions import describe_strike
 from drkit.drill.faults.inject import inject
 from drkit.drill.judge.result import StepOutcome
 from drkit.drill.workload.reading import NotRead, create_topic

@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from drkit.drill.experiment.experiment import Move
 from drkit.drill.experiment.reader import ExperimentFile, load_experiment
 from drkit.drill.experiment.step_descriptions import describe, describe_strike
+from drkit.drill.experiment.steps import Move
 from drkit.drill.judge.checkers import judge
 from drkit.drill.judge.history import (
     Attempt,

@@ -29,7 +29,7 @@ from confluent_kafka.admin import (
 
 from drkit.config.cache import cache_dir
 from drkit.drill.environment.clients import Clients
-from drkit.drill.experiment.experiment import Workload
+from drkit.drill.experiment.steps import Workload
 from drkit.drill.judge.history import AttemptOutcome, RecordId
 from drkit.drill.workload.reading import create_topic, read_all
 from drkit.lab import Lab

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from drkit.drill.environment.child_processes import Child, wait_exited
 from drkit.drill.experiment.base import DEFAULT_LINK, SOURCE, TARGET, LinkSpec
-from drkit.drill.experiment.experiment import Workload
+from drkit.drill.experiment.steps import Workload
 from drkit.drill.judge.history import Attempt, AttemptOutcome, ConfirmedPosition, HistoryPart, Poll, RecordId
 from drkit.drill.workload.ledger import LedgerReader
 from drkit.drill.workload.spec import ClientSpec

@@ -18,8 +18,9 @@ from drkit.drill.environment.link_progress import LinkProgress
 from drkit.drill.environment.secured import LISTENER, grant_access, has_listener, uses_tls
 from drkit.drill.environment.wan import Wan
 from drkit.drill.experiment.base import LinkSpec
-from drkit.drill.experiment.experiment import Experiment, Failback, Load, Move, Reprotect, Workload
+from drkit.drill.experiment.experiment import Experiment
 from drkit.drill.experiment.faults import Fault, TopicFault, is_disaster
+from drkit.drill.experiment.steps import Failback, Load, Move, Reprotect, Workload
 from drkit.drill.judge.history import StatedPosition
 from drkit.drill.results.recording import MIRROR_LOG
 from drkit.kafka.groups.group_admin import GroupAdmin

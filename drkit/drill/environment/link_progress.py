@@ -8,7 +8,7 @@ from typing import Any
 
 from drkit.drill.environment.clients import Clients
 from drkit.drill.experiment.base import LinkSpec
-from drkit.drill.experiment.experiment import Workload
+from drkit.drill.experiment.steps import Workload
 from drkit.drill.judge.history import ConfirmedPosition, StatedPosition
 from drkit.drill.workload.reading import ANSWER_SECONDS, NotRead, group_positions
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import assert_never
 
 from drkit.drill.experiment.base import of_link
-from drkit.drill.experiment.experiment import (
+from drkit.drill.experiment.faults import ApplicationFault, Fault, NetworkFault, NodeFault, TopicFault
+from drkit.drill.experiment.steps import (
     Failback,
     Failover,
     Hold,
@@ -21,7 +22,6 @@ from drkit.drill.experiment.experiment import (
     Wait,
     Workload,
 )
-from drkit.drill.experiment.faults import ApplicationFault, Fault, NetworkFault, NodeFault, TopicFault
 
 
 def describe(step: Step | Rollback) -> str:  # noqa: PLR0911, PLR0912, C901  # one arm a step

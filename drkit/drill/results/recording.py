@@ -24,8 +24,8 @@ from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any
 
-from drkit.drill.experiment.experiment import Parallel
 from drkit.drill.experiment.reader import ExperimentFile
+from drkit.drill.experiment.steps import Parallel
 from drkit.drill.judge.history import Attempt, ConfirmedPosition, Landed, LinkHistory, Poll
 from drkit.drill.judge.result import DrillResult
 from drkit.failover.run.journal.anchors import append_anchor, read_anchor_file

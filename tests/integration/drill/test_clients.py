@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from drkit.config import load_config
 from drkit.drill.environment.clients import Clients
 from drkit.drill.environment.lab_cluster import LabCluster
-from drkit.drill.experiment.experiment import Transactions, Workload
+from drkit.drill.experiment.steps import Transactions, Workload
 from drkit.drill.judge.history import AttemptOutcome, HistoryPart, LogEnd
 from drkit.drill.workload import reading
 from drkit.drill.workload.reading import NotRead

@@ -10,9 +10,10 @@ from pydantic import TypeAdapter
 
 from drkit.drill.environment.environment import DrillEnvironment, own_configuration
 from drkit.drill.environment.wan_proxy import NetworkState
-from drkit.drill.experiment.experiment import Experiment, Safety, Step
+from drkit.drill.experiment.experiment import Experiment, Safety
 from drkit.drill.experiment.faults import PurgeTopic
 from drkit.drill.experiment.reader import ExperimentFile
+from drkit.drill.experiment.steps import Step
 from drkit.drill.faults.inject import inject
 from drkit.drill.results.archive import Drills
 from drkit.drill.runner import run_drill

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from drkit.drill.experiment.experiment import Failover
 from drkit.drill.experiment.faults import Kill
 from drkit.drill.experiment.reader import load_experiment
+from drkit.drill.experiment.steps import Failover
 from drkit.model.errors import ConfigError, ExitCode
 
 GOOD = """\

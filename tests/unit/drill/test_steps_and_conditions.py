@@ -13,21 +13,7 @@ from drkit.drill.environment.child_processes import Finished
 from drkit.drill.environment.environment import DrillEnvironment, document, stated_positions
 from drkit.drill.environment.link_progress import LinkProgress
 from drkit.drill.experiment.base import LinkSpec
-from drkit.drill.experiment.experiment import (
-    Failback,
-    Failover,
-    Hold,
-    Load,
-    Mirror,
-    Mirrored,
-    MoveClients,
-    Parallel,
-    ProblemTold,
-    Reprotect,
-    StopClients,
-    Wait,
-    Workload,
-)
+from drkit.drill.experiment.conditions import Mirrored, ProblemTold
 from drkit.drill.experiment.faults import (
     Disconnect,
     Fault,
@@ -38,6 +24,19 @@ from drkit.drill.experiment.faults import (
     is_disaster,
 )
 from drkit.drill.experiment.step_descriptions import describe, describe_strike
+from drkit.drill.experiment.steps import (
+    Failback,
+    Failover,
+    Hold,
+    Load,
+    Mirror,
+    MoveClients,
+    Parallel,
+    Reprotect,
+    StopClients,
+    Wait,
+    Workload,
+)
 from drkit.drill.judge.history import StatedPosition
 from drkit.drill.steps import Played, PlayedStrike, _with_strikes, judge_failover
 from drkit.evidence import verifier

@@ -1,0 +1,221 @@
+"""The steps of an experiment file, except for its faults. `drkit.drill.steps` plays each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from drkit.drill.experiment.base import SOURCE, TARGET, Cluster, DrillModel, LinkName, OfLink, Seconds
+from drkit.drill.experiment.conditions import Condition
+from drkit.drill.experiment.faults import (
+    AnyFault,
+    CorrectClock,
+    Fault,
+    HealNetwork,
+    Kill,
+    Pause,
+    RenewCertificate,
+    RenewCredentials,
+    Restart,
+    Resume,
+)
+from drkit.drill.experiment.yaml_lines import Place
+
+
+class Transactions(DrillModel):
+    """Write in transactions of so many `records`; each `abort_every`-th is aborted (0: none)."""
+
+    records: int = Field(default=20, ge=1, le=10_000)
+    abort_every: int = Field(default=4, ge=0, le=1_000)
+
+
+class LateRecords(DrillModel):
+    """Every `every`-th record has a timestamp `seconds` before the time at which it is sent: data that arrives late."""
+
+    every: int = Field(default=2, ge=2, le=1_000)
+    seconds: float = Field(default=3_600.0, gt=0, le=31_536_000)
+
+
+class Workload(OfLink):
+    """Start a producer on a link's source that records the acknowledgements, and a group that records what it read.
+
+    `records_per_second`: over all partitions; `value_bytes`: the approximate length of a record's value;
+    `transactions`: write in transactions; `late`: some records have earlier timestamps.
+    """
+
+    do: Literal["workload"]
+    topic: str = Field(default="drill.orders", pattern=r"^[a-zA-Z0-9._-]{1,200}$")
+    partitions: int = Field(default=4, ge=1, le=1000)
+    keys: int = Field(default=100, ge=1, le=100_000)
+    records_per_second: float = Field(default=500.0, gt=0, le=20_000)
+    value_bytes: int = Field(default=200, ge=100, le=100_000)
+    group: str = Field(default="drill-billing", min_length=1)
+    commit_every_seconds: Seconds = 0.5
+    transactions: Transactions | None = None
+    late: LateRecords | None = None
+
+
+class Load(DrillModel):
+    """Run `drkit lab load`: real data beside the workload."""
+
+    do: Literal["load"]
+    dataset: Literal["flights", "orders"]
+    rate: float | None = Field(default=None, gt=0)
+    limit: int | None = Field(default=None, ge=1)
+    background: bool = True
+
+
+class Mirror(DrillModel):
+    """Start `drkit mirror` as a separate process."""
+
+    do: Literal["mirror"]
+
+
+class Wait(DrillModel):
+    """Wait until a condition holds."""
+
+    do: Literal["wait"]
+    until: Condition
+    timeout_seconds: Seconds = 60.0
+
+
+class Hold(DrillModel):
+    """Let time pass."""
+
+    do: Literal["hold"]
+    seconds: Annotated[float, Field(gt=0, le=3600)]
+
+
+FailoverStage = Literal["fence", "drain", "translate", "commit", "switch", "verify", "close"]
+FailbackStage = Literal["salvage", "scrub", "reverse", "reseed", "audit", FailoverStage]
+
+
+class Strike(DrillModel):
+    """Faults that strike as a stage of a run begins: its intent is in the journal, its work has not begun."""
+
+    at: str
+    faults: Annotated[list[AnyFault], Field(min_length=1)]
+
+
+class FailoverStrike(Strike):
+    """At a stage of a failover."""
+
+    at: FailoverStage
+
+
+class FailbackStrike(Strike):
+    """At a stage of a failback."""
+
+    at: FailbackStage
+
+
+class Failover(DrillModel):
+    """Run `drkit failover` of the link to a cluster, as an operator would.
+
+    `link`: which one, where several lead to it. `strikes`: faults at its stages; the node `run` is the run's own
+    process. `resumes`: how often `drkit resume` may follow if the run ends partly done or was killed.
+    """
+
+    do: Literal["failover"]
+    to: Cluster = TARGET
+    link: LinkName | None = None
+    mode: Literal["planned", "unplanned"] = "unplanned"
+    at: str | None = None
+    accept_unfenced: bool = False
+    groups: list[str] = Field(default=[])
+    strikes: list[FailoverStrike] = Field(default=[])
+    resumes: int = Field(default=0, ge=0, le=20)
+    timeout_seconds: Seconds = 120.0
+
+
+class Failback(DrillModel):
+    """Run `drkit failback`: re-seed the old primary, move groups back. `strikes`, `resumes`: as in a failover."""
+
+    do: Literal["failback"]
+    to: Cluster = SOURCE
+    accept_unfenced: bool = False
+    strikes: list[FailbackStrike] = Field(default=[])
+    resumes: int = Field(default=0, ge=0, le=20)
+    timeout_seconds: Seconds = 300.0
+
+
+class Reprotect(DrillModel):
+    """Run `drkit reprotect`: the target becomes the source permanently, the old primary its up-to-date standby.
+
+    Afterwards the lab's configuration has the link reversed; the mirror reads it at its next start.
+    """
+
+    do: Literal["reprotect"]
+    timeout_seconds: Seconds = 300.0
+
+
+class MoveClients(OfLink):
+    """Stop a link's group and producer on the old cluster, and start the group, then the producer, on its other one.
+
+    `keep_producer`: the old producer continues, with its own keys: both sides accept writes.
+    """
+
+    do: Literal["move_clients"]
+    to: Cluster
+    keep_producer: bool = False
+
+
+class StopClients(DrillModel):
+    """Stop the producer, the consumer or both; they finish what is in flight. `link`: of this one, else of all."""
+
+    do: Literal["stop_clients"]
+    link: LinkName | None = None
+    who: Literal["producer", "consumer", "both"] = "both"
+
+
+Move = Failover | Failback
+BranchStep = Annotated[
+    Load | Wait | Hold | Fault | Failover | Failback | Reprotect | MoveClients | StopClients,
+    Field(discriminator="do"),
+]
+
+
+class Parallel(DrillModel):
+    """Play branches at the same time, each a list of steps in order; ends when all of them have ended.
+
+    A step that does not succeed ends its branch. In the other branches the current step is played to its end, and no
+    further one begins.
+    """
+
+    do: Literal["parallel"]
+    branches: list[Annotated[list[BranchStep], Field(min_length=1)]] = Field(min_length=2, max_length=16)
+
+
+PlainStep = Workload | Load | Mirror | Wait | Hold | Fault | Failover | Failback | Reprotect | MoveClients | StopClients
+"""Any step but a parallel."""
+Step = Annotated[PlainStep | Parallel, Field(discriminator="do")]
+Rollback = Annotated[
+    Kill | Pause | Resume | Restart | HealNetwork | RenewCredentials | RenewCertificate | CorrectClock | StopClients,
+    Field(discriminator="do"),
+]
+
+
+def steps_in(step: Step) -> list[PlainStep]:
+    """The step itself; of a parallel all steps of its branches."""
+    return [inner for branch in step.branches for inner in branch] if isinstance(step, Parallel) else [step]
+
+
+def faults_of(step: Step | Rollback) -> list[Fault]:
+    """The faults of a step: itself, or those at its stages; of a parallel those of its branches."""
+    return [fault for _, fault in faults_in(step, ())]
+
+
+def faults_in(step: Step | Rollback, place: Place) -> Iterator[tuple[Place, Fault]]:
+    """The faults of a step at a place of the file, each with its own place."""
+    if isinstance(step, Fault):
+        yield place, step
+    elif isinstance(step, Move):
+        for at, strike in enumerate(step.strikes):
+            for one, fault in enumerate(strike.faults):
+                yield (*place, "strikes", at, "faults", one), fault
+    elif isinstance(step, Parallel):
+        for at, branch in enumerate(step.branches):
+            for one, inner in enumerate(branch):
+                yield from faults_in(inner, (*place, "branches", at, one))
