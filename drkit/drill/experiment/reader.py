@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic import ValidationError
 
-from drkit.drill.experiment.experiment import Contradictory, Experiment
+from drkit.drill.experiment.contradictions import contradictions
+from drkit.drill.experiment.experiment import Experiment
 from drkit.drill.experiment.yaml_lines import MarkedDocument, Place, read_marked
 from drkit.model.errors import ConfigError
 
@@ -41,14 +42,13 @@ def load_experiment(file: Path) -> ExperimentFile:
     if not isinstance(document.data, dict):
         raise ConfigError(f"{file}:1: an experiment is a mapping of keys", remedy="Start with `title:`")
     try:
-        return ExperimentFile(file, Experiment.model_validate(document.data), document)
+        experiment = Experiment.model_validate(document.data)
     except ValidationError as error:
-        findings = [_explain(document, finding) for finding in error.errors(include_url=False)]
-    except Contradictory as error:
-        findings = [_finding(document, place, message) for place, message in error.findings]
-    raise ConfigError(
-        "\n".join(dict.fromkeys(findings)), remedy="Correct the lines named; docs/drills.md has every key"
-    )
+        raise _wrong(_explain(document, finding) for finding in error.errors(include_url=False)) from None
+    findings = [_finding(document, place, message) for place, message in contradictions(experiment)]
+    if findings:
+        raise _wrong(findings)
+    return ExperimentFile(file, experiment, document)
 
 
 def load_experiments(files: Sequence[Path]) -> list[ExperimentFile]:
@@ -66,6 +66,12 @@ def load_experiments(files: Sequence[Path]) -> list[ExperimentFile]:
     if wrong:
         raise ConfigError("\n".join(error.what for error in wrong), remedy=wrong[0].remedy)
     return found
+
+
+def _wrong(findings: Iterable[str]) -> ConfigError:
+    return ConfigError(
+        "\n".join(dict.fromkeys(findings)), remedy="Correct the lines named; docs/drills.md has every key"
+    )
 
 
 def _finding(document: MarkedDocument, place: Place, message: str) -> str:
