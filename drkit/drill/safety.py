@@ -13,8 +13,7 @@ from drkit.drill.conditions import ANSWER_SECONDS, StatusView, evaluate
 from drkit.drill.environment.environment import DrillEnvironment
 from drkit.drill.experiment.base import SOURCE
 from drkit.drill.experiment.experiment import Safety
-from drkit.drill.experiment.faults import struck_cluster
-from drkit.drill.experiment.steps import Rollback, Step, faults_of
+from drkit.drill.experiment.steps import Rollback, Step, struck_clusters
 from drkit.drill.workload.reading import answers
 from drkit.model.errors import DrkitError
 from drkit.model.wording import counted
@@ -66,8 +65,3 @@ def _abort(env: DrillEnvironment, safety: Safety) -> str | None:
         if found.holds:
             return f"{condition.condition}: {found.seen}"
     return None
-
-
-def struck_clusters(step: Step | Rollback) -> list[str]:
-    """The clusters that a step strikes, also at stages; a step that ends a fault strikes none."""
-    return list(dict.fromkeys(cluster for fault in faults_of(step) if (cluster := struck_cluster(fault)) is not None))

@@ -20,7 +20,6 @@ from drkit.drill.experiment.faults import (
     NetworkFault,
     NodeFault,
     TopicFault,
-    struck_cluster,
 )
 from drkit.drill.experiment.steps import (
     Failback,
@@ -36,6 +35,7 @@ from drkit.drill.experiment.steps import (
     Wait,
     Workload,
     faults_of,
+    struck_clusters,
 )
 from drkit.drill.experiment.yaml_lines import Place
 
@@ -186,13 +186,13 @@ def _contradictory_branches(experiment: Experiment) -> Iterator[tuple[Place, str
             continue
         for (_, others), (at, branch) in combinations(enumerate(step.branches), 2):
             taken = [target for other in others for target in _acts_on(other)]
-            clusters = {cluster for other in others for cluster in _struck_clusters(other)}
+            clusters = {cluster for other in others for cluster in struck_clusters(other)}
             for one, inner in enumerate(branch):
                 place = ("method", number, "branches", at, one)
                 both = next((target for target in _acts_on(inner) if _overlaps(target, taken)), None)
                 if both is not None:
                     yield place, f"another branch acts on {both}, too: the order would be chance; use one branch"
-                against = sorted(clusters - {*_struck_clusters(inner)}) if _struck_clusters(inner) else []
+                against = sorted(clusters - {*struck_clusters(inner)}) if struck_clusters(inner) else []
                 if experiment.safety.never_both_sides and against:
                     yield (
                         place,
@@ -228,10 +228,6 @@ def _fault_acts_on(fault: Fault) -> list[str]:
 def _overlaps(target: str, others: Sequence[str]) -> bool:
     """Whether it is among them; an alias stands for each of its nodes."""
     return any(target == other or target.startswith(f"{other}-") or other.startswith(f"{target}-") for other in others)
-
-
-def _struck_clusters(step: Step) -> list[str]:
-    return [cluster for fault in faults_of(step) if (cluster := struck_cluster(fault)) is not None]
 
 
 def _contradictory_faults(experiment: Experiment, mirrors: Sequence[int]) -> Iterator[tuple[Place, str]]:

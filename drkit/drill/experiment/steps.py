@@ -20,6 +20,7 @@ from drkit.drill.experiment.faults import (
     RenewCredentials,
     Restart,
     Resume,
+    struck_cluster,
 )
 from drkit.drill.experiment.yaml_lines import Place
 
@@ -205,6 +206,11 @@ def steps_in(step: Step) -> list[PlainStep]:
 def faults_of(step: Step | Rollback) -> list[Fault]:
     """The faults of a step: itself, or those at its stages; of a parallel those of its branches."""
     return [fault for _, fault in faults_in(step, ())]
+
+
+def struck_clusters(step: Step | Rollback) -> list[str]:
+    """The clusters that a step strikes, also at stages; a step that ends a fault strikes none."""
+    return list(dict.fromkeys(cluster for fault in faults_of(step) if (cluster := struck_cluster(fault)) is not None))
 
 
 def faults_in(step: Step | Rollback, place: Place) -> Iterator[tuple[Place, Fault]]:

@@ -13,11 +13,11 @@ from drkit.drill.environment.wan_proxy import NetworkState
 from drkit.drill.experiment.experiment import Experiment, Safety
 from drkit.drill.experiment.faults import PurgeTopic
 from drkit.drill.experiment.reader import ExperimentFile
-from drkit.drill.experiment.steps import Step
+from drkit.drill.experiment.steps import Step, struck_clusters
 from drkit.drill.faults.inject import inject
 from drkit.drill.results.archive import Drills
 from drkit.drill.runner import run_drill
-from drkit.drill.safety import broken_rule, struck_clusters
+from drkit.drill.safety import broken_rule
 from drkit.model.errors import DrkitError, Refused
 
 pytestmark = pytest.mark.lab
