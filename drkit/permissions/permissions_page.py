@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from drkit.permissions.table import PARTS, TABLE, Command, Need, Operation, Side
+from drkit.permissions.need import Command, Need, Operation, Side
+from drkit.permissions.table import PARTS, TABLE
 
 _HEAD = """# What drkit must be allowed
 

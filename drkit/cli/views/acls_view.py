@@ -14,10 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from drkit.model.errors import ConfigError
+from drkit.permissions.need import Command, Resource
 from drkit.permissions.permissions_page import operation_title
 from drkit.permissions.principal import Principal
 from drkit.permissions.resolve import ResourcePattern, Right
-from drkit.permissions.table import Command, Resource
 
 COMMAND_CONFIG = "admin.properties"
 """What the commands call the file with the properties of somebody who may alter rules."""

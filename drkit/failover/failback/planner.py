@@ -34,8 +34,8 @@ from drkit.model.runs.fence import FenceMethod
 from drkit.model.topology import Link
 from drkit.model.wording import and_more, counted
 from drkit.permissions.missing import Names
+from drkit.permissions.need import Command, Operation, Side, Subject
 from drkit.permissions.resolve import CLUSTER_NAME
-from drkit.permissions.table import Command, Operation, Side, Subject
 
 _DECISIONS = 2  # reversed, then active again
 

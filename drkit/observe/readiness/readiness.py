@@ -31,8 +31,8 @@ from drkit.observe.readiness.check import Check, CheckOutcome, worst_outcome
 from drkit.observe.readiness.store_safety import copy_of_store, placement
 from drkit.observe.status import GroupStatus, LinkStatus, link_statuses
 from drkit.permissions.missing import Names, missing_rights, remedy_of
+from drkit.permissions.need import Command, Operation, Side, Subject
 from drkit.permissions.resolve import CLUSTER_NAME, cluster_of
-from drkit.permissions.table import Command, Operation, Side, Subject
 from drkit.store.api import Store
 
 _AWAY = frozenset({"sealed", "reversed"})

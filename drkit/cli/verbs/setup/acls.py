@@ -13,13 +13,13 @@ from rich.console import Console
 from drkit.cli.output.writer import OutputMode
 from drkit.cli.wiring.context import ConfigOption, Invocation, LinksOption, OutputOption, VerboseOption, command
 from drkit.model.errors import ConfigError
-from drkit.permissions.table import Command
+from drkit.permissions.need import Command
 
 if TYPE_CHECKING:
     from drkit.cli.views.acls_view import PrintedRights
+    from drkit.permissions.need import Who
     from drkit.permissions.principal import Principal
     from drkit.permissions.resolve import ClusterRights, Right
-    from drkit.permissions.table import Who
 
 
 class AclsFormat(StrEnum):
@@ -118,8 +118,8 @@ def _printed(run: Invocation, found: ClusterRights, given: str | None, *, requir
 
 
 def _principal(run: Invocation, alias: str, who: Who, given: str | None) -> Principal:
+    from drkit.permissions.need import Who
     from drkit.permissions.principal import given_principal, principal_of
-    from drkit.permissions.table import Who
 
     cluster = run.config.clusters[alias]
     if who is Who.WRITER:
