@@ -2,9 +2,9 @@
 
 A source that was set back to an older copy of its disks and has grown again holds other records where it held what was
 mirrored, or where it held nothing that the link carries: records that it leaves out, aborted ones, markers. A log loses
-records at its end only. So from one of the last records on the target on, every record of the source that the link
-carries must be where the mapping says, as the link makes it. That is asked where nothing else tells: the checksum of
-the last mirrored batch does, but not where the cleaner wrote it anew, nor where the log ends below it now.
+records at its end only. So from the last record on that is the same on both sides, every record of the source that the
+link carries must be where the mapping says, as the link makes it. That is asked where nothing else tells: the checksum
+of the last mirrored batch does, but not where the cleaner wrote it anew, nor where the log ends below it now.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from crc32c import crc32c
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.kafka.client.record_probe import LogPosition
 from drkit.kafka.client.timestamp_scan import OffsetRange
 from drkit.kafka.protocol import record_body
 from drkit.kafka.protocol.record_batch import MAGIC, Batch
@@ -36,6 +35,8 @@ if TYPE_CHECKING:
 _SECONDS = 10.0
 """For all partitions: the rest is unread."""
 _FIRST_LOOK, _FURTHER = 8, 16
+"""How many of the target's last offsets are compared first, and how many times as many next, while none of them is the
+same record on both sides: both logs held that one before either could part from the other."""
 _CLEANUP = "cleanup.policy"
 
 
@@ -49,19 +50,66 @@ class UnmirroredTail(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Tail:
-    """What is compared of a partition: the target's `there`, from a record on it to `mark`'s end (empty: it has no
-    record), and `here` of the source; `rows`: in force there."""
+    """What is compared of a partition: the target's `there`, up to `mark`'s end (empty: it has no record), and `here`
+    of the source; `rows`: in force there; `whole`: the source has nothing further back; `purged`: the target had."""
 
     mark: Watermark
     target: TopicPartition
     there: OffsetRange
     here: OffsetRange
     rows: Sequence[OffsetMapping]
+    whole: bool
+    purged: bool = False
 
     def place(self, source_offset: int) -> int:
         """The target offset of a source offset by the rows."""
         above = bisect_right(self.rows, source_offset, key=lambda row: row.source_offset)
         return self.there.end if not self.rows else source_offset + self.rows[max(0, above - 1)].delta
+
+
+@dataclass(frozen=True, slots=True)
+class _Logs:
+    """What is known of both logs: the rows of the link, its mark, the log starts, and the source's end."""
+
+    link: LinkId
+    mark: Watermark
+    target: TopicPartition
+    rows: MappingRows
+    target_start: int
+    source_start: int
+    source_end: int
+
+    def tails(self) -> Iterator[_Tail]:
+        """Further and further back, until all that both sides hold is in it."""
+        mark, end = self.mark, min(self.mark.source_through, self.source_end)
+        bottom = max(mark.source_start, self.source_start)
+        first = self.rows.next_mapping(self.link, mark.tp, mark.epoch, -1)
+        lowest = max(self.target_start, mark.target_end if first is None else first.target_offset)
+        span = _FIRST_LOOK
+        while lowest < mark.target_end - span:
+            begin = mark.target_end - span
+            rows = self._in_force(begin)
+            here = OffsetRange(max(begin - rows[0].delta, bottom), end)
+            yield _Tail(mark, self.target, OffsetRange(begin, mark.target_end), here, rows, whole=here.begin == bottom)
+            if here.begin == bottom:
+                return
+            span *= _FURTHER
+        there = OffsetRange(min(lowest, mark.target_end), mark.target_end)
+        here, purged = OffsetRange(bottom, end), first is not None and lowest > first.target_offset
+        yield _Tail(mark, self.target, there, here, self._in_force(lowest), whole=True, purged=purged)
+
+    def _in_force(self, target_offset: int) -> list[OffsetMapping]:
+        """The row that holds at an offset of the target, and all above it; empty: the target has no record."""
+        mark = self.mark
+        row = self.rows.last_valid_mapping(self.link, mark.tp, mark.epoch, target_offset)
+        if row is None or target_offset >= mark.target_end:
+            return []
+        rows = [row]
+        while (following := self.rows.next_mapping(self.link, mark.tp, mark.epoch, rows[-1].source_offset)) is not None:
+            if following.source_offset >= mark.source_through:
+                break
+            rows.append(following)
+        return rows
 
 
 def unmirrored_tail(
@@ -104,119 +152,94 @@ def unmirrored_tail(
     begins = source.start_offsets([mark.tp for mark in there], partial=True)
     ends = source.end_offsets([mark.tp for mark in there], committed=committed, partial=True)
     until = time.monotonic() + _SECONDS
-    anchors = _anchors(target, link, there, starts, rows, found)
     with (
         LogReader(source.alias, source.cluster, timeout_seconds=_SECONDS, committed=committed) as ours,
         LogReader(target.alias, target.cluster, timeout_seconds=_SECONDS, committed=False) as theirs,
     ):
-        for mark, anchor in sorted(anchors.items(), key=lambda each: each[0].tp):
-            tp = mark.tp
-            tail = _tail(link, mark, there[mark], anchor, rows, begins.get(tp, 0), ends.get(tp, 0))
+        reading = _Reading(ours, theirs, target, alteration, until)
+        for mark, tp in sorted(there.items(), key=lambda each: each[0].tp):
+            if mark.tp in found.unread:
+                continue
+            end = ends.get(mark.tp, 0)
+            target_start = starts.get(tp, mark.target_start)
+            logs = _Logs(link, mark, tp, rows, target_start, begins.get(mark.tp, 0), end)
             try:
-                first = _first_unmirrored(ours, theirs, target, tail, alteration, until)
-            except (DrkitError, Damaged, _TooLong) as error:
-                found.unread[tp] = f"source offsets {tail.here.begin} to {tail.here.end - 1} can't be compared: {error}"
+                first = _first_unmirrored(reading, logs)
+            except (DrkitError, Damaged, _Incomparable) as error:
+                found.unread[mark.tp] = f"what it holds below source offset {mark.source_through} is unread: {error}"
                 continue
             if first is not None:
-                found.first[tp] = first
-            elif ends.get(tp, 0) < mark.source_through:
-                found.unread[tp] = f"source offsets from {ends.get(tp, 0)} on can't be read (an open transaction?)"
+                found.first[mark.tp] = first
+            elif end < mark.source_through:
+                found.unread[mark.tp] = f"source offsets from {end} on can't be read (an open transaction?)"
     return found
 
 
-def _anchors(
-    target: ClusterAdmin,
-    link: LinkId,
-    there: Mapping[Watermark, TopicPartition],
-    starts: Mapping[TopicPartition, int],
-    rows: MappingRows,
-    found: UnmirroredTail,
-) -> dict[Watermark, int | None]:
-    """One of the last records on the target of each partition; None: it has none of this epoch. What can't be read goes
-    to `found`."""
-    anchors: dict[Watermark, int | None] = {}
-    lowest: dict[Watermark, int] = {}
-    for mark, tp in there.items():
-        first = rows.next_mapping(link, mark.tp, mark.epoch, -1)
-        lowest[mark] = max(starts.get(tp, mark.target_start), 0 if first is None else first.target_offset)
-        if mark.tp not in found.unread and (first is None or lowest[mark] >= mark.target_end):
-            anchors[mark] = None
-    span = _FIRST_LOOK
-    while left := [mark for mark in there if mark not in anchors and mark.tp not in found.unread]:
-        places = {mark: LogPosition(there[mark], max(lowest[mark], mark.target_end - span)) for mark in left}
-        seen = target.probe_records(places.values(), seconds=_SECONDS)
-        for mark, place in places.items():
-            record = seen[place]
-            if record.offset is not None and record.offset < mark.target_end:
-                anchors[mark] = record.offset
-            elif record.reason is not None:
-                found.unread[mark.tp] = f"{place.tp} at {place.offset}: {record.reason}"
-            elif place.offset == lowest[mark]:
-                anchors[mark] = None
-        span *= _FURTHER
-    return anchors
+class _Incomparable(Exception):
+    """Reading took longer than `_SECONDS`, or the target no longer has what the source's records would equal."""
 
 
-def _tail(
-    link: LinkId,
-    mark: Watermark,
-    target: TopicPartition,
-    anchor: int | None,
-    rows: MappingRows,
-    source_start: int,
-    source_end: int,
-) -> _Tail:
-    row = None if anchor is None else rows.last_valid_mapping(link, mark.tp, mark.epoch, anchor)
-    end = min(mark.source_through, source_end)
-    if anchor is None or row is None:
-        begin = max(mark.source_start, source_start)
-        return _Tail(mark, target, OffsetRange(mark.target_end, mark.target_end), OffsetRange(begin, end), ())
-    begin = max(anchor - row.delta, source_start)
-    in_force = [row]
-    while (following := rows.next_mapping(link, mark.tp, mark.epoch, in_force[-1].source_offset)) is not None:
-        if following.source_offset >= mark.source_through:
-            break
-        in_force.append(following)
-    return _Tail(mark, target, OffsetRange(anchor, mark.target_end), OffsetRange(begin, end), in_force)
+class _Reading(NamedTuple):
+    """What both sides are read with, until when (of `time.monotonic`)."""
+
+    ours: LogReader
+    theirs: LogReader
+    target: ClusterAdmin
+    alteration: Alteration | None
+    until: float
 
 
-class _TooLong(Exception):
-    """Reading took longer than `_SECONDS`."""
+class _Seen(NamedTuple):
+    """Of a tail: whether a record is the same on both sides; and the first offset of the source with a record that the
+    link carries and that the target lacks or never had at that place."""
+
+    equal: bool
+    first: int | None
 
 
-def _first_unmirrored(
-    ours: LogReader,
-    theirs: LogReader,
-    target: ClusterAdmin,
-    tail: _Tail,
-    alteration: Alteration | None,
-    until: float,
-) -> int | None:
-    from drkit.kafka.client.log_reader import OffsetsGone  # noqa: PLC0415 - as above
+def _first_unmirrored(reading: _Reading, logs: _Logs) -> int | None:
+    """The first one of a partition; 0: there may be earlier ones."""
+    found = False
+    for tail in logs.tails():
+        try:
+            seen = _compare(reading, tail)
+        except (_Incomparable, Damaged):
+            if found:
+                return 0
+            raise
+        if seen.equal or tail.whole:
+            return seen.first
+        found = found or seen.first is not None
+    raise AssertionError("the last tail is whole")
+
+
+def _compare(reading: _Reading, tail: _Tail) -> _Seen:
     from drkit.kafka.transform.record_transform import AlterationFailed  # noqa: PLC0415 - loads librdkafka
 
-    tp = tail.mark.tp
-    held = {record.offset: bytes(record.body) for record in _records(theirs, tail.target, tail.there, until)}
-    keys: dict[bytes, int] | None = None
-    equal = not held
+    tp, equal = tail.mark.tp, False
+    held = {each.offset: bytes(each.body) for each in _records(reading.theirs, tail.target, tail.there, reading.until)}
+    last: dict[bytes, int] | None = None
+    removed: dict[bytes, int] = {}
+    records = _records(reading.ours, tp, tail.here, reading.until)
     try:
-        records = _records(ours, tp, tail.here, until)
-        for record in records if alteration is None else alteration.records(tp, records):
-            place = tail.place(record.offset)
+        for record in records if reading.alteration is None else reading.alteration.records(tp, records):
+            place, key = tail.place(record.offset), _key(record.body)
             there = held.get(place)
             if there is not None and crc32c(there) == crc32c(record.body):
                 equal = True
+                removed.pop(key, None)
                 continue
             if there is None and held:
-                keys = _last_of_keys(target, tail.target.topic, held) if keys is None else keys
-                if keys.get(_key(record.body), -1) > place:
-                    continue  # the target's cleaner removed it: a later one has its key
-            return record.offset if equal else 0
-    except OffsetsGone:
-        return None  # retention took them meanwhile
+                last = _last_of_keys(reading.target, tail.target.topic, held) if last is None else last
+                if last.get(key, -1) > place:  # the target's cleaner removed it, if the source has the later one, too
+                    removed.setdefault(key, record.offset)
+                    continue
+            if tail.purged and not equal and (place < tail.there.begin or not tail.rows):
+                raise _Incomparable(f"{tail.target} begins at {tail.there.begin}, and no later record is on both sides")
+            return _Seen(equal, min(record.offset, *removed.values()) if removed else record.offset)
     except AlterationFailed as error:
         raise Damaged(str(error)) from error
-    return None
+    return _Seen(equal, min(removed.values(), default=None))
 
 
 def _last_of_keys(target: ClusterAdmin, topic: str, held: Mapping[int, bytes]) -> dict[bytes, int]:
@@ -237,7 +260,7 @@ def _records(reader: LogReader, tp: TopicPartition, stretch: OffsetRange, until:
     try:
         for batch in chain.from_iterable(batches):
             if time.monotonic() > until:
-                raise _TooLong(f"not within {_SECONDS:g} s")
+                raise _Incomparable(f"not within {_SECONDS:g} s")
             yield from (each for each in _decoded(batch) if stretch.begin <= each.offset < stretch.end)
     finally:
         batches.close()

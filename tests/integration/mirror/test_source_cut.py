@@ -397,14 +397,7 @@ def test_what_a_source_that_was_set_back_holds_where_it_held_what_was_mirrored_l
     with stopped(mirrored.lab, "primary-1") as disk:
         disk.copy_to(copy)
     if lost == "aborted":
-        producer = mirrored.source.producer(transactional_id=topic)
-        producer.init_transactions(30)
-        producer.begin_transaction()
-        for value in named("aborted", KEPT, THROUGH - 1):
-            producer.produce(topic, value=value, key=value, partition=0)
-        assert producer.flush(30) == 0
-        producer.abort_transaction(30)
-        wait_until(lambda: mirrored.source.end(topic) == THROUGH, what="the marker")
+        abort(mirrored, topic, named("aborted", KEPT, THROUGH - 1))
     else:
         write(mirrored, topic, named("left-out second", KEPT, THROUGH), keyed=True)
     for _ in mirroring(mirrored, [topic], running=running):
@@ -420,6 +413,81 @@ def test_what_a_source_that_was_set_back_holds_where_it_held_what_was_mirrored_l
         assert through <= KEPT
         assert certainty == "conservative"
         assert mirrored.drkit("failover", "--to", "dr", "--dry-run").returncode == 3
+        assert mirrored.drkit("mirror", "--until-caught-up").returncode == 1
+
+
+@pytest.mark.parametrize("running", [True, False], ids=["running", "down"])
+@pytest.mark.parametrize("lost", ["left out", "aborted"])
+def test_what_a_source_that_was_set_back_holds_below_the_last_records_of_the_target_counts(
+    mirrored: Mirrored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, running: bool, lost: str
+) -> None:
+    """It holds nothing that the link carries where the last records on the target are from."""
+    altering(mirrored, tmp_path, monkeypatch, 'filter = "callables_:keep"' if lost == "left out" else "")
+    topic, copy = mirrored.name("below"), tmp_path / "copy"
+    mirrored.source.create(topic, cleanup_policy="compact")
+    write(mirrored, topic, named("kept first", 0, 500), keyed=True)
+    with stopped(mirrored.lab, "primary-1") as disk:
+        disk.copy_to(copy)
+    write(mirrored, topic, named("kept second", 500, THROUGH), keyed=True)
+    for _ in mirroring(mirrored, [topic], running=running):
+        with stopped(mirrored.lab, "primary-1") as disk:
+            disk.set_back(copy)
+        write(mirrored, topic, named("kept third", 500, 550), keyed=True)
+        if lost == "left out":
+            write(mirrored, topic, named("left-out third", 550, THROUGH), keyed=True)
+        else:
+            abort(mirrored, topic, named("aborted", 550, THROUGH - 1))
+        if running:
+            assert mirrored.drkit("link", "resume", str(mirrored.link.id), "--topic", topic).returncode == 0
+            wait_until(lambda: any(p.halted for p in mirrored.problems()), 60, "the partition is halted")
+    for _ in ("status alone", "behind a mirror"):
+        through, lag, certainty, _ = said(mirrored, topic, 550)
+        assert lag >= 50
+        assert through <= 500
+        assert certainty == "conservative"
+        assert mirrored.drkit("failover", "--to", "dr", "--dry-run").returncode == 3
+        assert mirrored.drkit("mirror", "--until-caught-up").returncode == 1
+
+
+def abort(mirrored: Mirrored, topic: str, values: list[bytes]) -> None:
+    """Write a transaction that aborts: these records, and a marker."""
+    producer = mirrored.source.producer(transactional_id=topic)
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    end = mirrored.source.end(topic) + len(values) + 1
+    for value in values:
+        producer.produce(topic, value=value, key=value, partition=0)
+    assert producer.flush(30) == 0
+    producer.abort_transaction(30)
+    wait_until(lambda: mirrored.source.end(topic) == end, what="the marker")
+
+
+def test_what_a_source_that_was_set_back_holds_where_the_targets_cleaner_worked_counts(
+    mirrored: Mirrored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The target has a later record with the key of what it lacks, but not from where the source's log goes on now."""
+    altering(mirrored, tmp_path, monkeypatch, 'filter = "callables_:keep"')
+    topic, copy = mirrored.name("cleaned"), tmp_path / "copy"
+    mirrored.source.create(topic, cleanup_policy="compact", segment_ms="100", min_cleanable_dirty_ratio="0.0001")
+    write(mirrored, topic, named("kept first", 0, 500), keyed=True)
+    with stopped(mirrored.lab, "primary-1") as disk:
+        disk.copy_to(copy)
+    twice = named("kept twice", 0, 50)
+    for again in range(3):
+        write(mirrored, topic, twice, keyed=True)
+        assert mirrored.catch_up().caught_up
+        write(mirrored, topic, named("kept second", 50 * again, 50 * again + 50), keyed=True)
+        assert mirrored.catch_up().caught_up
+    wait_until(lambda: values(mirrored, topic).count(twice[0]) == 1, 120, "the cleaner")
+    with stopped(mirrored.lab, "primary-1") as disk:
+        disk.set_back(copy)
+    write(mirrored, topic, twice, keyed=True)
+    write(mirrored, topic, named("left-out third", 550, 800), keyed=True)
+    for _ in ("status alone", "behind a mirror"):
+        through, lag, certainty, _ = said(mirrored, topic, 550)
+        assert lag >= 50
+        assert through <= 500
+        assert certainty == "conservative"
         assert mirrored.drkit("mirror", "--until-caught-up").returncode == 1
 
 
