@@ -131,9 +131,11 @@ class Actions:
         *,
         caught_up: bool,
         what: str = "plain",
+        left_out: int = 0,
     ) -> None:
         """A whole cluster, including its controller, is restored from a copy of its disks; the source grows at once.
-        Leader epochs are assigned a second time. `what`: kind of the records that it loses."""
+        Leader epochs are assigned a second time. `what`: kind of the records that it loses; `left_out`: how many of the
+        last ones that it grows by the link's filter leaves out."""
         world, cluster = self._world, self._world.side(side)
         partition = self._place(partition)
         status = self._settle()
@@ -153,8 +155,9 @@ class Actions:
             cluster.wait_ready(world.topic, number)
             if side == "target":
                 self._target_lost(range(number))
-            if regrow:
-                world.load.write(partition, regrow, {"per_batch": 20, "stamp": stamp})
+            for count, kind in ((regrow - left_out, "plain"), (left_out, "left_out")):
+                if count:
+                    world.load.write(partition, count, {"per_batch": 20, "stamp": stamp, "what": kind})
         if mirror == "live":
             world.ask("link", "resume", LINK, "--topic", world.topic)
         self._look(DEAD)

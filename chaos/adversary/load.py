@@ -35,10 +35,19 @@ class Load:
         batch_bytes: the most bytes of a batch.
         journal: notes the records.
         committed: whether the link skips records of uncommitted transactions.
+        keyed: whether each record needs a key.
     """
 
     def __init__(
-        self, bootstrap: str, topic: str, alters: str, batch_bytes: int, journal: Journal, *, committed: bool
+        self,
+        bootstrap: str,
+        topic: str,
+        alters: str,
+        batch_bytes: int,
+        journal: Journal,
+        *,
+        committed: bool,
+        keyed: bool = False,
     ) -> None:
         self._bootstrap = bootstrap
         self._topic = topic
@@ -46,6 +55,7 @@ class Load:
         self._batch_bytes = batch_bytes
         self._journal = journal
         self._committed = committed
+        self._keyed = keyed
         self._open: list[Producer] = []
         self._numbers = itertools.count()
         self._ids = itertools.count()
@@ -126,7 +136,7 @@ class Load:
         base = {"old": OLD_STAMP, "ahead": now + _AHEAD_MS}.get(shape.get("stamp", "now"), now)
         what = shape.get("what", "plain")
         for number in itertools.islice(self._numbers, count):
-            key: bytes | None = None if what == "keyless" else b"k%d" % number
+            key: bytes | None = None if what == "keyless" and not self._keyed else b"k%d" % number
             dropped = what == "left_out" or number % _DROPPED_EVERY == 0
             if key is not None and self._alters == "filter" and dropped:
                 key = DROPPED + key

@@ -101,6 +101,8 @@ def make(seed: int) -> Plan:
     waits = committed and "open_transaction" in kinds
     refused = _refused(seed, partitions, waits=waits)
     set_back = [] if alters and seed < _ALTERED_FROM else _set_back(seed, partitions, kinds)
+    if any(each.options.get("left_out") for each in set_back):  # else a batch's checksum says that it was replaced
+        alters, settings = "filter", {**settings, "cleanup.policy": "compact,delete"}
     undone = _undone(seed, partitions)
     actions = (*early, *late, *refused, *undone, *set_back, *_held(seed, partitions, kinds))
     return Plan(
@@ -156,6 +158,10 @@ _SHORTER_FROM = 50_000
 """Seeds from here on include a restored cluster that grows by less than it had lost, and one of whose lost records a
 filter had left out all."""
 
+_LEFT_OUT_FROM = 55_000
+"""Seeds from here on include one that holds only left-out records where it held the last mirrored ones of a compacted
+topic."""
+
 _UNDONE_FROM = 40_000
 """Seeds from here on include purges that a broker's crash undoes, too."""
 
@@ -199,6 +205,8 @@ def _set_back(seed: int, partitions: int, kinds: set[str]) -> list[Action]:
     if seed >= _SHORTER_FROM:
         options["regrow"] = chance.choice([between // 4, between // 2, between, between, 2 * between + 100])
         options["what"] = chance.choice(["plain", "left_out"])
+    if seed >= _LEFT_OUT_FROM and options["side"] == "source":
+        options["left_out"] = chance.choice([0, options["regrow"] * 3 // 4])
     return [Action("set_back", options)]
 
 

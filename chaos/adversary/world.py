@@ -96,7 +96,15 @@ offsets = "{plan.offsets}"
         )
         self.create_source()
         size = int(plan.settings.get("max.message.bytes", _BATCH_BYTES)) * 3 // 4
-        self.load = Load(source.bootstrap, self.topic, plan.alters, size, self.journal, committed=plan.committed)
+        self.load = Load(
+            source.bootstrap,
+            self.topic,
+            plan.alters,
+            size,
+            self.journal,
+            committed=plan.committed,
+            keyed="cleanup.policy" in plan.settings,
+        )
 
     def create_source(self) -> None:
         """Create the topic according to the plan."""
