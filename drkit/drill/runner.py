@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
@@ -35,7 +35,6 @@ from drkit.drill.judge.measure import measure, measure_site
 from drkit.drill.judge.result import (
     DrillResult,
     LinkResult,
-    Measurements,
     Section,
     SteadyStateResult,
     StepOutcome,
@@ -434,7 +433,7 @@ def _result(course: _DrillProgress, env: DrillEnvironment | None) -> DrillResult
         steps=course.steps,
         checks=checks,
         objectives=objectives,
-        measured=Measurements(**asdict(measured)),
+        measured=measured,
         links=[
             LinkResult(
                 link=link.name,
@@ -442,7 +441,7 @@ def _result(course: _DrillProgress, env: DrillEnvironment | None) -> DrillResult
                 target_topic=link.topic_on(link.target, experiment.workload(link.name).topic),
                 group=experiment.workload(link.name).group,
                 moved=moved[link.name],
-                measured=Measurements(**asdict(by_link[link.name])),
+                measured=by_link[link.name],
                 failover=None if env is None else env.links[link.name].failover,
             )
             for link in experiment.links

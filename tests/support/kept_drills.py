@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from drkit.drill.judge.history import (
     RecordId,
 )
 from drkit.drill.judge.measure import measure, measure_site
-from drkit.drill.judge.result import DrillResult, LinkResult, Measurements, SteadyStateResult, StepResult, StrikeResult
+from drkit.drill.judge.result import DrillResult, LinkResult, SteadyStateResult, StepResult, StrikeResult
 from drkit.drill.judge.verdict import check_result, objective_results, verdict
 from drkit.drill.results.archive import Drills
 from drkit.drill.results.origin import ORIGIN, first_origin, write_origin
@@ -184,7 +184,7 @@ def keep(
         steps=steps,
         checks=checks,
         objectives=objectives,
-        measured=Measurements(**asdict(measured)),
+        measured=measured,
         links=[
             LinkResult(
                 link=each.name,
@@ -192,7 +192,7 @@ def keep(
                 target_topic=each.topic_on(each.target, file.experiment.workload(each.name).topic),
                 group=file.experiment.workload(each.name).group,
                 moved=moved and each.name == link,
-                measured=Measurements(**asdict(by_link[each.name])),
+                measured=by_link[each.name],
                 failover=None if inner is None or each.name != link else inner.document,
             )
             for each in file.experiment.links

@@ -3,38 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from drkit.drill.judge.history import AttemptOutcome, ClientHistory, HistoryPart
+from drkit.drill.judge.result import Measurements
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """The measurements of a link, or of all links of a drill; None: it couldn't be measured.
-
-    `rpo_records`: records that the source acknowledged and the target doesn't hold; None if it acknowledged none.
-    `rpo_seconds`: the age, at the disaster, of the oldest of them; 0 if there is none.
-    `rto_seconds`: from the disaster to the first record that the group read on the target.
-    `acknowledged`, `unknown`: the producer's attempts by outcome, on both clusters.
-    `reread`: records that the group read on the target after having read them on the source.
-    """
-
-    rpo_records: int | None
-    rpo_seconds: float | None
-    rto_seconds: float | None
-    acknowledged: int
-    unknown: int
-    landed: int | None
-    reread: int | None
-
-
-def measure(history: ClientHistory, *, disaster_at: float | None, moved: bool) -> Measured:
+def measure(history: ClientHistory, *, disaster_at: float | None, moved: bool) -> Measurements:
     """Measure a history.
 
     Args:
         history: the clients' history.
         disaster_at: the time of the disaster (CLOCK_MONOTONIC seconds), or None if there was none.
         moved: whether a failover succeeded and clients were moved: otherwise there is no RTO.
+
+    Returns:
+        None for what couldn't be measured: there is no RPO where the source acknowledged nothing. `rpo_seconds` is 0
+        where nothing is missing; `acknowledged` and `unknown` count the attempts on both clusters.
     """
     sure = not {HistoryPart.ATTEMPTS, HistoryPart.LANDED} & history.incomplete.keys()
     on_target = history.landed_records()
@@ -51,7 +35,7 @@ def measure(history: ClientHistory, *, disaster_at: float | None, moved: bool) -
         first = min((p.at for p in history.polls if p.cluster == history.target and p.at >= disaster_at), default=None)
     read_on_source = {poll.record for poll in history.polls if poll.cluster == history.source}
     read_on_target = {poll.record for poll in history.polls if poll.cluster == history.target}
-    return Measured(
+    return Measurements(
         rpo_records=len(missing) if sure else None,
         rpo_seconds=rpo_seconds,
         rto_seconds=first - disaster_at if moved and first is not None and disaster_at is not None else None,
@@ -62,7 +46,7 @@ def measure(history: ClientHistory, *, disaster_at: float | None, moved: bool) -
     )
 
 
-def measure_site(measured: Mapping[str, Measured], *, moving: Sequence[str]) -> Measured:
+def measure_site(measured: Mapping[str, Measurements], *, moving: Sequence[str]) -> Measurements:
     """The measurements of all links together: the sum of records, the greatest of seconds.
 
     Args:
@@ -70,7 +54,7 @@ def measure_site(measured: Mapping[str, Measured], *, moving: Sequence[str]) -> 
         moving: the links whose clients move to the target: the RTO is the greatest of theirs.
     """
     every = measured.values()
-    return Measured(
+    return Measurements(
         rpo_records=_total(one.rpo_records for one in every),
         rpo_seconds=_greatest(one.rpo_seconds for one in every),
         rto_seconds=_greatest(measured[link].rto_seconds for link in moving),

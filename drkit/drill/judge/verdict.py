@@ -17,10 +17,10 @@ from typing import Literal
 from drkit.drill.experiment.base import of_link
 from drkit.drill.experiment.experiment import Objectives
 from drkit.drill.judge.checkers import AnomalyCheck
-from drkit.drill.judge.measure import Measured
 from drkit.drill.judge.result import (
     CheckResult,
     ExitValue,
+    Measurements,
     ObjectiveName,
     ObjectiveResult,
     SteadyStateResult,
@@ -53,7 +53,7 @@ def check_result(name: str, link: str, finding: AnomalyCheck) -> CheckResult:
     )
 
 
-def objective_results(objectives: Objectives, measured: Measured) -> list[ObjectiveResult]:
+def objective_results(objectives: Objectives, measured: Measurements) -> list[ObjectiveResult]:
     """Each objective that is set, with the measured value."""
     found = []
     pairs: tuple[tuple[ObjectiveName, float | None, float | None], ...] = (

@@ -1,13 +1,11 @@
 """RPO, RTO and the verdict, from histories and outcomes by hand."""
 
-from dataclasses import replace
-
 import pytest
 
 from drkit.drill.experiment.experiment import Objectives
 from drkit.drill.judge.history import Attempt, AttemptOutcome, ClientHistory, HistoryPart, Landed, Poll, RecordId
-from drkit.drill.judge.measure import Measured, measure, measure_site
-from drkit.drill.judge.result import CheckResult, ObjectiveResult, SteadyStateResult, StepResult
+from drkit.drill.judge.measure import measure, measure_site
+from drkit.drill.judge.result import CheckResult, Measurements, ObjectiveResult, SteadyStateResult, StepResult
 from drkit.drill.judge.verdict import objective_results, verdict
 
 STEADY = SteadyStateResult(reached=True, reason="as it should be", seconds=1.0)
@@ -66,7 +64,7 @@ def test_an_incomplete_history_has_no_rpo(history, part):
 
 
 def test_objectives_are_met_missed_or_unknown():
-    measured = Measured(10, None, 30.0, 0, 0, 0, 0)
+    measured = of_a_link(rpo_records=10, rpo_seconds=None, rto_seconds=30.0)
     found = objective_results(Objectives(rpo_records=9, rpo_seconds=1.0, rto_seconds=30.0), measured)
     assert [(o.name, o.outcome) for o in found] == [
         ("rpo_records", "missed"),
@@ -132,12 +130,21 @@ def test_where_nothing_was_acknowledged_there_is_no_rpo(history):
 
 
 def of_a_link(**numbers):
-    return replace(Measured(1, 2.0, 3.0, 10, 1, 9, 4), **numbers)
+    plain = {
+        "rpo_records": 1,
+        "rpo_seconds": 2.0,
+        "rto_seconds": 3.0,
+        "acknowledged": 10,
+        "unknown": 1,
+        "landed": 9,
+        "reread": 4,
+    }
+    return Measurements(**plain | numbers)
 
 
 def test_a_site_is_the_sum_of_records_and_the_greatest_of_seconds():
     found = measure_site({"a": of_a_link(), "b": of_a_link(rpo_seconds=5.0, rto_seconds=None)}, moving=["a"])
-    assert found == Measured(2, 5.0, 3.0, 20, 2, 18, 8)
+    assert found == of_a_link(rpo_records=2, rpo_seconds=5.0, acknowledged=20, unknown=2, landed=18, reread=8)
     assert measure_site({"a": of_a_link()}, moving=["a"]) == of_a_link(), "one link is the site"
 
 

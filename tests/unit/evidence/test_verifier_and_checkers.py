@@ -1,6 +1,6 @@
 """The verifier's own reading of a history agrees with the drill's checks and measurements, whatever the history."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -79,7 +79,7 @@ def test_the_verifier_judges_as_the_drill_does(tmp_path):
         other = LinkHistory(replace(a_history(random), source="west", target="east"))
         write_history(tmp_path, [LinkHistory(history, disaster_at, moved), other], interrupted=None)
         _, (read, _) = verifier.histories(tmp_path)
-        assert read.measure() == asdict(measure(history, disaster_at=disaster_at, moved=moved)), history
+        assert read.measure() == measure(history, disaster_at=disaster_at, moved=moved).model_dump(), history
         for name in CHECKERS:
             theirs, ours = check_result(name, history.link, judge(name, history)), read.judge(name)
             assert ours == theirs.model_dump(mode="json"), (name, history)  # witnesses, texts and reasons, too
