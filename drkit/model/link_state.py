@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from drkit.model.topology import LinkId, TopicPartition
+from drkit.model.totals import greatest
 
 
 class Direction(StrEnum):
@@ -153,12 +154,11 @@ class Problem:
         reason = self.reason if problem.reason in self.reason else f"{self.reason}; then {problem.reason}"
         if self.unsure_from is None or problem.unsure_from is None:
             return replace(problem, reason=reason)
-        ends = self.unsure_until, problem.unsure_until
         return replace(
             problem,
             reason=reason,
             unsure_from=min(self.unsure_from, problem.unsure_from),
-            unsure_until=None if None in ends else max(end for end in ends if end is not None),
+            unsure_until=greatest((self.unsure_until, problem.unsure_until)),
         )
 
     @property

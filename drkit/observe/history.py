@@ -20,6 +20,7 @@ from typing import Any
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError
 from drkit.model.topology import LinkId
+from drkit.model.totals import greatest, total
 from drkit.observe.status import LinkStatus
 from drkit.store.api import LinkStore
 
@@ -67,12 +68,12 @@ def measure(status: LinkStatus, at: datetime) -> Values:
     found: dict[str, float | None] = {
         "rpo_records": status.recovery_point.records,
         "rpo_seconds": status.recovery_point.seconds,
-        "lag_records": _total(lags),
-        "lag_seconds": _worst(seconds),
+        "lag_records": total(lags) if lags else None,
+        "lag_seconds": greatest(seconds),
         "records_per_second": sum(each.records_per_second for each in status.statistics) if status.statistics else None,
         "bytes_per_second": sum(each.bytes_per_second for each in status.statistics) if status.statistics else None,
-        "latency_p50": _worst([each.p50 for each in latencies]),
-        "latency_p99": _worst([each.p99 for each in latencies]),
+        "latency_p50": greatest([each.p50 for each in latencies]),
+        "latency_p99": greatest([each.p99 for each in latencies]),
         "group_age_seconds": max(0.0, (at - min(captured)).total_seconds()) if captured else None,
     }
     return tuple(_rounded(found[name]) for name in MEASURES)
@@ -203,7 +204,7 @@ class _LinkHistory:
 def aggregate(samples: Sequence[Values]) -> Values:
     """One sample for several: the worst of each measure (None where one of them is), the mean of rates."""
     return tuple(
-        _rounded(_mean(column) if name in _RATES else _worst(column))
+        _rounded(_mean(column) if name in _RATES else greatest(column))
         for name, column in zip(MEASURES, zip(*samples, strict=True), strict=True)
     )
 
@@ -222,16 +223,6 @@ def _with_gaps(points: Sequence[tuple[int, Values]], step: int) -> list[tuple[in
             found.append((found[-1][0] + step, (None,) * len(MEASURES)))
         found.append((time, values))
     return found
-
-
-def _worst(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return max(known) if known and len(known) == len(values) else None
-
-
-def _total(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if values and len(known) == len(values) else None
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -37,6 +37,7 @@ from drkit.model.runs.fence import mark_of, serving_cluster
 from drkit.model.statistics import WorkerStatistics
 from drkit.model.topics.acls import Acl, fence_rules_kind, others_rules_kind, topics_denied
 from drkit.model.topology import Link, TopicPartition, is_canary
+from drkit.model.totals import greatest
 from drkit.model.wording import and_more, counted
 from drkit.observe.fence import blocked_problem, fence_problem, unfenced_problem
 from drkit.observe.filler import filler_problems
@@ -668,7 +669,7 @@ def _recovery_point(
         )
     return RecoveryPoint(
         sum(p.lag_records or 0 for p in partitions) + held,
-        None if any(s is None for s in seconds) else max(s for s in seconds if s is not None),
+        greatest(seconds),
         lower_bound=not source.reachable,
         reason=reason,
     )

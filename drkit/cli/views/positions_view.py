@@ -17,6 +17,7 @@ from rich.text import Text
 from drkit.cli.views.fitting_table import Column, FittingTable
 from drkit.failover.positions.positions import PlannedPosition, Strategy
 from drkit.model.offsets import Certainty
+from drkit.model.totals import total
 
 _ROWS = 20
 _MANY = 2 * _ROWS
@@ -122,8 +123,7 @@ def again(known: int | None, at_most: int | None) -> str:
 
 
 def _at_most(positions: Sequence[PlannedPosition]) -> int | None:
-    bounds = [p.reread if p.reread is not None else p.reread_at_most for p in positions]
-    return None if None in bounds else sum(bound or 0 for bound in bounds)
+    return total(p.reread if p.reread is not None else p.reread_at_most for p in positions)
 
 
 def _kinds(positions: Sequence[PlannedPosition]) -> Iterator[str]:

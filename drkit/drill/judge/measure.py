@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from drkit.drill.judge.history import AttemptOutcome, ClientHistory, HistoryPart
 from drkit.drill.judge.result import Measurements
+from drkit.model.totals import greatest, total
 
 
 def measure(history: ClientHistory, *, disaster_at: float | None, moved: bool) -> Measurements:
@@ -55,25 +56,11 @@ def measure_site(measured: Mapping[str, Measurements], *, moving: Sequence[str])
     """
     every = measured.values()
     return Measurements(
-        rpo_records=_total(one.rpo_records for one in every),
-        rpo_seconds=_greatest(one.rpo_seconds for one in every),
-        rto_seconds=_greatest(measured[link].rto_seconds for link in moving),
+        rpo_records=total(one.rpo_records for one in every),
+        rpo_seconds=greatest(one.rpo_seconds for one in every),
+        rto_seconds=greatest(measured[link].rto_seconds for link in moving),
         acknowledged=sum(one.acknowledged for one in every),
         unknown=sum(one.unknown for one in every),
-        landed=_total(one.landed for one in every),
-        reread=_total(one.reread for one in every),
+        landed=total(one.landed for one in every),
+        reread=total(one.reread for one in every),
     )
-
-
-def _total(values: Iterable[int | None]) -> int | None:
-    """Their sum; None if one is unknown."""
-    found = list(values)
-    known = [value for value in found if value is not None]
-    return sum(known) if len(known) == len(found) else None
-
-
-def _greatest(values: Iterable[float | None]) -> float | None:
-    """The greatest; None if one is unknown, or there is none."""
-    found = list(values)
-    known = [value for value in found if value is not None]
-    return max(known) if known and len(known) == len(found) else None

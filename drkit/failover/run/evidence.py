@@ -15,6 +15,7 @@ from drkit.config import Objectives
 from drkit.failover.plan.snapshot import PartitionView
 from drkit.failover.run.state_machine import Facts, Kind, Loss, State, TopicLoss
 from drkit.model.link_state import SOURCE_TOPIC_DELETED
+from drkit.model.totals import greatest, total
 from drkit.model.wording import and_more, counted
 
 
@@ -68,8 +69,8 @@ def loss_at(partitions: Iterable[PartitionView], moment: datetime) -> Loss:
     elif blind:
         reason = and_more([*_blind(blind, _looked(moment, seen)), *([reason] if reason else [])], separator="; ")
     return Loss(
-        records=_sum([topic.records for topic in topics]) if topics else None,
-        seconds=_max([topic.seconds for topic in topics]) if topics else None,
+        records=total([topic.records for topic in topics]) if topics else None,
+        seconds=greatest([topic.seconds for topic in topics]) if topics else None,
         observed_at=min(seen, default=moment if live else None),
         by_topic=topics,
         reason=reason,
@@ -173,7 +174,7 @@ def unproven_objectives(evidence: Evidence, objectives: Objectives) -> list[str]
 def _of_topic(topic: str, views: Sequence[PartitionView], moment: datetime) -> TopicLoss:
     lags = [view.lag for view in views]
     ages = [_age(view, lag, moment) for view, lag in zip(views, lags, strict=True)]
-    return TopicLoss(topic, _sum(lags), _max(ages))
+    return TopicLoss(topic, total(lags), greatest(ages))
 
 
 def _looked(moment: datetime, seen: Sequence[datetime]) -> str:
@@ -195,16 +196,6 @@ def _age(view: PartitionView, lag: int | None, moment: datetime) -> float | None
         return None  # the clocks differ: the time since the last look is unknown
     known = [since for since in (view.watermark.behind_since, view.missing.since) if since is not None]
     return max(0.0, (moment - min(known, default=view.watermark.observed_at)).total_seconds())
-
-
-def _sum(values: Sequence[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
-
-
-def _max(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return max(known, default=0.0) if len(known) == len(values) else None
 
 
 def _number(value: float) -> str:

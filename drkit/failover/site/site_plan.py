@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -30,6 +30,7 @@ from drkit.failover.site.wave_plan import Wave, WaveAssignment
 from drkit.model.clock import exact_iso
 from drkit.model.errors import ConfigError
 from drkit.model.topology import LinkId
+from drkit.model.totals import greatest, total
 from drkit.model.wording import and_more, counted
 
 FORMAT = "drkit-site-plan/1"
@@ -156,16 +157,15 @@ def expected_loss(plan: AnySitePlan) -> Evidence:
 def summed(evidence: Iterable[Evidence]) -> Evidence:
     """The evidence of several links combined: records are summed, times are the maximum."""
     all_of = list(evidence)
-    records = [each.rpo_records for each in all_of]
     fenced = [each.fenced for each in all_of]
     reasons = [each.rpo_reason for each in all_of if each.rpo_reason]
     seen = [each.observed_at for each in all_of if each.observed_at is not None]
     return Evidence(
-        rpo_records=sum(each for each in records if each is not None) if None not in records else None,
-        rpo_seconds=_greatest([each.rpo_seconds for each in all_of]),
+        rpo_records=total(each.rpo_records for each in all_of),
+        rpo_seconds=greatest(each.rpo_seconds for each in all_of),
         rpo_basis="audited" if all_of and all(each.rpo_basis == "audited" for each in all_of) else "observed",
         observed_at=min(seen, default=None),
-        rto_seconds=_greatest([each.rto_seconds for each in all_of]),
+        rto_seconds=greatest(each.rto_seconds for each in all_of),
         fenced=None if None in fenced else all(fenced),
         rpo_lower_bound=any(each.rpo_lower_bound for each in all_of),
         rpo_reason=and_more(list(dict.fromkeys(reasons)), separator="; ") or None,
@@ -242,7 +242,3 @@ def _frame(plan: SitePlan) -> dict[str, Any]:
         "others": _OTHERS.dump_python(plan.others, mode="json"),
         "waves": _WAVES.dump_python(plan.waves, mode="json"),
     }
-
-
-def _greatest(values: Sequence[float | None]) -> float | None:
-    return None if not values or None in values else max(each for each in values if each is not None)

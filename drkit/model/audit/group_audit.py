@@ -13,6 +13,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from drkit.model.topology import LinkId
+from drkit.model.totals import total
 
 
 class GroupVerdict(StrEnum):
@@ -138,12 +139,6 @@ class GroupCounts:
             unmirrored_at_least=sum(least) if sums["unmirrored"] is None and least else None,
             uncompared=sum(part.uncompared for part in found),
         )
-
-
-def total(counts: Iterable[int | None]) -> int | None:
-    """The sum; None where one is None."""
-    known = list(counts)
-    return None if None in known else sum(each for each in known if each is not None)
 
 
 def _least(part: GroupCounts) -> int | None:

@@ -9,6 +9,7 @@ from datetime import datetime
 from drkit.model.clock import iso
 from drkit.model.offsets import Certainty
 from drkit.model.runs.journal import RunSummary
+from drkit.model.totals import greatest, total
 from drkit.observe import formatting
 from drkit.observe.page.decision import Decision, PlannedRow
 from drkit.observe.page.tables import Row, Table
@@ -91,15 +92,14 @@ def topic_rows(statuses: Sequence[LinkStatus]) -> list[Row]:
             problems[problem.topic] += 1
         for topic, partitions in by_topic.items():
             unknown = [each for each in partitions if each.lag_records is None]
-            seconds = [each.lag_seconds for each in partitions]
             found.append(
                 {
                     "link": str(status.link.id),
                     "topic": topic,
                     "target_topic": partitions[0].target_topic,
                     "partitions": len(partitions),
-                    "lag_records": None if unknown else sum(each.lag_records or 0 for each in partitions),
-                    "lag_seconds": None if None in seconds else max(each for each in seconds if each is not None),
+                    "lag_records": total(each.lag_records for each in partitions),
+                    "lag_seconds": greatest(each.lag_seconds for each in partitions),
                     "unknown": len(unknown),
                     "problems": problems[topic],
                     "reason": next((each.lag_reason for each in unknown if each.lag_reason), None),
@@ -192,7 +192,7 @@ def plan_rows(decisions: Iterable[Decision]) -> list[Row]:
         for (link, group), positions in by_group.items():
             worst = max(positions, key=_planned_gravity)
             unplaced = sum(each.target_offset is None for each in positions)
-            lost = _sum([each.lost for each in positions])
+            lost = total(each.lost for each in positions)
             found.append(
                 {
                     "to": decision.to,
@@ -200,9 +200,9 @@ def plan_rows(decisions: Iterable[Decision]) -> list[Row]:
                     "group": group,
                     "positions": len(positions),
                     "unplaced": unplaced,
-                    "reread": _sum([each.reread for each in positions]),
+                    "reread": total(each.reread for each in positions),
                     "lost": lost,
-                    "skipped": _sum([each.skipped for each in positions]),
+                    "skipped": total(each.skipped for each in positions),
                     "translation": worst.translation,
                     "worst": _worst(_planned_gravity(worst), unplaced + (1 if lost else 0)),
                     "reason": worst.reason,
@@ -267,10 +267,6 @@ def _planned_gravity(row: PlannedRow) -> int:
 def _worst(gravity: int, count: int) -> int:
     """Sorts by the gravest, then by how many."""
     return gravity * 1_000_000_000 + count
-
-
-def _sum(values: Sequence[int | None]) -> int | None:
-    return None if None in values else sum(value for value in values if value is not None)
 
 
 def _age(captured: datetime, at: datetime) -> float:
