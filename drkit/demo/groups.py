@@ -33,15 +33,11 @@ class Readings:
 
     hashes: set[int] = field(default_factory=set)
     first_offset: dict[TopicPartition, int] = field(default_factory=dict)
-    repeated: int = 0
 
     def take(self, messages: Sequence[Message]) -> None:
         """Keep a batch (called in the reader's thread)."""
         for message in messages:
-            content = content_hash(message)
-            if content in self.hashes:
-                self.repeated += 1
-            self.hashes.add(content)
+            self.hashes.add(content_hash(message))
             tp = TopicPartition(str(message.topic()), int(message.partition() or 0))
             self.first_offset.setdefault(tp, int(message.offset() or 0))
 

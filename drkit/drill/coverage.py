@@ -71,7 +71,6 @@ APPLICATIONS: Final = (f"{APPLICATIONS_ON}primary", f"{APPLICATIONS_ON}dr")
 NETWORK: Final = "network of primary"
 """The network between drkit and primary."""
 _ENDS: Final = tuple(word_of(kind) for kind in get_args(ENDS))
-ACTIONS: Final = tuple(word_of(kind) for kind in get_args(Fault) if kind not in get_args(ENDS))
 _ONLY_AT: Final = {
     word_of(Disconnect): ("mirror",),
     word_of(FillDisk): ("primary", f"{ONE_OF}primary", "dr", f"{ONE_OF}dr"),

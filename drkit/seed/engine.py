@@ -49,9 +49,8 @@ _PATIENCE_SECONDS = 180.0
 
 
 class Jobs(Protocol):
-    """Runs tasks on Spark. `host`: the driver's address for tasks; `bind`, `port`: its listening address."""
+    """Runs tasks on Spark. `bind`, `port`: the driver's listening address."""
 
-    host: str
     bind: str
     port: int
 

@@ -15,7 +15,6 @@ from drkit.failover.recovery.way_out import (
     BY_HAND,
     CANCEL,
     FAIL_OVER,
-    LIFT,
     OPEN_SOURCE,
     OPEN_TARGET,
     RECOVER,
@@ -280,7 +279,6 @@ def after(world: ModelWorld, command: str) -> ModelWorld:
         ABANDON: _abandoned,
         UNPLANNED: _unplanned,
         FAIL_OVER: _failed_over,
-        LIFT: lambda w: _opened(w, w.serves),
         OPEN_SOURCE: lambda w: _opened(w, _S),
         OPEN_TARGET: lambda w: _opened(w, _T),
     }

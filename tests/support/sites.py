@@ -18,7 +18,6 @@ from drkit.failover.plan.planner import PlanRequest
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.interfaces import Ports
 from drkit.failover.run.state_machine import Kind
-from drkit.failover.site.failback.site_failback_plan import SiteFailbackPlan
 from drkit.failover.site.failback.site_failback_planner import make_site_failback_plan
 from drkit.failover.site.failback.site_failback_run import FailbackMeans, run_site_failback
 from drkit.failover.site.site_context import SiteContext
@@ -101,11 +100,6 @@ class Site:
         """The real mirror; salvage and audit by reading."""
         own = OwnLink(self.name, self.net.path, self.net.config, self.net.store)
         return reading_ports(own, self.net.path.parent / "salvage")
-
-    def plan_back(self, kind: Kind = Kind.FAILBACK) -> SiteFailbackPlan:
-        """The plan of a failback (or reprotect) of all links."""
-        with self.estate() as estate, SiteContext(estate, links_away(estate, None).links) as site:
-            return make_site_failback_plan(site, kind)
 
     def bring_back(self, kind: Kind = Kind.FAILBACK, ports: Ports | None = None) -> SiteResult:
         """A failback (or reprotect) of all links, executed like by the command."""

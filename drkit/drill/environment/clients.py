@@ -20,7 +20,6 @@ from drkit.model.errors import Refused
 Kind = Literal["producer", "consumer"]
 FLUSH_SECONDS = 3.0
 """How long a stopping producer waits for acknowledgements; later ones are unknown to it."""
-STOP_SECONDS = 30.0
 _DEFAULT = LinkSpec(source=SOURCE, target=TARGET)
 
 

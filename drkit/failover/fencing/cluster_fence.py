@@ -54,7 +54,6 @@ PROPAGATION_SECONDS = 10.0
 """How long brokers may take to apply a created or removed ACL, and a command to take effect."""
 _AT_ONCE = 2.0
 _MIRROR_GROUPS = "drkit.mirror."
-_SHOWN = 3
 
 
 def fence_method(estate: ClusterContext, cluster: str) -> tuple[FenceMethod, str]:

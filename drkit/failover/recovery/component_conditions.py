@@ -29,7 +29,6 @@ class Advice:
     """
 
     run: str | None
-    state: str
     way: WayOut
     broken: tuple[str, ...]
     first: str = ""
@@ -98,7 +97,7 @@ def advise(estate: ClusterContext, link: Link, unfinished: Unfinished | None) ->
     way = way_out(now).filled(name or "RUN", str(ids), ids.source, ids.target)
     if unfinished is not None:
         way = replace(way, commands=tuple(_by_site(unfinished, each) for each in way.commands))
-    return Advice(name, now.state.value, way, broken, first)
+    return Advice(name, way, broken, first)
 
 
 def _by_site(run: Unfinished, command: str) -> str:

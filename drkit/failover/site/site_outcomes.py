@@ -63,4 +63,4 @@ def end_site(site: SiteContext, record: SiteRecord, ended: Sequence[LinkResult])
             meaning="Each link's own run is as shown; only the site run's record of it is missing",
             remedy=f"Once the store answers: drkit resume {record.run}",
         )
-    return SiteResult(record.run, record.plan, state, record.started_at, ordered, error)
+    return SiteResult(record.run, record.plan, state, ordered, error)

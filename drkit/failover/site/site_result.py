@@ -6,7 +6,6 @@ import copy
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 
 from drkit.config import Objectives
 from drkit.failover.run.evidence import Evidence, Judgement, judge
@@ -70,7 +69,6 @@ class SiteResult:
     run: str
     plan: AnySitePlan
     state: State
-    started_at: datetime
     links: tuple[LinkResult, ...]
     error: DrkitError | None = None
 
@@ -95,7 +93,7 @@ def result_of(record: SiteRecord) -> SiteResult:
         )
         for plan in record.plan.plans
     )
-    return SiteResult(record.run, record.plan, record.state, record.started_at, links)
+    return SiteResult(record.run, record.plan, record.state, links)
 
 
 def state_of(links: Sequence[LinkResult]) -> State:

@@ -22,8 +22,7 @@ class GroupReport:
     """The progress of a group.
 
     read: records processed by this reader. positions: the offset after the last processed record, by partition.
-    committed: this reader's offsets that the cluster acknowledged. closed: its client is closed (if the cluster is up:
-    it has left the group). problem: a message for people, or None.
+    committed: this reader's offsets that the cluster acknowledged. problem: a message for people, or None.
     """
 
     group: str
@@ -32,5 +31,4 @@ class GroupReport:
     read: int
     positions: Mapping[TopicPartition, int]
     committed: Mapping[TopicPartition, int]
-    closed: bool
     problem: str | None

@@ -42,7 +42,6 @@ class TopicSpec:
     name: str
     partitions: int
     config: Mapping[str, str] = field(default_factory=dict)
-    purpose: str = ""
 
 
 class Dataset(Protocol):

@@ -41,13 +41,14 @@ _DAY_MS = 24 * 60 * 60 * 1000
 _CHUNK = 8192
 
 TOPICS = (
+    # each flight, by carrier and flight number
     TopicSpec(
         FLIGHTS,
         6,
         # Timestamps go back a year: the default retention of a week would empty the topic at once.
         {"retention.ms": str(3 * 365 * _DAY_MS), "segment.ms": str(30 * _DAY_MS)},
-        "each flight, by carrier and flight number",
     ),
+    # each flight, with its timestamp of 2013, kept forever
     TopicSpec(
         ARCHIVE,
         4,
@@ -57,14 +58,14 @@ TOPICS = (
             "segment.ms": str(90 * _DAY_MS),
             "max.message.bytes": "2097152",
         },
-        "each flight, with its timestamp of 2013, kept forever",
     ),
+    # the hourly weather, by airport
     TopicSpec(
         WEATHER,
         2,
         {"retention.ms": str(5 * 365 * _DAY_MS), "compression.type": "zstd"},
-        "the hourly weather, by airport",
     ),
+    # the destination of each aircraft, by tail number; compacted
     TopicSpec(
         AIRCRAFT,
         3,
@@ -75,7 +76,6 @@ TOPICS = (
             "min.cleanable.dirty.ratio": "0.01",
             "delete.retention.ms": "3600000",
         },
-        "the destination of each aircraft, by tail number; compacted",
     ),
 )
 

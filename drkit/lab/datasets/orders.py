@@ -46,12 +46,13 @@ MAX_ORDERS = 40_000_000
 """With more, the timestamps of the first orders would be before the topics' retention."""
 
 TOPICS = (
-    TopicSpec(ORDERS, 4, {"retention.ms": str(_RETENTION_MS)}, "each order, by its id"),
+    # each order, by its id
+    TopicSpec(ORDERS, 4, {"retention.ms": str(_RETENTION_MS)}),
+    # each line of an order, by article
     TopicSpec(
         ITEMS,
         6,
         {"retention.ms": str(_RETENTION_MS), "segment.bytes": "67108864"},
-        "each line of an order, by article",
     ),
 )
 

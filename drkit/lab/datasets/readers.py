@@ -132,7 +132,6 @@ class GroupReader:
         self._trouble: str | None = None
         self._refusals: set[str] = set()  # why commits were refused
         self._problem: str | None = None
-        self._closed = False
 
     # -- for other threads -------------------------------------------------------------------------
 
@@ -191,7 +190,6 @@ class GroupReader:
                 self._read,
                 dict(self._positions),
                 dict(self._committed),
-                self._closed,
                 problem,
             )
 
@@ -214,7 +212,6 @@ class GroupReader:
             self._commit_last(consumer)
         finally:
             consumer.close()
-            self._closed = True
 
     def _read_on(self, consumer: Consumer) -> None:
         while not self._must_end():

@@ -82,11 +82,6 @@ class Reconciled:
         """Whether it found a deviation."""
         return not self.counts.clean or self.gone > 0
 
-    @property
-    def lost(self) -> int:
-        """Records that the target lacks."""
-        return self.counts.lost + self.gone
-
     def __str__(self) -> str:
         found = [f"{getattr(self.counts, kind):,} {kind}" for kind in KINDS if getattr(self.counts, kind)]
         if self.gone:

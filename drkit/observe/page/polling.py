@@ -21,12 +21,11 @@ _STALE_ROUNDS = 3
 class PollResult(Generic[_T]):
     """The result of one poll, or the error.
 
-    `number` grows by 1 with each; `began_at` is its begin (nothing in it is older); `seconds` is its duration.
+    `number` grows by 1 with each; `began_at` is its begin (nothing in it is older).
     """
 
     number: int
     began_at: datetime
-    seconds: float
     value: _T | None
     error: DrkitError | None
 
@@ -109,7 +108,7 @@ class Poller(Generic[_T]):
         number = 1 if self._newest is None else self._newest.number + 1
         seconds = time.monotonic() - began
         self._takes = self._usual.after(seconds)
-        self._newest = PollResult(number, began_at, seconds, value, error)
+        self._newest = PollResult(number, began_at, value, error)
         self._first.set()
         return self._newest
 

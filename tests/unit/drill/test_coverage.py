@@ -12,7 +12,6 @@ from rich.console import Console
 from drkit.cli.views.drill_view import show_coverage
 from drkit.drill import faults
 from drkit.drill.coverage import (
-    ACTIONS,
     APPLICATIONS,
     CELLS,
     NETWORK,
@@ -117,7 +116,7 @@ def test_states_and_faults_are_those_of_the_code():
     assert STAGES["failback"] == tuple(step.stage for step in PATHS[Kind.FAILBACK])
     assert len(STATES) == len(set(STATES)) == 3 + len(STAGES["failover"]) + len(STAGES["failback"])
     ends = {"resume", "heal_network", "renew_credentials", "renew_certificate", "correct_clock"}
-    assert set(ACTIONS) == set(FAULTS) - ends
+    assert {cell.do for cell in CELLS} == set(FAULTS) - ends
     files = [each.stem for each in Path(faults.__file__).parent.glob("*/*.py") if each.stem != "__init__"]
     assert sorted(files) == sorted(FAULTS), "one file each"
     verified = {*verifier.NODE_FAULTS, *verifier.CLUSTER_FAULTS}

@@ -15,7 +15,6 @@ from drkit.failover.plan.choose_links import LinkLeftOut
 from drkit.failover.plan.failover_plan import Obstacle
 from drkit.failover.run.state_machine import Kind, Mode
 from drkit.failover.site.other_links import OtherLink
-from drkit.failover.site.wave_plan import Wave
 from drkit.model.clock import exact_iso
 from drkit.model.topology import LinkId
 from drkit.model.wording import and_more, counted
@@ -54,11 +53,6 @@ class SiteFailbackPlan:
     @property
     def others(self) -> tuple[OtherLink, ...]:
         """Links that are not brought back see nothing of it."""
-        return ()
-
-    @property
-    def waves(self) -> tuple[Wave, ...]:
-        """Waves order a failover."""
         return ()
 
     @property
