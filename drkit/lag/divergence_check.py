@@ -9,19 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.source_divergence import Divergence
-from drkit.lag.unmirrored_tail import unmirrored_tail
+from drkit.lag.unmirrored_tail import LinkSides, unmirrored_tail
 from drkit.mapping.translate import translate_by_rows
 from drkit.model.errors import DrkitError
 from drkit.model.offsets import Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.api import MappingStore
-
-if TYPE_CHECKING:
-    from drkit.kafka.transform.record_transform import Alteration
 
 
 def check_divergences(
@@ -29,12 +24,8 @@ def check_divergences(
     marks: Mapping[TopicPartition, Watermark],
     *,
     link: LinkId,
-    target_topic: Callable[[str], str],
-    source: Callable[[], ClusterAdmin],
-    target: Callable[[], ClusterAdmin],
     store: MappingStore,
-    alteration: Callable[[], Alteration | None],
-    committed: bool,
+    sides: Callable[[], LinkSides],
 ) -> dict[TopicPartition, Divergence]:
     """The same divergences, with `Divergence.replaced` where the source holds something else further down, or nobody
     can tell. Not of partitions without mapping rows (their target has other writers).
@@ -43,12 +34,8 @@ def check_divergences(
         found: by partition.
         marks: the watermarks by which they were found.
         link: the link.
-        target_topic: the target's name of a source topic.
-        source: connects to the cluster that lost records.
-        target: connects to the other one.
         store: the mapping.
-        alteration: what the link does to records.
-        committed: whether the link leaves out records of aborted transactions.
+        sides: connects to both clusters.
 
     Raises:
         Unreachable: the store doesn't answer.
@@ -61,16 +48,7 @@ def check_divergences(
     if not kept:
         return dict(found)
     try:
-        tail = unmirrored_tail(
-            source(),
-            target(),
-            kept.values(),
-            store,
-            link=link,
-            target_topic=target_topic,
-            alteration=alteration(),
-            committed=committed,
-        )
+        tail = unmirrored_tail(sides(), kept.values())
     except DrkitError as error:
         unknown = f"whether it holds what was mirrored below that isn't known: {error.what}"
         return {tp: replace(each, replaced=(0, unknown)) if tp in kept else each for tp, each in found.items()}

@@ -24,7 +24,7 @@ from drkit.lag.partition_lag import Doubts
 from drkit.lag.returned_records import with_returned
 from drkit.lag.source_batches import compare_batches, replaced_reason, set_back_remedy, unmirrored_reason
 from drkit.lag.target_purges import LogStarts, with_unseen_purges
-from drkit.lag.unmirrored_tail import unmirrored_tail
+from drkit.lag.unmirrored_tail import LinkSides, unmirrored_tail
 from drkit.mapping.target_start import MappingRows
 from drkit.model.errors import AuthenticationError, ConfigError, Refused, Unreachable
 from drkit.model.link_state import (
@@ -187,25 +187,10 @@ def _compared(
     if logs.source_start:
         marks = {tp: mark for tp, mark in marks.items() if tp in logs.source_start}
 
-    def source() -> ClusterAdmin:
-        return clusters.admin(link.id.source, may_be_gone=True)
-
-    def target() -> ClusterAdmin:
-        return clusters.admin(link.id.target, may_be_gone=True)
-
-    check = partial(
-        check_divergences,
-        marks=marks,
-        link=link.id,
-        target_topic=link.target_topic,
-        source=source,
-        target=target,
-        store=store,
-        alteration=lambda: _alteration(link, source(), target()),
-        committed=link.committed,
-    )
+    sides = partial(_sides, clusters, link, store)
+    check = partial(check_divergences, marks=marks, link=link.id, store=store, sides=sides)
     return with_divergence_now(
-        source,
+        partial(clusters.admin, link.id.source, may_be_gone=True),
         link,
         marks,
         record.topics,
@@ -281,28 +266,16 @@ def _other_last_records(
     if link.shares_target or not seen:
         return [], {}
     try:
-        source = clusters.admin(link.id.source, may_be_gone=True)
-        target = clusters.admin(link.id.target, may_be_gone=True)
-        alteration = _alteration(link, source, target)
+        sides = _sides(clusters, link, rows)
         found = compare_records(
-            source,
-            target,
+            sides.source,
+            sides.target,
             last_places(link.id, link.target_topic, seen, rows),
             seconds=_RECORDS_SECONDS,
-            alteration=alteration,
+            alteration=sides.alteration,
         )
         differ = found.differs_from()
-        odd = [mark for mark in seen if mark.tp in rewritten and mark.tp not in differ]
-        tail = unmirrored_tail(
-            source,
-            target,
-            odd,
-            rows,
-            link=link.id,
-            target_topic=link.target_topic,
-            alteration=alteration,
-            committed=link.committed,
-        )
+        tail = unmirrored_tail(sides, [mark for mark in seen if mark.tp in rewritten and mark.tp not in differ])
     except (Unreachable, AuthenticationError, Refused, ConfigError) as error:
         return [], {mark.tp: error.what for mark in seen}
     unread = {place.tp: why for place, why in found.unread if place.tp not in differ} | tail.unread
@@ -314,13 +287,21 @@ def _other_last_records(
     return problems, unread
 
 
-def _alteration(link: Link, source: ClusterAdmin, target: ClusterAdmin) -> Alteration | None:
-    """What the link changes in records, if anything.
+def _sides(clusters: Clusters, link: Link, rows: MappingRows) -> LinkSides:
+    """What both sides of a link are compared with.
 
     Raises:
         ConfigError: one of its callables can't be imported here.
-        Unreachable: a cluster doesn't say its id.
+        Unreachable: a cluster doesn't answer.
     """
+    source = clusters.admin(link.id.source, may_be_gone=True)
+    target = clusters.admin(link.id.target, may_be_gone=True)
+    alteration = _alteration(link, source, target)
+    return LinkSides(link.id, source, target, link.target_topic, rows, alteration, link.committed)
+
+
+def _alteration(link: Link, source: ClusterAdmin, target: ClusterAdmin) -> Alteration | None:
+    """What the link changes in records, if anything. Raises as `_sides`."""
     if not link.alters:
         return None
     from drkit.kafka.transform.record_transform import Alteration  # noqa: PLC0415 - loads librdkafka

@@ -40,6 +40,23 @@ same record on both sides: both logs held that one before either could part from
 _CLEANUP = "cleanup.policy"
 
 
+@dataclass(frozen=True, slots=True)
+class LinkSides:
+    """What both sides of a link are compared with.
+
+    `target_topic`: the target's name of a source topic; `rows`: the store's mapping rows; `alteration`: what the link
+    does to records, None: it carries each as it is; `committed`: whether it leaves out records of aborted transactions.
+    """
+
+    link: LinkId
+    source: ClusterAdmin
+    target: ClusterAdmin
+    target_topic: Callable[[str], str]
+    rows: MappingRows
+    alteration: Alteration | None
+    committed: bool
+
+
 class UnmirroredTail(NamedTuple):
     """`first`: the first offset of each partition at which its source holds a record that the link carries and never
     mirrored, 0 where there may be earlier ones; `unread`: why others could not be read."""
@@ -112,35 +129,18 @@ class _Logs:
         return rows
 
 
-def unmirrored_tail(
-    source: ClusterAdmin,
-    target: ClusterAdmin,
-    marks: Iterable[Watermark],
-    rows: MappingRows,
-    *,
-    link: LinkId,
-    target_topic: Callable[[str], str],
-    alteration: Alteration | None,
-    committed: bool,
-) -> UnmirroredTail:
+def unmirrored_tail(sides: LinkSides, marks: Iterable[Watermark]) -> UnmirroredTail:
     """Compare these partitions; nobody but the mirror writes to their target.
 
-    Args:
-        source: the cluster that the records come from.
-        target: the cluster that they were mirrored to.
-        marks: how far the partitions count as mirrored, and where the target ends for that.
-        rows: the store's mapping rows.
-        link: the link.
-        target_topic: the target's name of a source topic.
-        alteration: what the link does to records; None: it carries each as it is.
-        committed: whether the link leaves out records of aborted transactions.
+    `marks`: how far they count as mirrored, and where the target ends for that.
 
     Raises:
         Unreachable: a cluster or the store doesn't answer.
     """
     from drkit.kafka.client.log_reader import LogReader  # noqa: PLC0415 - it loads asyncio, and most commands need none
 
-    there = {mark: TopicPartition(target_topic(mark.topic), mark.partition) for mark in marks}
+    source, target, committed = sides.source, sides.target, sides.committed
+    there = {mark: TopicPartition(sides.target_topic(mark.topic), mark.partition) for mark in marks}
     found = UnmirroredTail({}, {})
     if not there:
         return found
@@ -156,13 +156,13 @@ def unmirrored_tail(
         LogReader(source.alias, source.cluster, timeout_seconds=_SECONDS, committed=committed) as ours,
         LogReader(target.alias, target.cluster, timeout_seconds=_SECONDS, committed=False) as theirs,
     ):
-        reading = _Reading(ours, theirs, target, alteration, until)
+        reading = _Reading(ours, theirs, target, sides.alteration, until)
         for mark, tp in sorted(there.items(), key=lambda each: each[0].tp):
             if mark.tp in found.unread:
                 continue
             end = ends.get(mark.tp, 0)
             target_start = starts.get(tp, mark.target_start)
-            logs = _Logs(link, mark, tp, rows, target_start, begins.get(mark.tp, 0), end)
+            logs = _Logs(sides.link, mark, tp, sides.rows, target_start, begins.get(mark.tp, 0), end)
             try:
                 first = _first_unmirrored(reading, logs)
             except (DrkitError, Damaged, _Incomparable) as error:

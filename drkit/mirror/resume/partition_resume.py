@@ -31,15 +31,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.source_divergence import KIND, divergence
 from drkit.kafka.protocol.fetch_produce import UNKNOWN_EPOCH
 from drkit.lag.divergence_check import check_divergences
 from drkit.lag.source_batches import compare_batches, replaced_reason, set_back_remedy, unmirrored_reason
-from drkit.lag.unmirrored_tail import unmirrored_tail
+from drkit.lag.unmirrored_tail import LinkSides, unmirrored_tail
 from drkit.mapping import ResumeKind, ResumePoint, resume_point
 from drkit.mirror.engine.interface import PartitionStart
 from drkit.mirror.engine.producer_id import LinkProducer
@@ -301,17 +302,8 @@ class Resumer:
             if (lost := divergence(mark, seen[tp].epoch_end, seen[tp].source_end)) is not None
         }
         if found and self._keeps_rows:
-            found = check_divergences(
-                found,
-                marks,
-                link=self._link,
-                target_topic={tp.topic: each.topic.state.target_topic for tp, each in seen.items()}.__getitem__,
-                source=lambda: self._source,
-                target=lambda: self._target,
-                store=self._store,
-                alteration=lambda: self._verifier.alteration,
-                committed=self._committed,
-            )
+            sides = partial(self._sides, observed)
+            found = check_divergences(found, marks, link=self._link, store=self._store, sides=sides)
         for tp, lost in found.items():
             epoch, reason, remedy = seen[tp].topic.state.epoch, lost.reason(self._link), lost.remedy(self._link)
             self._problems.put_standing(KIND, tp, epoch, reason, remedy, unsure=lost.unsure)
@@ -338,22 +330,25 @@ class Resumer:
         found = {tp: (replaced_reason(source, target, tp, batch), 0) for tp, batch in batches.replaced.items()}
         unread = dict.fromkeys(batches.silent, "no leader shows its last batch")
         if batches.rewritten and self._keeps_rows:
-            topics = {seen.tp.topic: seen.topic.state.target_topic for seen in observations}
-            tail = unmirrored_tail(
-                self._source,
-                self._target,
-                [marks[tp] for tp in batches.rewritten],
-                self._store,
-                link=self._link,
-                target_topic=topics.__getitem__,
-                alteration=self._verifier.alteration,
-                committed=self._committed,
-            )
+            tail = unmirrored_tail(self._sides(observations), [marks[tp] for tp in batches.rewritten])
             found |= {tp: (unmirrored_reason(source, target, tp, first), first) for tp, first in tail.first.items()}
             unread |= tail.unread
         for tp in unread:
             self.denied[tp] = Unreachable(f"{tp} on {source}: {unread[tp]}", remedy=UNSEEN_REMEDY)
         return found
+
+    def _sides(self, observed: Iterable[Observed]) -> LinkSides:
+        """What both sides of these partitions are compared with."""
+        topics = {seen.tp.topic: seen.topic.state.target_topic for seen in observed}
+        return LinkSides(
+            self._link,
+            self._source,
+            self._target,
+            topics.__getitem__,
+            self._store,
+            self._verifier.alteration,
+            self._committed,
+        )
 
     def _set_back(self, seen: Observed, why: str, first: int) -> Halt:
         """The source holds something else than was mirrored, at the latest from `first` on (0: unknown): find where

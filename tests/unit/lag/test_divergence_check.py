@@ -44,12 +44,8 @@ def test_where_nobody_can_tell_what_is_below_a_divergence_nothing_is_proven(
         {TP: LOST},
         {TP: MARK},
         link=LINK,
-        target_topic=str,
-        source=silent,  # type: ignore[arg-type]  # it raises before it returns
-        target=silent,  # type: ignore[arg-type]  # as above
         store=store,
-        alteration=lambda: None,
-        committed=True,
+        sides=silent,  # type: ignore[arg-type]  # it raises before it returns
     )[TP]
     assert found.unsure[0] == (110 if replaced is None else replaced)
     if replaced is not None:
