@@ -35,6 +35,7 @@ from drkit.drill.experiment.steps import (
     StopClients,
     Wait,
     Workload,
+    strikes_in,
 )
 from drkit.drill.experiment.yaml_lines import Place
 from drkit.drill.judge.result import Document
@@ -250,12 +251,8 @@ class _Export:
         return [] if probe is None else [{name: probe[name] for name in probe if name != "tolerance"}]
 
     def lacks_strikes(self, step: Move, place: Place) -> None:
-        for at, strike in enumerate(step.strikes):
-            for one, fault in enumerate(strike.faults):
-                where = (*place, "strikes", at, "faults", one)
-                self.lacks(
-                    where, describe_strike(step, strike.at, fault), "only drkit drill run stops a run at a stage"
-                )
+        for where, stage, fault in strikes_in(step, place):
+            self.lacks(where, describe_strike(step, stage, fault), "only drkit drill run stops a run at a stage")
         if step.resumes:
             self.lacks(
                 place, f"resumes: {step.resumes}", "Chaos Toolkit acts on no exit code; resume by hand: drkit resume"

@@ -40,7 +40,7 @@ from drkit.drill.experiment.faults import (
 )
 from drkit.drill.experiment.reader import ExperimentFile, load_experiment
 from drkit.drill.experiment.step_descriptions import describe, describe_strike
-from drkit.drill.experiment.steps import FailbackStage, FailoverStage, Move, Parallel, Reprotect
+from drkit.drill.experiment.steps import FailbackStage, FailoverStage, Move, Parallel, Reprotect, strikes_in
 from drkit.drill.experiment.yaml_lines import Place
 from drkit.drill.judge.result import Document, DrillResult, Instant, StepResult, StrikeResult, Verdict
 from drkit.drill.results.archive import Drills
@@ -158,11 +158,8 @@ def _faults(file: ExperimentFile) -> Iterator[tuple[str, Fault, int, str]]:
             if len(place) < _BRANCH or beside in (None, branch):
                 yield state, step, file.line(*place), describe(step)
         elif isinstance(step, Move):
-            for at, strike in enumerate(step.strikes):
-                for one, fault in enumerate(strike.faults):
-                    words = describe_strike(step, strike.at, fault)
-                    line = file.line(*place, "strikes", at, "faults", one)
-                    yield f"{step.do} {strike.at}", fault, line, words
+            for inside, stage, fault in strikes_in(step, place):
+                yield f"{step.do} {stage}", fault, file.line(*inside), describe_strike(step, stage, fault)
             state = _AFTER[step.do]
 
 

@@ -307,7 +307,7 @@ def _contradictory_moves(experiment: Experiment) -> Iterator[tuple[Place, str]]:
         for at, stage in enumerate(stages):
             if stage in stages[:at]:
                 yield (*place, "strikes", at, "at"), f"{stage} is there twice; put its faults together"
-        kills = sum(isinstance(fault, Kill) and fault.node == "run" for each in step.strikes for fault in each.faults)
+        kills = sum(isinstance(fault, Kill) and fault.node == "run" for fault in faults_of(step))
         if kills > step.resumes:
             yield place, f"its run is killed; set resumes to at least {kills}, or it never ends"
 

@@ -213,14 +213,20 @@ def struck_clusters(step: Step | Rollback) -> list[str]:
     return list(dict.fromkeys(cluster for fault in faults_of(step) if (cluster := struck_cluster(fault)) is not None))
 
 
+def strikes_in(move: Move, place: Place = ()) -> Iterator[tuple[Place, str, Fault]]:
+    """The faults at the stages of a move at a place of the file, each with its own place and its stage."""
+    for at, strike in enumerate(move.strikes):
+        for one, fault in enumerate(strike.faults):
+            yield (*place, "strikes", at, "faults", one), strike.at, fault
+
+
 def faults_in(step: Step | Rollback, place: Place) -> Iterator[tuple[Place, Fault]]:
     """The faults of a step at a place of the file, each with its own place."""
     if isinstance(step, Fault):
         yield place, step
     elif isinstance(step, Move):
-        for at, strike in enumerate(step.strikes):
-            for one, fault in enumerate(strike.faults):
-                yield (*place, "strikes", at, "faults", one), fault
+        for inside, _, fault in strikes_in(step, place):
+            yield inside, fault
     elif isinstance(step, Parallel):
         for at, branch in enumerate(step.branches):
             for one, inner in enumerate(branch):
