@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from drkit.failover.fencing.cluster_fence import ClusterFence, fence_record
 from drkit.failover.fencing.fence_proof import FenceProof
@@ -92,29 +93,7 @@ def fence_again(estate: ClusterContext, link: Link, say: Callable[[str], None]) 
         Refused: another run acts on the link, or the store is older than its copy on the target.
         Unreachable: the store doesn't answer.
     """
-    run = new_run_id()
-    began = time.monotonic()
-    started_at = now()
-    with RunLease(estate.store, link.id, run) as lease:
-        links_left(estate, [link])  # under the lease: nobody reverses it meanwhile
-        refuse_older_decision(estate, link)
-        journal = Journal(estate.store, run, anchor=estate.anchors.on(link.id.target))
-        journal.write(PLAN, PLAN, {"kind": KIND, "link": str(link.id), "cluster": link.id.source})
-        journal.intent(KIND)
-        try:
-            proof = ClusterFence(CommandFenceContext(estate, link, run, lease, say), link.id.source).close()
-        except DrkitError as error:
-            proof = FenceProof(proven=False, reason=str(error))
-        body = {
-            "outcome": StageOutcome.OK if proof.proven else StageOutcome.FAILED,
-            "reason": proof.reason,
-            "seconds": round(time.monotonic() - began, 3),
-            "epoch": proof.epoch,
-        }
-        journal.write(KIND, OUTCOME, body)
-        state = "closed" if proof.proven else "failed"
-        estate.store.put_run(RunSummary(run, KIND, state, started_at, now(), str(link.id)))
-    return run, proof
+    return _journaled(estate, link, link.id.source, say, check=lambda: links_left(estate, [link]), act=_closed)
 
 
 def lift_fence(
@@ -139,49 +118,85 @@ def lift_fence(
         Refused: another run acts on the link, the store is older than its copy on the target, or it isn't `meant`.
         Unreachable: the store doesn't answer.
     """
-    run = new_run_id()
-    began, started_at = time.monotonic(), now()
+    check = partial(_check_meant, estate, link, cluster, meant=meant)
+    return _journaled(estate, link, cluster, say, check=check, act=_opened, lift=True)
+
+
+def _journaled(
+    estate: ClusterContext,
+    link: Link,
+    cluster: str,
+    say: Callable[[str], None],
+    *,
+    check: Callable[[], object],
+    act: Callable[[CommandFenceContext, str], FenceProof],
+    lift: bool = False,
+) -> tuple[str, FenceProof]:
+    """Act on a cluster under the link's lease, as a run of its own: its id, and the proof.
+
+    `check` refuses under the lease, too: nobody reverses the link meanwhile. A fence is done where it is proven, a lift
+    where it isn't any more.
+    """
+    run, began, started_at = new_run_id(), time.monotonic(), now()
     with RunLease(estate.store, link.id, run) as lease:
-        _check_meant(estate, link, cluster, meant=meant)
+        check()
         refuse_older_decision(estate, link)
         journal = Journal(estate.store, run, anchor=estate.anchors.on(link.id.target))
-        journal.write(PLAN, PLAN, {"kind": KIND, "link": str(link.id), "cluster": cluster, "lift": True})
+        plan = {"kind": KIND, "link": str(link.id), "cluster": cluster}
+        journal.write(PLAN, PLAN, plan | {"lift": True} if lift else plan)
         journal.intent(KIND)
         try:
-            if cluster != serving(estate, link):
-                say(f"{link.id}: clients use {cluster} from now on")
-                direction = Direction.ACTIVE if cluster == link.id.source else Direction.SEALED
-                reason = f"{cluster} was opened by hand"
-                decide_link(estate, link.id, direction, run=run, reason=reason, allowed=frozenset(Direction))
-            fence = ClusterFence(CommandFenceContext(estate, link, run, lease, say), cluster)
-            expected = fence.closed_before()
-            done = fence.open(thoroughly=True) or f"drkit has no fence on {cluster}"
-            if cluster != link.id.source:
-                done += _also_let_in(estate, link)
-            others, single = fence.denied_by_others(expected)
-            if single:
-                done += f"; not for everybody: {and_more(single)} (not put there by drkit)"
-            if others:
-                done += (
-                    f"; its clients still can't write: {counted(len(others), 'rule')} that drkit didn't put there "
-                    f"{'denies' if len(others) == 1 else 'deny'} it ({and_more(others)}): remove those that aren't "
-                    "wanted with kafka-acls.sh --remove"
-                )
-            proof = FenceProof(proven=False, reason=done, denied_by=tuple(others))
+            proof = act(CommandFenceContext(estate, link, run, lease, say), cluster)
         except DrkitError as error:
-            proof = FenceProof(proven=True, reason=str(error))
-        record = fence_record(estate.store, link.id, cluster)
-        proof = replace(proof, epoch=None if record is None else record.epoch)
+            proof = FenceProof(proven=lift, reason=str(error))
+        if lift:
+            record = fence_record(estate.store, link.id, cluster)
+            proof = replace(proof, epoch=None if record is None else record.epoch)
+        done = proof.proven is not lift
         body = {
-            "outcome": StageOutcome.FAILED if proof.proven else StageOutcome.OK,
+            "outcome": StageOutcome.OK if done else StageOutcome.FAILED,
             "reason": proof.reason,
             "seconds": round(time.monotonic() - began, 3),
             "epoch": proof.epoch,
         }
         journal.write(KIND, OUTCOME, body)
-        state = "failed" if proof.proven else "open"
-        estate.store.put_run(RunSummary(run, KIND, state, started_at, now(), f"{link.id} lift"))
+        state = ("open" if lift else "closed") if done else "failed"
+        detail = f"{link.id} lift" if lift else str(link.id)
+        estate.store.put_run(RunSummary(run, KIND, state, started_at, now(), detail))
     return run, proof
+
+
+def _closed(context: CommandFenceContext, cluster: str) -> FenceProof:
+    return ClusterFence(context, cluster).close()
+
+
+def _opened(context: CommandFenceContext, cluster: str) -> FenceProof:
+    """Let clients into a cluster; where they use the other one, decide the link for this one first.
+
+    Raises:
+        DrkitError: a fence may still be in place.
+    """
+    estate, link = context.estate, context.link
+    if cluster != serving(estate, link):
+        context.say(f"{link.id}: clients use {cluster} from now on")
+        direction = Direction.ACTIVE if cluster == link.id.source else Direction.SEALED
+        reason = f"{cluster} was opened by hand"
+        decide_link(estate, link.id, direction, run=context.run, reason=reason, allowed=frozenset(Direction))
+    fence = ClusterFence(context, cluster)
+    expected = fence.closed_before()
+    done = fence.open(thoroughly=True) or f"drkit has no fence on {cluster}"
+    if cluster != link.id.source:
+        done += _also_let_in(estate, link)
+    others, single = fence.denied_by_others(expected)
+    if single:
+        done += f"; not for everybody: {and_more(single)} (not put there by drkit)"
+    if others:
+        done += (
+            f"; its clients still can't write: {counted(len(others), 'rule')} that drkit didn't put there "
+            f"{'denies' if len(others) == 1 else 'deny'} it ({and_more(others)}): remove those that aren't "
+            "wanted with kafka-acls.sh --remove"
+        )
+    return FenceProof(proven=False, reason=done, denied_by=tuple(others))
 
 
 def _also_let_in(estate: ClusterContext, link: Link) -> str:

@@ -33,7 +33,7 @@ from drkit.failover.stages.promote_topics import release
 from drkit.failover.stages.remove_filler import trimmed_again
 from drkit.failover.stages.salvage_stage import check_cluster, free_folder, unreadable_places
 from drkit.failover.stages.scrub_stage import restore_configs, to_be_aligned
-from drkit.failover.stages.stage import StageContext, StageReport, decide_link
+from drkit.failover.stages.stage import StageContext, StageReport, decide_link, sealed_before
 from drkit.model.clock import now
 from drkit.model.errors import PartlyDone, Refused, Unreachable
 from drkit.model.link_state import Direction, Problem, TopicState
@@ -249,7 +249,7 @@ class DrainBack:
         link = context.link
         if context.facts.mode is Mode.UNPLANNED:
             return self._as_it_is(context)
-        ends = self._level(context) if not self._sealed_before(context) else ends_of(context, link)
+        ends = self._level(context) if not sealed_before(context) else ends_of(context, link)
         decide_link(
             context.estate,
             link.id,
@@ -300,10 +300,6 @@ class DrainBack:
         facts = replace(context.facts, mirror_stopped=True, lag=snapshot.lag, loss=loss)
         left = "what was written there since" if loss.records is None else f"{counted(loss.records, 'record')} or more"
         return StageReport(StageOutcome.OK, f"{self.live} does not answer: {left} stayed there", facts)
-
-    def _sealed_before(self, context: StageContext) -> bool:
-        control = context.estate.store.link_control(context.link.id)
-        return control is not None and control.direction is Direction.SEALED and control.run == context.run
 
     def _level(self, context: StageContext) -> dict[str, int]:
         """Mirror until the ends don't move and nothing lags; returns the ends."""

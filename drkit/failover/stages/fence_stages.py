@@ -15,7 +15,7 @@ from drkit.failover.plan.waivers import ACCEPT_LOSS
 from drkit.failover.run.evidence import loss_at
 from drkit.failover.run.state_machine import Mode, StageOutcome
 from drkit.failover.stages.compare_tails import compare_tails
-from drkit.failover.stages.stage import StageContext, StageReport, decide_link
+from drkit.failover.stages.stage import StageContext, StageReport, decide_link, sealed_before
 from drkit.model.clock import now
 from drkit.model.errors import PartlyDone, Refused, Unreachable, unreached
 from drkit.model.link_state import Direction, Problem
@@ -177,7 +177,7 @@ class Drain:
         """Drain, seal (planned), wait for the mirror to stop, settle the watermarks."""
         facts = context.facts
         if self.mode is Mode.PLANNED:
-            if not self._sealed_before(context):
+            if not sealed_before(context):
                 self._to_zero(context)
             decide_link(
                 context.estate,
@@ -206,11 +206,6 @@ class Drain:
             loss=loss_at(snapshot.partitions.values(), facts.fenced_at or now()),
         )
         return StageReport(StageOutcome.OK, f"{_drained(snapshot, settled)}{equal}", facts)
-
-    def _sealed_before(self, context: StageContext) -> bool:
-        """Whether an interrupted attempt of this run had sealed the link: then don't wait for its mirror."""
-        control = context.estate.store.link_control(context.link.id)
-        return control is not None and control.direction is Direction.SEALED and control.run == context.run
 
     def _to_zero(self, context: StageContext) -> None:
         """Wait until every partition's watermark reaches its frozen end."""

@@ -124,6 +124,12 @@ class Stage(Protocol):
         """
 
 
+def sealed_before(context: StageContext) -> bool:
+    """Whether an interrupted attempt of this run had sealed the link: then its mirror isn't waited for."""
+    control = context.estate.store.link_control(context.link.id)
+    return control is not None and control.direction is Direction.SEALED and control.run == context.run
+
+
 def decide_link(
     estate: ClusterContext,
     link: LinkId,
