@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Self, TypeVar
 
+from drkit.failover.plan.name_check import UnknownNames
 from drkit.failover.run.cluster_context import ClusterContext
+from drkit.model.errors import ConfigError, Refused, StoreMissing
 from drkit.model.topology import Link, LinkId
 
 _T = TypeVar("_T")
@@ -44,3 +47,24 @@ class SiteContext:
         chosen = self.links if links is None else links
         with ThreadPoolExecutor(max(1, len(chosen)), "drkit-link") as pool:
             return list(pool.map(work, chosen))
+
+    @contextmanager
+    def naming(self, link: Link, without: str) -> Iterator[None]:
+        """What refuses a link's plan in the block names the link, and how to do without it.
+
+        Args:
+            link: the link.
+            without: the remedy's last words, before the `--link` options of the other links.
+        """
+        try:
+            yield
+        except (UnknownNames, StoreMissing):
+            raise
+        except (Refused, ConfigError) as error:
+            others = " ".join(f"--link '{each.id}'" for each in self.links if each != link)
+            told = Refused if isinstance(error, Refused) else ConfigError
+            raise told(
+                f"{link.id}: {error.what}",
+                meaning=error.meaning,
+                remedy=f"{error.remedy.rstrip('. ')}. Or {without} {others}",
+            ) from error

@@ -18,7 +18,7 @@ from drkit.failover.site.site_context import SiteContext
 from drkit.failover.site.site_plan import SitePlan
 from drkit.failover.site.wave_plan import waves_of
 from drkit.model.clock import now
-from drkit.model.errors import ConfigError, Refused, StalePlan, StoreMissing
+from drkit.model.errors import Refused, StalePlan
 from drkit.model.topology import Link, LinkId
 from drkit.model.wording import and_more, counted
 
@@ -117,18 +117,8 @@ def accepting_all_loss(plan: SitePlan) -> SitePlan:
 
 def _planned(site: SiteContext, link: Link, request: PlanRequest) -> FailoverPlan:
     """A link's plan; an error names the link."""
-    try:
+    with site.naming(link, "move the others without it:"):
         return make_plan(site.of(link.id), replace(request, link=link))
-    except (UnknownNames, StoreMissing):
-        raise
-    except (Refused, ConfigError) as error:
-        others = " ".join(f"--link '{each.id}'" for each in site.links if each != link)
-        told = Refused if isinstance(error, Refused) else ConfigError
-        raise told(
-            f"{link.id}: {error.what}",
-            meaning=error.meaning,
-            remedy=f"{error.remedy.rstrip('. ')}. Or move the others without it: {others}",
-        ) from error
 
 
 def _planned_each(

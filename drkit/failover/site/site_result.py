@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from drkit.config import Objectives
 from drkit.failover.run.evidence import Evidence, Judgement, judge
 from drkit.failover.run.journal.journal import StageRecord
-from drkit.failover.run.journal.run_record import Plan
+from drkit.failover.run.journal.run_record import Plan, RunRecord
 from drkit.failover.run.runner import RunResult
 from drkit.failover.run.state_machine import State
 from drkit.failover.site.site_plan import AnySitePlan, summed
@@ -36,6 +36,13 @@ class LinkResult:
     result: RunResult | None = None
     error: DrkitError | None = None
     elsewhere: str | None = None
+
+    @classmethod
+    def so_far(
+        cls, plan: Plan, run: RunRecord | None, error: DrkitError | None = None, elsewhere: str | None = None
+    ) -> LinkResult:
+        """What the journal of the link's run says; `run` None: it was not begun."""
+        return cls(plan.link, plan, None if run is None else RunResult.of(run), error, elsewhere)
 
     @property
     def state(self) -> State:
@@ -85,12 +92,7 @@ class SiteResult:
 def result_of(record: SiteRecord) -> SiteResult:
     """A site run from its journals, without doing anything."""
     links = tuple(
-        LinkResult(
-            plan.link,
-            plan,
-            RunResult.of(record.children[plan.link]) if plan.link in record.children else None,
-            elsewhere=record.elsewhere.get(plan.link),
-        )
+        LinkResult.so_far(plan, record.children.get(plan.link), elsewhere=record.elsewhere.get(plan.link))
         for plan in record.plan.plans
     )
     return SiteResult(record.run, record.plan, record.state, links)

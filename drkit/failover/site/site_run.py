@@ -21,7 +21,7 @@ from drkit.failover.run.approvals import check_approved, flags_of
 from drkit.failover.run.journal.journal import CANCELLED, INTENT, OUTCOME
 from drkit.failover.run.journal.run_record import RunRecord
 from drkit.failover.run.lease import RunLease
-from drkit.failover.run.runner import Gate, RunResult, take_over
+from drkit.failover.run.runner import Gate, take_over
 from drkit.failover.run.service import (
     PartOfSite,
     cancel_run,
@@ -258,8 +258,7 @@ class _SiteRunner:
         try:
             found = self._carried_out(link, groups, waves)
         except DrkitError as error:
-            child = self.record.children.get(link)
-            found = LinkResult(link, self._plan(link), None if child is None else RunResult.of(child), error)
+            found = LinkResult.so_far(self._plan(link), self.record.children.get(link), error)
         finally:
             groups.ended(link, found.state)
             if waves is not None:
@@ -323,12 +322,12 @@ def _cancelled(site: SiteContext, record: SiteRecord, held: dict[LinkId, RunLeas
     def back(link: Link) -> LinkResult:
         child, plan = record.children.get(link.id), record.plan.of(link.id)
         if child is None or child.machine.finished:
-            return LinkResult(link.id, plan, None if child is None else RunResult.of(child))
+            return LinkResult.so_far(plan, child)
         part = PartOfSite(record.run, child.run, held[link.id], lambda _stage, _run, _positions: None)
         try:
             result = cancel_run(site.of(link.id), child.run, watch=partial(watch, link.id), part=part)
         except DrkitError as error:
-            return LinkResult(link.id, plan, RunResult.of(child), error)
+            return LinkResult.so_far(plan, child, error)
         return LinkResult(link.id, plan, result, result.error)
 
     links = tuple(site.side_by_side(back, [link for link in site.links if link.id in held]))

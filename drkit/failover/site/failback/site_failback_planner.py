@@ -12,7 +12,6 @@ from drkit.failover.run.state_machine import Kind
 from drkit.failover.site.failback.site_failback_plan import SiteFailbackPlan
 from drkit.failover.site.site_context import SiteContext
 from drkit.model.clock import now
-from drkit.model.errors import ConfigError, Refused, StoreMissing
 from drkit.model.topology import Link, LinkId
 from drkit.model.wording import and_more
 
@@ -35,18 +34,8 @@ def make_site_failback_plan(
     made_at = now()
 
     def planned(link: Link) -> FailbackPlan:
-        try:
+        with site.naming(link, f"bring the others back without it: drkit {kind}"):
             return make_failback_plan(site.of(link.id), None, link, for_good=kind is Kind.REPROTECT, by_spark=by_spark)
-        except StoreMissing:
-            raise
-        except (Refused, ConfigError) as error:
-            others = " ".join(f"--link '{each.id}'" for each in site.links if each != link)
-            told = Refused if isinstance(error, Refused) else ConfigError
-            raise told(
-                f"{link.id}: {error.what}",
-                meaning=error.meaning,
-                remedy=f"{error.remedy.rstrip('. ')}. Or bring the others back without it: drkit {kind} {others}",
-            ) from error
 
     plans = tuple(site.side_by_side(planned))
     return SiteFailbackPlan(kind, made_at, plans, tuple(left_out), tuple(_contended(plans)))

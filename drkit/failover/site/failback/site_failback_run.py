@@ -28,7 +28,7 @@ from drkit.failover.run.approvals import check_approved
 from drkit.failover.run.interfaces import Ports
 from drkit.failover.run.journal.run_record import load_run
 from drkit.failover.run.lease import RunLease
-from drkit.failover.run.runner import Gate, RunResult
+from drkit.failover.run.runner import Gate
 from drkit.failover.run.service import (
     PartOfSite,
     confirm_cluster,
@@ -351,8 +351,7 @@ class SiteFailbackRunner:
                 self._end(self._as_it_is(link, error))
 
     def _as_it_is(self, link: LinkId, error: DrkitError) -> LinkResult:
-        child = self.record.children.get(link)
-        return LinkResult(link, self._plan(link), None if child is None else RunResult.of(child), error)
+        return LinkResult.so_far(self._plan(link), self.record.children.get(link), error)
 
     def _end(self, found: LinkResult, seconds: float = 0.0) -> None:
         found = self._ended[found.link] = of_site(found, self.record)
