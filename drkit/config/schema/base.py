@@ -14,6 +14,13 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
+def scalars_as_text(value: object) -> object:
+    """A table with its booleans and numbers as text, as Kafka and librdkafka write them; anything else as it is."""
+    if not isinstance(value, dict):
+        return value
+    return {name: str(each).lower() if isinstance(each, bool | int | float) else each for name, each in value.items()}
+
+
 def _regex(pattern: str) -> str:
     try:
         re.compile(pattern)

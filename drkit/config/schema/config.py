@@ -12,8 +12,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, PrivateAttr, SecretStr, field_validator, model_validator
 
-from drkit.config.schema.base import CallableName, Pattern, Strict
-from drkit.config.schema.base import Strict as _Strict
+from drkit.config.schema.base import CallableName, Pattern, Strict, scalars_as_text
 from drkit.config.schema.directory import DirectoryConfig, HooksConfig
 from drkit.config.schema.failover import ApprovalsConfig, FenceConfig, WaveConfig
 from drkit.config.schema.foreign_keys import ForeignKeyConfig
@@ -120,7 +119,7 @@ def _labels(host: str) -> list[str]:
     return host.removesuffix(".").split(".")
 
 
-class ClusterConfig(_Strict):
+class ClusterConfig(Strict):
     """One Kafka cluster. `drill`: drills may inject faults there."""
 
     bootstrap_servers: str = Field(min_length=1)
@@ -129,13 +128,7 @@ class ClusterConfig(_Strict):
     fence: FenceConfig = FenceConfig()
     _place: str = PrivateAttr(default="")
 
-    @field_validator("client", mode="before")
-    @classmethod
-    def _plain_scalars(cls, value: object) -> object:
-        """Accept TOML booleans and integers as their text, as librdkafka reads them."""
-        if not isinstance(value, dict):
-            return value
-        return {k: str(v).lower() if isinstance(v, bool | int | float) else v for k, v in value.items()}
+    _text = field_validator("client", mode="before")(scalars_as_text)
 
     @field_validator("client")
     @classmethod
@@ -184,7 +177,7 @@ class ClusterConfig(_Strict):
         return {name: reveal(value) for name, value in self.client.items()}
 
 
-class StoreConfig(_Strict):
+class StoreConfig(Strict):
     """drkit's store. `url`: sqlite:///PATH or cassandra://user:password@h1,h2:9042/keyspace?dc=…"""
 
     url: SecretStr | SecretFromEnv | SecretFromFile = SecretStr("sqlite:///drkit.db")
@@ -195,7 +188,7 @@ class StoreConfig(_Strict):
         return reveal(self.url)
 
 
-class TimelineConfig(_Strict):
+class TimelineConfig(Strict):
     """How much group history a link keeps; `hours = 0`: none."""
 
     recent_minutes: float = Field(default=10, gt=0, le=1e6)
@@ -207,7 +200,7 @@ class TimelineConfig(_Strict):
         return TimelinePolicy(self.recent_minutes * 60, self.hours * 3600, self.max_rows)
 
 
-class CatchUpConfig(_Strict):
+class CatchUpConfig(Strict):
     """`[links.catch_up]`: how a backlog is copied.
 
     `adaptive`: slow down while the copy slows down the target's other clients; false: copy as fast as possible.
@@ -225,7 +218,7 @@ class CatchUpConfig(_Strict):
         return CatchUpPolicy(self.adaptive, self.max_bytes_per_second, self.max_latency_ms / 1000, self.latency_factor)
 
 
-class LinkConfig(_Strict):
+class LinkConfig(Strict):
     """One direction of mirroring."""
 
     source: str
@@ -308,7 +301,7 @@ class LinkConfig(_Strict):
         )
 
 
-class LossBudgetConfig(_Strict):
+class LossBudgetConfig(Strict):
     """One `[[objectives.max_loss]]`: the most that a failover may lose of some topics of some links.
 
     drkit refuses a failover that would lose more. `links`, `topics`: patterns of whole names (topics by the source's
@@ -327,7 +320,7 @@ class LossBudgetConfig(_Strict):
         return self
 
 
-class Objectives(_Strict):
+class Objectives(Strict):
     """The objectives of a failover, and the loss that it needs no confirmation for; None: not set.
 
     `rpo_…`, `rto_seconds`: judged after the failover. `max_loss_…`: the most that it may lose of each link; a larger or
@@ -342,7 +335,7 @@ class Objectives(_Strict):
     max_loss: tuple[LossBudgetConfig, ...] = ()
 
 
-class EvidenceConfig(_Strict):
+class EvidenceConfig(Strict):
     """`[evidence]`: the signing of bundles of evidence, and what they say beyond drkit's own observations.
 
     `key`: a private Ed25519 key (PEM). `sign_command`: a program with its arguments to use instead; it reads the
@@ -366,13 +359,13 @@ class EvidenceConfig(_Strict):
         return self
 
 
-class DrillsConfig(_Strict):
+class DrillsConfig(Strict):
     """`[drills]`: requirements for drills. `every_days`: doctor warns if no drill has passed for so many days."""
 
     every_days: float | None = Field(default=None, gt=0, le=36_500)
 
 
-class Config(_Strict):
+class Config(Strict):
     """All of `drkit.toml`."""
 
     clusters: dict[Alias, ClusterConfig]

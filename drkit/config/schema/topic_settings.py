@@ -6,7 +6,7 @@ import re
 
 from pydantic import Field, field_validator
 
-from drkit.config.schema.base import Pattern, Strict
+from drkit.config.schema.base import Pattern, Strict, scalars_as_text
 from drkit.model.topic_policy import FOLLOWED, OPTIONAL, TopicOverride, TopicSettings
 from drkit.model.topics.standby import STANDBY
 
@@ -30,13 +30,6 @@ def _followable(patterns: tuple[str, ...]) -> tuple[str, ...]:
     return patterns
 
 
-def _as_text(value: object) -> object:
-    """Accept TOML booleans and numbers as their text, as Kafka writes them."""
-    if not isinstance(value, dict):
-        return value
-    return {name: str(v).lower() if isinstance(v, bool | int | float) else v for name, v in value.items()}
-
-
 def _overridable(settings: dict[str, str]) -> dict[str, str]:
     for name, value in settings.items():
         if name in _NOT_OVERRIDDEN:
@@ -55,7 +48,7 @@ class TopicOverrideConfig(Strict):
     settings: dict[str, str] = Field(default_factory=dict)
     replication_factor: int | None = Field(default=None, ge=1, le=32767)
 
-    _text = field_validator("settings", mode="before")(_as_text)
+    _text = field_validator("settings", mode="before")(scalars_as_text)
     _allowed = field_validator("settings")(_overridable)
 
 
@@ -69,7 +62,7 @@ class TopicSettingsConfig(Strict):
     topics: tuple[TopicOverrideConfig, ...] = ()
 
     _chosen = field_validator("include", "exclude")(_followable)
-    _text = field_validator("overrides", mode="before")(_as_text)
+    _text = field_validator("overrides", mode="before")(scalars_as_text)
     _allowed = field_validator("overrides")(_overridable)
 
     def policy(self) -> TopicSettings:
