@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Self
 
 from cassandra.query import PreparedStatement
@@ -56,8 +56,7 @@ class DigestStatements:
     @classmethod
     def prepare(cls, session: CassandraSession) -> Self:
         """Prepare all of them."""
-        keyspace = session.location.keyspace
-        return cls(**{each.name: session.prepare(_CQL[each.name].format(k=keyspace)) for each in fields(cls)})
+        return cls(**session.prepare_all(_CQL))
 
 
 class CassandraDigests:

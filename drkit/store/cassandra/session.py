@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from threading import Lock
@@ -131,6 +131,10 @@ class CassandraSession:
         """A prepared statement."""
         with self.answered("asked"):
             return self._bounded(partial(self._session.prepare, cql), "cassandra-prepare")
+
+    def prepare_all(self, cql: Mapping[str, str]) -> dict[str, PreparedStatement]:
+        """Prepared statements by name; `{k}` in one is the keyspace."""
+        return {name: self.prepare(text.format(k=self.location.keyspace)) for name, text in cql.items()}
 
     def look_by(self, look: Callable[[], None]) -> None:
         """Call `look` before a request if the last call was more than `LOOK_SECONDS` ago; it raises errors."""

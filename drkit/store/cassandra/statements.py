@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Self
 
 from cassandra.query import PreparedStatement
@@ -187,5 +187,4 @@ class Statements:
     @classmethod
     def prepare(cls, session: CassandraSession) -> Self:
         """Prepare all of them (about a millisecond each)."""
-        keyspace = session.location.keyspace
-        return cls(**{each.name: session.prepare(_CQL[each.name].format(k=keyspace)) for each in fields(cls)})
+        return cls(**session.prepare_all(_CQL))

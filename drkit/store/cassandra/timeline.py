@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
 
@@ -56,8 +56,7 @@ class TimelineStatements:
     @classmethod
     def prepare(cls, session: CassandraSession) -> Self:
         """Prepare all of them."""
-        keyspace = session.location.keyspace
-        return cls(**{each.name: session.prepare(_CQL[each.name].format(k=keyspace)) for each in fields(cls)})
+        return cls(**session.prepare_all(_CQL))
 
 
 class CassandraTimeline:
