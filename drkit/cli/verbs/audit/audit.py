@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -35,6 +34,7 @@ from drkit.cli.verbs.audit.group import FullOption, ReportOption, register_group
 from drkit.cli.verbs.audit.history import register_history
 from drkit.cli.verbs.audit.watch import register_watch
 from drkit.cli.views.audit.audit_view import of_each_kind, print_audits
+from drkit.cli.views.audit.bytes_text import base64_text
 from drkit.cli.views.audit.digest_view import digest_document, refuse_with_digest
 from drkit.cli.wiring.audit_journal import Failure, KeptRun, keep_run, new_run, overall
 from drkit.cli.wiring.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
@@ -426,16 +426,12 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "target_offset": finding.target_offset,
         "timestamp": finding.timestamp,
         "timestamp_ms": finding.timestamp_ms,
-        "key": _base64(finding.key),
+        "key": base64_text(finding.key),
         "digest": finding.digest,
         "target_timestamp": finding.target_timestamp,
         "target_timestamp_ms": finding.target_timestamp_ms,
-        "target_key": _base64(finding.target_key),
+        "target_key": base64_text(finding.target_key),
         "target_digest": finding.target_digest,
         "other_partition": finding.other_partition,
         "other_offset": finding.other_offset,
     }
-
-
-def _base64(key: bytes | None) -> str | None:
-    return None if key is None else base64.b64encode(key).decode()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -25,7 +24,7 @@ from drkit.cli.options.spark import (
 from drkit.cli.options.topics import TopicsOption, topic_choices
 from drkit.cli.output.writer import OutputMode
 from drkit.cli.process.interrupts import deferred
-from drkit.cli.views.audit.bytes_text import shown_bytes
+from drkit.cli.views.audit.bytes_text import base64_text, shown_bytes
 from drkit.cli.views.audit.group_report import render_group_report, summary_line
 from drkit.cli.views.fitting_table import Column, FittingTable
 from drkit.cli.wiring.audit_journal import keep_group_view
@@ -251,14 +250,10 @@ def _witness(each: GroupWitness) -> dict[str, Any]:
         "source_offset": each.source_offset,
         "target_offset": each.target_offset,
         "timestamp": iso(date_of(each.stamp)),
-        "key": _base64(each.key),
-        "value": _base64(each.value),
+        "key": base64_text(each.key),
+        "value": base64_text(each.value),
         "problem": each.problem,
     }
-
-
-def _base64(value: bytes | None) -> str | None:
-    return None if value is None else base64.b64encode(value).decode()
 
 
 # -- for people ------------------------------------------------------------------------------------

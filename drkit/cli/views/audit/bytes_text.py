@@ -1,7 +1,8 @@
-"""Keys and values of records as people can read them."""
+"""Keys and values of records as text: for people, and for JSON."""
 
 from __future__ import annotations
 
+import base64
 import json
 import unicodedata
 from contextlib import suppress
@@ -25,3 +26,8 @@ def shown_bytes(value: bytes | None, most: int = 80) -> str:
     elif not text.isprintable():
         text = json.dumps(text, ensure_ascii=False)
     return text if len(text) <= most else f"{text[:most]} … {len(value):,} bytes"
+
+
+def base64_text(value: bytes | None) -> str | None:
+    """Bytes as JSON has them; None where there are none."""
+    return None if value is None else base64.b64encode(value).decode()
