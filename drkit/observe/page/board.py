@@ -276,7 +276,7 @@ class Board:
             "seconds": None if took is None else round(took.seconds, 3),
             "of": None if took is None else took.of,
             "run": None if took is None else took.run,
-            "age_seconds": None if took is None or took.at is None else _ago(took.at, at),
+            "age_seconds": None if took is None or took.at is None else rows.age_seconds(took.at, at),
             "reason": None if took is not None else _no_duration(self.earlier.newest, decision.to),
         }
         return {**decision_document(decision, at), "duration": rto}
@@ -430,7 +430,7 @@ def _drill(drill: LastDrill, at: datetime) -> dict[str, Any]:
         "run": drill.run,
         "title": drill.title,
         "verdict": drill.verdict,
-        "age_seconds": None if drill.started_at is None else _ago(drill.started_at, at),
+        "age_seconds": None if drill.started_at is None else rows.age_seconds(drill.started_at, at),
         "rpo_records": drill.rpo_records,
         "rto_seconds": drill.rto_seconds,
         "reason": drill.reason,
@@ -442,11 +442,7 @@ def _audit(audit: AuditOfLink, at: datetime) -> dict[str, Any]:
         "run": audit.run,
         "link": audit.link,
         "verdict": audit.verdict,
-        "age_seconds": _ago(audit.began, at),
+        "age_seconds": rows.age_seconds(audit.began, at),
         "totals": audit.totals,
         "detail": audit.detail,
     }
-
-
-def _ago(then: datetime, at: datetime) -> float:
-    return round(max(0.0, (at - then).total_seconds()), 1)

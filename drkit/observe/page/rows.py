@@ -153,7 +153,7 @@ def group_rows(statuses: Sequence[LinkStatus], at: datetime) -> list[Row]:
                     "exact": counts[Certainty.EXACT],
                     "conservative": counts[Certainty.CONSERVATIVE],
                     "unavailable": counts[Certainty.UNAVAILABLE],
-                    "age_seconds": _age(min(each.captured_at for each in positions), at),
+                    "age_seconds": age_seconds(min(each.captured_at for each in positions), at),
                     "translation": worst.translation.value,
                     "worst": _worst(_GRAVITY[worst.translation], len(positions) - counts[Certainty.EXACT]),
                     "reason": worst.reason,
@@ -173,7 +173,7 @@ def position_rows(statuses: Sequence[LinkStatus], at: datetime) -> list[Row]:
             "source_offset": each.source_offset,
             "target_offset": each.target_offset,
             "translation": each.translation.value,
-            "age_seconds": _age(each.captured_at, at),
+            "age_seconds": age_seconds(each.captured_at, at),
             "worst": _GRAVITY[each.translation],
             "reason": each.reason,
         }
@@ -269,5 +269,6 @@ def _worst(gravity: int, count: int) -> int:
     return gravity * 1_000_000_000 + count
 
 
-def _age(captured: datetime, at: datetime) -> float:
-    return round(max(0.0, (at - captured).total_seconds()), 1)
+def age_seconds(then: datetime, at: datetime) -> float:
+    """How long ago it was at `at`, as the page's rows have it."""
+    return round(max(0.0, (at - then).total_seconds()), 1)
