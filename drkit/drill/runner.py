@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -54,6 +54,7 @@ from drkit.lab.layout import LabDir
 from drkit.lab.settings_file import LabLink
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused
+from drkit.model.signal_handlers import handled
 
 Say = Callable[[str], None]
 READ_SECONDS = 20.0
@@ -517,7 +518,7 @@ def _sigterm_interrupts() -> Iterator[None]:
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    with _handlers({signal.SIGTERM: interrupt}):
+    with _handled_in_main_thread(interrupt, signal.SIGTERM):
         yield
 
 
@@ -528,18 +529,12 @@ def _undisturbed(say: Say) -> Iterator[None]:
     def answer(_number: int, _frame: FrameType | None) -> None:
         say("cleaning up; this can't be interrupted")
 
-    with _handlers({signal.SIGINT: answer, signal.SIGTERM: answer}):
+    with _handled_in_main_thread(answer, signal.SIGINT, signal.SIGTERM):
         yield
 
 
-@contextmanager
-def _handlers(handlers: dict[signal.Signals, Callable[[int, FrameType | None], None]]) -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _handled_in_main_thread(
+    handler: Callable[[int, FrameType | None], None], *numbers: signal.Signals
+) -> AbstractContextManager[None]:
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    return handled(handler, *numbers) if in_main_thread else nullcontext()

@@ -34,6 +34,8 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
+from drkit.model.signal_handlers import handled
+
 _HANDLED = (signal.SIGINT, signal.SIGTERM)
 _SIGNAL_EXIT_BASE = 128
 """A command that a signal ended has this and the signal's number as its exit code, as shells have it."""
@@ -146,12 +148,8 @@ def stop_on_signals() -> Iterator[threading.Event]:
         _signals.acknowledged = True
         stop.set()
 
-    before = {number: signal.signal(number, on_signal) for number in _HANDLED}
-    try:
+    with handled(on_signal, *_HANDLED):
         yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def mark_finished() -> None:

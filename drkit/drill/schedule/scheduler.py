@@ -30,6 +30,7 @@ from drkit.drill.schedule.blackouts import Blackouts
 from drkit.drill.schedule.cron import next_times, trigger
 from drkit.drill.schedule.missed_policy import MissedPolicy
 from drkit.model.clock import now
+from drkit.model.signal_handlers import handled
 
 SHOWN = 5
 """How many of the next times are shown."""
@@ -103,16 +104,12 @@ class DrillSchedule:
 
     def run(self, *, at_once: bool = False) -> None:
         """Run until SIGTERM or Ctrl-C. Call it in the main thread."""
-        handlers = {number: signal.signal(number, self._ask) for number in (signal.SIGTERM, signal.SIGINT)}
-        try:
+        with handled(self._ask, signal.SIGTERM, signal.SIGINT):
             self.start(at_once=at_once)
             self._say_next()
             while not self._stopped.wait(0.5):
                 pass
             self.stop()
-        finally:
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
 
     @property
     def stopped(self) -> threading.Event:

@@ -23,6 +23,7 @@ from drkit.cli.output.writer import OutputMode
 from drkit.cli.verbs.lab.lab import DirOption
 from drkit.cli.wiring.context import ConfigOption, Invocation, OutputOption, VerboseOption, command
 from drkit.model.errors import ConfigError, ExitCode, Unreachable
+from drkit.model.signal_handlers import handled
 
 if TYPE_CHECKING:
     from drkit.config.schema.config import ClusterConfig
@@ -214,13 +215,8 @@ def _stop_signals(log: Console) -> Iterator[_Signals]:
     if threading.current_thread() is not threading.main_thread():
         yield signals
         return
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    previous = {number: signal.signal(number, on_signal) for number in numbers}
-    try:
+    with handled(on_signal, signal.SIGINT, signal.SIGTERM):
         yield signals
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 def document(cluster: str, result: LoadResult) -> dict[str, Any]:

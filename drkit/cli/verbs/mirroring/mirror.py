@@ -37,6 +37,7 @@ from drkit.kafka.client.process_tuning import serve_the_data_path
 from drkit.mirror.runtime.events import DoneEvent, MirrorEvent, ProgressEvent
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, Unreachable, error_body
 from drkit.model.log_context import working_on
+from drkit.model.signal_handlers import handled
 from drkit.model.topology import Link, LinkId
 from drkit.model.wording import counted
 from drkit.observe import formatting
@@ -421,12 +422,8 @@ def _stop_on_signals() -> Iterator[threading.Event]:
             signal.raise_signal(number)
         stop.set()
 
-    before = {number: signal.signal(number, handler) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
+    with handled(handler, signal.SIGTERM, signal.SIGINT):
         yield stop
-    finally:
-        for number, previous in before.items():
-            signal.signal(number, previous)
 
 
 @contextmanager
