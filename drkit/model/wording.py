@@ -7,10 +7,10 @@ from collections.abc import Sequence
 _SHOWN = 5
 
 
-def and_more(names: Sequence[str], *, separator: str = ", ") -> str:
-    """The first few, and how many more there are: "a, b and 3 more"."""
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return separator.join(names[:_SHOWN]) + more
+def and_more(names: Sequence[str], *, separator: str = ", ", shown: int = _SHOWN) -> str:
+    """The first few (`shown`), and how many more there are: "a, b and 3 more"."""
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return separator.join(names[:shown]) + more
 
 
 def counted(count: int, noun: str, plural: str | None = None) -> str:

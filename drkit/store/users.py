@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from drkit.model.errors import Refused
+from drkit.model.wording import and_more
 from drkit.store.codec import from_micros
 from drkit.store.workers import KIND
 
@@ -41,9 +42,8 @@ def users(
 
 def in_use(where: str, found: list[str]) -> Refused:
     """The error that a store in use can't be migrated."""
-    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
     return Refused(
-        f"{where} is in use: {found[0]}{more}",
+        f"{where} is in use: {and_more(found, shown=1)}",
         meaning="Mirrors and commands of the older drkit would write rows that this one could misread. Nothing changed",
         remedy="Stop every mirror and let runs end (drkit runs); a killed process is forgotten after 15 s. Then run "
         "this again",

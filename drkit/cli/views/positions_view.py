@@ -18,6 +18,7 @@ from drkit.cli.views.fitting_table import Column, FittingTable
 from drkit.failover.positions.positions import PlannedPosition, Strategy
 from drkit.model.offsets import Certainty
 from drkit.model.totals import total
+from drkit.model.wording import and_more
 
 _ROWS = 20
 _MANY = 2 * _ROWS
@@ -205,8 +206,7 @@ def _places(positions: Sequence[PlannedPosition]) -> str:
     for position in positions:
         where.setdefault(f"{position.group} {position.topic}", []).append(position.partition)
     named = [f"{topic}:{','.join(map(str, sorted(partitions)))}" for topic, partitions in where.items()]
-    more = f" and {len(named) - _PLACES} more" if len(named) > _PLACES else ""
-    return ", ".join(named[:_PLACES]) + more
+    return and_more(named, shown=_PLACES)
 
 
 def number(value: int | None) -> str:

@@ -14,7 +14,7 @@ from drkit.failover.run.cluster_context import ClusterContext
 from drkit.model.runs.fence import FenceMethod, FenceState
 from drkit.model.topics.acls import fence_rules_kind, others_rules_kind, topics_denied
 from drkit.model.topology import Link, TopicPartition, is_canary
-from drkit.model.wording import counted
+from drkit.model.wording import and_more, counted
 
 _SHOWN = 3
 
@@ -28,9 +28,8 @@ class TopicsOutsideFence:
     proof: FenceProof
 
     def __str__(self) -> str:
-        more = f" and {len(self.topics) - _SHOWN} more" if len(self.topics) > _SHOWN else ""
         return (
-            f"created after the fence, and fenced since: {', '.join(self.topics[:_SHOWN])}{more} "
+            f"created after the fence, and fenced since: {and_more(self.topics, shown=_SHOWN)} "
             f"({counted(self.offsets, 'offset')} may exist there only)"
         )
 

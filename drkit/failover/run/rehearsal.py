@@ -34,6 +34,7 @@ from drkit.model.clock import exact_iso, now
 from drkit.model.errors import DrkitError, PartlyDone, Refused
 from drkit.model.runs.journal import RunSummary
 from drkit.model.topology import REHEARSAL_GROUPS, LinkId
+from drkit.model.wording import and_more
 from drkit.store.api import Store
 
 REHEARSAL = "rehearsal"
@@ -179,9 +180,9 @@ class _Rehearsal:
         compared = compare_checks(self.estate, target, _places(self.plan.placed), self.plan.places)
         wrong += compared.wrong
         if wrong:
-            more = f" and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
+            told = and_more(wrong, separator="; ", shown=_SHOWN)
             raise DrkitError(
-                f"{len(wrong)} places on {target} are not as planned: {'; '.join(wrong[:_SHOWN])}{more}",
+                f"{len(wrong)} places on {target} are not as planned: {told}",
                 meaning="A real failover would have stopped here",
                 remedy="Check these with drkit audit, then rehearse again",
             )

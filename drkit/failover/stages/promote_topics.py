@@ -16,7 +16,7 @@ from drkit.model.topic_policy import AclMode
 from drkit.model.topics.acls import ACL_NOTES, Acl, AclRole
 from drkit.model.topics.standby import ALIGNING, RELEASED, SOURCE_SETTINGS, UNCOMPACTED, read_note, release_settings
 from drkit.model.topology import Link
-from drkit.model.wording import counted
+from drkit.model.wording import and_more, counted
 from drkit.store.api import Store
 
 _Act = Callable[[Store, Link, ClusterAdmin], "PromotionReport"]
@@ -38,8 +38,7 @@ class PromotionReport:
         if self.put or self.removed:
             parts.append(f"{self.put} ACLs put, {self.removed} removed")
         if self.failures:
-            more = f" and {len(self.failures) - 1} more" if len(self.failures) > 1 else ""
-            parts.append(f"NOT DONE: {self.failures[0]}{more}")
+            parts.append(f"NOT DONE: {and_more(self.failures, shown=1)}")
         return "; ".join(parts)
 
 

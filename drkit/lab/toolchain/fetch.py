@@ -18,6 +18,7 @@ from drkit.lab.toolchain.java import find_ivy
 from drkit.lab.toolchain.lockfile import Coordinate, Jar
 from drkit.lab.toolchain.trust import network_options
 from drkit.model.errors import DrkitError
+from drkit.model.wording import and_more
 
 _PROCESSES = 8  # the many small files cost latency, not bandwidth or CPU
 _ROUNDS = 3
@@ -58,10 +59,9 @@ def fetch_missing(
                     return
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    names = ", ".join(str(jar) for jar in wanted[:_NAMES_IN_ERROR])
-    more = f" and {len(wanted) - _NAMES_IN_ERROR} more" if len(wanted) > _NAMES_IN_ERROR else ""
+    names = and_more([str(jar) for jar in wanted], shown=_NAMES_IN_ERROR)
     raise DrkitError(
-        f"{len(wanted)} of {len(jars)} jars could not be fetched: {names}{more}",
+        f"{len(wanted)} of {len(jars)} jars could not be fetched: {names}",
         meaning="; ".join(dict.fromkeys(attempt.reasons)) or "Ivy gave no reason",
         remedy=(
             f"Make sure that {repository} has them, "

@@ -26,6 +26,7 @@ from drkit.model.errors import ConfigError, DrkitError, Refused
 from drkit.model.link_state import Direction
 from drkit.model.offsets import Certainty, Translation
 from drkit.model.topology import Link, TopicPartition
+from drkit.model.wording import and_more
 
 if TYPE_CHECKING:
     from drkit.kafka.admin.clusters import Clusters
@@ -268,8 +269,7 @@ def _of_offset(
 
 def _names(names: Iterable[object]) -> str:
     listed = [str(name) for name in names]
-    more = f" and {len(listed) - _NAMED} more" if len(listed) > _NAMED else ""
-    return ", ".join(listed[:_NAMED]) + more if listed else "none"
+    return and_more(listed, shown=_NAMED) if listed else "none"
 
 
 def _document(position: TranslatedPosition) -> dict[str, Any]:
