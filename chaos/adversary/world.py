@@ -35,7 +35,6 @@ BROKER_CONFIG = {
 """Brokers do every second here what they usually do every few minutes."""
 
 LINK = "primary->dr"
-_ROOT = Path(__file__).resolve().parents[2]
 _STOP_SECONDS = 25.0
 _ALTERS = {
     "": "",

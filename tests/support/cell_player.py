@@ -53,11 +53,8 @@ from tests.support.secured import write
 from tests.support.wait import wait_until
 
 _AT_ONCE = 4
-_READ_SECONDS = 60.0
 _LEASE_SECONDS = 40.0
 _ROOT = Path(__file__).parents[2]
-Records = dict[str, dict[str, set[str]]]
-"""Every value, by cluster and topic."""
 
 
 @dataclass(frozen=True)
