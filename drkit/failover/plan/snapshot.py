@@ -6,7 +6,7 @@ the topic doesn't exist.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -18,6 +18,7 @@ from drkit.model.groups.unmovable_groups import UnmovableGroup
 from drkit.model.link_state import STORE_RECOVERED, LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, TopicPartition
+from drkit.model.totals import total
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,11 +187,4 @@ class Snapshot:
     @property
     def lag(self) -> int | None:
         """Source offsets not on the target over all partitions; None if one is unknown."""
-        return lag_of(self.partitions.values())
-
-
-def lag_of(views: Iterable[PartitionView]) -> int | None:
-    """Source offsets of these partitions that are not on the target; None if one is unknown."""
-    lags = [view.lag for view in views]
-    known = [lag for lag in lags if lag is not None]
-    return sum(known) if len(known) == len(lags) else None
+        return total(view.lag for view in self.partitions.values())

@@ -28,6 +28,7 @@ from drkit.kafka.client.timestamp_scan import Scanned, SeenBatch
 from drkit.model.clock import from_millis, iso
 from drkit.model.errors import Refused
 from drkit.model.topology import TopicPartition
+from drkit.model.totals import total
 from drkit.model.wording import counted
 
 _SHOWN = 5
@@ -104,7 +105,7 @@ def beyond(snapshot: Snapshot, covered: Iterable[TopicPartition]) -> tuple[Topic
         end = view.target_end or 0
         held[tp.topic] += end - min(end, end if view.at_offset is None else view.at_offset)
         missing[tp.topic].append(view.lag)
-    topics = [TopicBeyond(topic, held[topic], _sum(missing[topic])) for topic in held]
+    topics = [TopicBeyond(topic, held[topic], total(missing[topic])) for topic in held]
     return tuple(sorted(topics, key=lambda t: (-(t.missing or 0), -t.on_target, t.topic)))
 
 
@@ -237,11 +238,6 @@ def _owner(topic: str, groups: set[str]) -> str | None:
     if not topic.endswith((_CHANGELOG, _REPARTITION)):
         return None
     return max((group for group in groups if topic.startswith(f"{group}-")), key=len, default=None)
-
-
-def _sum(values: Sequence[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
 
 
 def _listed(tps: Sequence[TopicPartition]) -> str:

@@ -19,7 +19,7 @@ from drkit.failover.failback.failback_plan import ScrubTopic
 from drkit.failover.failback.reverse_mapping import FormerDirection, reverse_record, save_reversed
 from drkit.failover.fencing.cluster_fence import ClusterFence
 from drkit.failover.fencing.quiescence import QUIET_SECONDS, differing, ends_of, frozen_ends, still_written
-from drkit.failover.plan.snapshot import PartitionView, lag_of
+from drkit.failover.plan.snapshot import PartitionView
 from drkit.failover.plan.take_snapshot import mirror_at_work, observe
 from drkit.failover.plan.waivers import ACCEPT_UNFENCED
 from drkit.failover.run.evidence import loss_at
@@ -39,6 +39,7 @@ from drkit.model.errors import PartlyDone, Refused, Unreachable
 from drkit.model.link_state import Direction, Problem, TopicState
 from drkit.model.offsets import GroupPosition
 from drkit.model.topology import Link, LinkId
+from drkit.model.totals import total
 from drkit.model.wording import and_more, counted
 from drkit.store.link_notes import note_source_cluster
 from drkit.store.transactions import forget_transactions
@@ -278,7 +279,7 @@ class DrainBack:
             context.facts,
             mirror_stopped=True,
             ends=ends_now,
-            lag=lag_of(left),
+            lag=total(view.lag for view in left),
             loss=loss_at(left, context.facts.fenced_at or now()),
         )
         return StageReport(StageOutcome.OK, f"all of {self.live} is on {self.cluster}; the way back is sealed", facts)

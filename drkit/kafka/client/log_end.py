@@ -20,7 +20,6 @@ _ASKED = struct.Struct(">iiq")  # partition, current leader epoch, timestamp
 _FOUND = struct.Struct(">ihqqi")  # partition, error, timestamp, offset, leader epoch
 _OBSERVER = -2
 _READ_UNCOMMITTED = 0
-ANY_EPOCH = -1
 _LATEST = -1
 
 
@@ -64,7 +63,7 @@ class LogEndsRequest(Request[_ListOffsets4]):  # type: ignore[misc]  # untyped b
     """Ask one leader for the log ends of partitions.
 
     Args:
-        partitions: by topic, each with the epoch of the leader that is to answer (`ANY_EPOCH`: whichever leads).
+        partitions: by topic, each with the epoch of the leader that is to answer (-1: whichever leads).
     """
 
     API_KEY = 2

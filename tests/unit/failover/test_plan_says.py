@@ -12,7 +12,7 @@ from drkit.failover.plan.failover_plan import DirectoryView, FailoverPlan
 from drkit.failover.plan.loss_budget import LossBudget
 from drkit.failover.plan.planner import PlanRequest, failover_stages, find_link, plan_for
 from drkit.failover.plan.preconditions import within
-from drkit.failover.plan.snapshot import ClusterView, lag_of
+from drkit.failover.plan.snapshot import ClusterView
 from drkit.failover.plan.waivers import ACCEPT_LOSS, ACCEPT_UNFENCED, ALLOW_REWIND
 from drkit.failover.positions.positions import Selection
 from drkit.failover.positions.selection import TopicSelector
@@ -347,9 +347,8 @@ def test_up_to_where_all_is_on_the_target():
 
 def test_a_lag_that_is_not_known_of_one_partition_is_not_known():
     known = Log("rrrrrr", through=4).view()
-    assert lag_of([known, replace(known, partition=1)]) == 4
-    assert lag_of([known, replace(Log("rr").view(), topic="u", watermark=None)]) is None
-    assert lag_of([]) == 0
+    assert known.lag == 2
+    assert replace(Log("rr").view(), watermark=None).lag is None
 
 
 def test_names_of_a_partition_on_either_side():
