@@ -314,9 +314,8 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
         _partition(link, topics.get(tp.topic), mark, source, target, translator, seen, at=at, running=running)
         for tp, mark in sorted(watermarks.items())
     )
-    partitions += tuple(
-        _not_yet_mirrored(link, tp, source, target) for tp in sorted(source.end) if tp not in watermarks
-    )
+    known = set(source.end) if source.reachable else _partitions_known(topics, covers)
+    partitions += tuple(_not_yet_mirrored(link, tp, source, target) for tp in sorted(known - watermarks.keys()))
     if (
         control is not None and control.direction is Direction.REVERSED
     ):  # what the source holds now was seeded from here
@@ -441,21 +440,34 @@ def _both_ends(clusters: Clusters, store: Store, link: Link) -> tuple[ClusterLog
 def _not_yet_mirrored(
     link: Link, tp: TopicPartition, source: ClusterLogEnds, target: ClusterLogEnds
 ) -> PartitionStatus:
-    """A source partition without any record of the mirror: all of it would be lost."""
+    """A source partition without any record of the mirror, since its topic was created or accepted as a new one: all of
+    it would be lost."""
     there = TopicPartition(link.target_topic(tp.topic), tp.partition)
+    lag = partition_lag(tp, None, (), start=source.start.get(tp), end=source.end.get(tp))
     return PartitionStatus(
         topic=tp.topic,
         target_topic=there.topic,
         partition=tp.partition,
-        source_start=source.start[tp],
-        source_end=source.end[tp],
+        source_start=source.start.get(tp),
+        source_end=source.end.get(tp),
         mirrored_through=None,
         target_start=target.start.get(there),
         target_end=target.end.get(there),
         delta=None,
-        lag_records=source.end[tp] - source.start[tp],
-        lag_seconds=0.0 if source.end[tp] == source.start[tp] else None,
+        lag_records=lag.records,
+        lag_seconds=None if lag.records != 0 else 0.0,
+        lag_reason=lag.reason,
     )
+
+
+def _partitions_known(topics: Mapping[str, TopicState], covers: Callable[[str], bool]) -> set[TopicPartition]:
+    """The partitions that the source had when the mirror saw it last."""
+    return {
+        TopicPartition(topic, number)
+        for topic, state in topics.items()
+        if covers(topic)
+        for number in range(state.partitions)
+    }
 
 
 def _partition(

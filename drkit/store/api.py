@@ -90,7 +90,8 @@ class MappingStore(Protocol):
         """
 
     def watermarks(self, link: LinkId) -> dict[TopicPartition, Watermark]:
-        """The newest watermark of every partition of the link, by source topic."""
+        """The newest watermark of every partition of the link, by source topic. One of an earlier epoch than its
+        topic's state has is left out: it says nothing about the current topic of that name."""
 
     def put_range_digests(self, link: LinkId, digests: Sequence[RangeDigest], claims: Claims | None = None) -> None:
         """Store digests of ranges; one with the same key (epoch, topic, partition, target start) is replaced.

@@ -155,6 +155,19 @@ def test_a_watermark_is_kept_exactly_and_the_newest_counts(store, link):
     assert store.watermarks(link.reversed()) == {}
 
 
+def test_a_watermark_of_an_earlier_epoch_than_its_topic_has_does_not_count(store, link):
+    old, other = watermark(PLAIN, 5, epoch=1), watermark(TP, 7, epoch=1)
+    store.put_watermarks(link, [old, other])
+    state = TopicState("flights", "flights", "id-1", "id-2", 1, 6, created_by_drkit=True)
+    store.put_topic_states(link, [state])
+    assert store.watermarks(link) == {PLAIN: old, TP: other}
+    store.put_topic_states(link, [replace(state, epoch=2)])
+    assert store.watermarks(link) == {TP: other}
+    anew = replace(old, epoch=2, source_through=1)
+    store.put_watermarks(link, [anew])
+    assert store.watermarks(link) == {PLAIN: anew, TP: other}
+
+
 def test_instants_are_exact_to_the_microsecond_and_across_centuries(store, link):
     for at in (AT, datetime(1969, 12, 31, 23, 59, 59, 999999, UTC), datetime(2261, 1, 1, 0, 0, 0, 1, UTC)):
         store.put_watermarks(link, [watermark(TP, 5, observed_at=at)])

@@ -132,6 +132,12 @@ def count_loss(estate: ClusterContext, link: Link, record: RunRecord, *, seconds
     unsure += record.machine.facts.loss.unjudged if record.machine.facts.loss is not None else ()
     unsure += [f"{tp} was not read to its end: {each.reason}" for tp, each in scanned if each.reason]
     notes = [] if record.machine.facts.fenced else [f"{source} was not fenced: what was written later is counted too"]
+    notes += [
+        f"nothing of {name} was mirrored since it was accepted as a new topic (epoch {states[name].epoch}): all that "
+        f"it holds is counted, also what {link.id.target} has of the former one"
+        for name in sorted({tp.topic for tp in tps if tp not in of_these and tp.topic in states})
+        if states[name].epoch > 1
+    ]
     by_topic = tuple(_of_topic(name, scanned, fenced_at) for name in sorted({tp.topic for tp, _ in scanned}))
     counted_now = sum(topic.records or 0 for topic in by_topic)
     before = record.machine.facts.loss

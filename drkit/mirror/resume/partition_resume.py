@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -52,7 +52,14 @@ from drkit.mirror.topics.topic_sync import ReadyTopic
 from drkit.model.alignment import Alignment
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused, Unreachable
-from drkit.model.link_state import FOREIGN_WRITER, RECORDS_MISPLACED, RETENTION_GAP, STORE_RECOVERED, TARGET_LOST_DATA
+from drkit.model.link_state import (
+    FOREIGN_WRITER,
+    RECORDS_MISPLACED,
+    RETENTION_GAP,
+    STORE_RECOVERED,
+    TARGET_LOST_DATA,
+    TopicState,
+)
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.api import LinkStore, MappingStore
@@ -162,9 +169,10 @@ class Resumer:
         """
         resumed: list[Resumed] = []
         repairs: list[_Repair] = []
+        halted: dict[TopicPartition, TopicState] = {}
         self.denied.clear()
         wanted = {tp: r for tp, r in wanted.items() if not self._problems.stands(KIND, tp, r.state.epoch)}
-        observations = self._not_diverged(self._observe(wanted, stop))
+        observations = self._not_diverged(self._observe(wanted, stop), halted)
         found, late = self._doubted(observations)
         self.denied.update(late)
         doubted = {*doubted, *found}
@@ -194,10 +202,12 @@ class Resumer:
                     halted=True,
                     unsure=None if outcome.unsure_from is None else (outcome.unsure_from, None),
                 )
+                halted[observed.tp] = observed.topic.state
             elif isinstance(outcome, _Repair):
                 repairs.append(outcome)
             else:
                 resumed.append(outcome)
+        self._withdraw(halted)
         resumed += self._repaired(repairs)
         for each in resumed:
             self._problems.settle(each.start.tp.topic, kinds=RESUME_KINDS, partition=each.start.tp.partition)
@@ -212,6 +222,8 @@ class Resumer:
         # before all ends: records that another worker mirrors meanwhile (or while this one is frozen) must not seem
         # lost
         watermarks = self._of_this_epoch(wanted)
+        wanted = self._of_known_epoch(wanted)
+        there = {tp: there[tp] for tp in wanted}
         source_starts = self._source.start_offsets(wanted, partial=True)
         target_starts = self._target.start_offsets(there.values(), partial=True)
         # before the ends: a record in between makes the next append out of sequence, never a duplicate
@@ -253,6 +265,25 @@ class Resumer:
         kept = self._store.watermarks(self._link)
         return {tp: kept[tp] for tp, ready in wanted.items() if tp in kept and kept[tp].epoch == ready.state.epoch}
 
+    def _of_known_epoch(self, wanted: dict[TopicPartition, ReadyTopic]) -> dict[TopicPartition, ReadyTopic]:
+        """Those whose topics weren't accepted as new ones meanwhile; the next topic sync handles the others."""
+        anew = self._accepted_anew({tp: ready.state for tp, ready in wanted.items()})
+        self.replaced |= anew
+        return {tp: ready for tp, ready in wanted.items() if tp not in anew}
+
+    def _accepted_anew(self, known: Mapping[TopicPartition, TopicState]) -> set[TopicPartition]:
+        """Those whose topics are of another epoch in the store: an operator accepted them as new ones."""
+        states = self._notes.topic_states(self._link) if known else {}
+        return {tp for tp, state in known.items() if states.get(tp.topic, state).epoch != state.epoch}
+
+    def _withdraw(self, halted: Mapping[TopicPartition, TopicState]) -> None:
+        """Take back problems of topics that an operator accepted as new ones while they were compared: they are about
+        the former ones, and would halt what was accepted."""
+        anew = self._accepted_anew(halted)
+        self.replaced |= anew
+        for tp in anew:
+            self._problems.settle(tp.topic, kinds=RESUME_KINDS, partition=tp.partition)
+
     def _of_known_incarnation(self, wanted: dict[TopicPartition, ReadyTopic]) -> dict[TopicPartition, ReadyTopic]:
         """Those whose topics are still the known ones on both sides; the next topic sync handles the others."""
         states = [ready.state for ready in wanted.values()]
@@ -292,8 +323,8 @@ class Resumer:
 
     # -- deciding ----------------------------------------------------------------------------------
 
-    def _not_diverged(self, observed: Sequence[Observed]) -> list[Observed]:
-        """Those whose source has not lost mirrored records; of the others that is stored as a problem."""
+    def _not_diverged(self, observed: Sequence[Observed], halted: dict[TopicPartition, TopicState]) -> list[Observed]:
+        """Those whose source has not lost mirrored records; of the others that is stored as a problem (`halted`)."""
         seen = {each.tp: each for each in observed}
         marks = {tp: mark for tp, each in seen.items() if (mark := each.watermark) is not None}
         found = {
@@ -307,6 +338,7 @@ class Resumer:
         for tp, lost in found.items():
             epoch, reason, remedy = seen[tp].topic.state.epoch, lost.reason(self._link), lost.remedy(self._link)
             self._problems.put_standing(KIND, tp, epoch, reason, remedy, unsure=lost.unsure)
+            halted[tp] = seen[tp].topic.state
         return [each for each in observed if each.tp not in found]
 
     def _doubted(

@@ -187,8 +187,13 @@ class TopicSync:
     def _keep(self, look: TopicSnapshot) -> None:
         """Store the decisions before anything is mirrored by them."""
         if look.changed:
-            self._store.put_topic_states(self._link.id, list(look.changed.values()))
+            epochs = {each.topic: each.epoch for each in self._store.topic_states(self._link.id).values()}
+            # what an operator accepted as a new topic since the look is decided anew by the next one
+            anew = {name for name, state in look.changed.items() if epochs.get(name, state.epoch) > state.epoch}
+            self._store.put_topic_states(self._link.id, [look.changed[name] for name in look.changed.keys() - anew])
             look.changed.clear()
+            for name in anew:
+                look.ready.pop(name, None)
         self._last = look.ready
         self._writer.created.difference_update(look.target)
 

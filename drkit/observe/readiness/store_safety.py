@@ -106,9 +106,11 @@ def _compared(
         tp: mark.source_through - copy.partitions[tp].watermark.source_through if tp in copy.partitions else None
         for tp, mark in marks.items()
     }
+    epochs = {state.topic: state.epoch for state in store.topic_states(link.id).values()}
     lost = sorted(
         tp
         for tp, found in copy.partitions.items()
+        if found.watermark.epoch >= epochs.get(tp.topic, 0)  # else the topic was accepted as a new one since
         if tp not in marks
         or (marks[tp].epoch, marks[tp].source_through) < (found.watermark.epoch, found.watermark.source_through)
         or (found.rows and not store.mappings(link.id, tp, found.watermark.epoch))

@@ -123,8 +123,9 @@ class CassandraStore(CassandraTimeline, CassandraDigests, CassandraContents):
         self._claims.holding(link, {(mark.tp, mark.epoch) for mark in watermarks}, claims, put)
 
     def watermarks(self, link: LinkId) -> dict[TopicPartition, Watermark]:
-        found = self._session.rows(self._do.watermarks, (str(link),))
-        return {mark.tp: mark for mark in (codec.read_watermark(*row) for row in found)}
+        found = [codec.read_watermark(*row) for row in self._session.rows(self._do.watermarks, (str(link),))]
+        epochs = {state.topic: state.epoch for state in self.topic_states(link).values()}  # after: they only grow
+        return {mark.tp: mark for mark in found if mark.epoch >= epochs.get(mark.topic, mark.epoch)}
 
     def put_group_positions(self, link: LinkId, positions: Sequence[GroupPosition]) -> None:
         self._put(link, self._do.put_group_position, map(codec.group_position_row, positions))

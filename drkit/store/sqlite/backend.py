@@ -140,7 +140,9 @@ class SqliteStore:
     def watermarks(self, link: LinkId) -> dict[TopicPartition, Watermark]:
         found = self._db.rows(
             "SELECT topic, partition, epoch, source_through, target_end, source_start, source_end, target_start,"
-            " observed_at, behind_since, leader_epoch, batch_offset, batch_crc FROM watermark WHERE link = ?"
+            " observed_at, behind_since, leader_epoch, batch_offset, batch_crc FROM watermark AS mark WHERE link = ?"
+            " AND NOT EXISTS (SELECT 1 FROM topic_state AS state WHERE state.link = mark.link"
+            " AND state.topic = mark.topic AND state.epoch > mark.epoch)"
             " ORDER BY topic, partition",
             (str(link),),
         )

@@ -26,6 +26,7 @@ from drkit.failover.run.journal.run_record import load_run
 from drkit.failover.run.service import plan_again, resume_run, run_failover, standing_obstacles
 from drkit.failover.run.state_machine import Mode, StageOutcome, State
 from drkit.failover.stages.fence_stages import Fence
+from drkit.mirror.control import accept_recreated
 from drkit.model.clock import iso, now
 from drkit.model.errors import ConfigError, PartlyDone, Refused, StalePlan
 from drkit.model.link_state import Direction
@@ -137,6 +138,28 @@ def test_what_is_written_while_nobody_looks_is_not_claimed_to_be_nothing(own, fl
     audited = load_run(own.store, result.run).machine.facts.loss
     assert (audited.records, audited.basis) == (31, "audited")
     assert "not fenced" in audited.reason
+
+
+def test_of_a_topic_accepted_as_a_new_one_nothing_counts_as_mirrored_until_it_is(own, flights):
+    """What was mirrored of the former topic of its name says nothing, wherever it is asked."""
+    topic, _names = flights
+    with own.estate() as estate:
+        source, target = (estate.admin(alias) for alias in ("primary", "dr"))
+        accept_recreated(own.store, own.link, topic, source=source, target=target)
+    status = link_statuses(own.config, own.store, [own.link])[0]
+    assert {(each.mirrored_through, each.lag_records) for each in status.partitions} == {(None, 110)}
+    assert status.recovery_point.records == 330
+    assert {each.translation for each in status.groups} == {Certainty.UNAVAILABLE}
+    gone = link_statuses(without_primary(own), own.store, [own.link])[0]
+    assert {(each.mirrored_through, each.lag_records) for each in gone.partitions} == {(None, None)}
+    assert gone.recovery_point.records is None
+    assert "nothing was recorded" in gone.recovery_point.reason
+    plan, result = away(own, without_primary(own))
+    assert plan.loss.records is result.evidence.rpo_records is None
+    with own.estate() as estate:
+        loss = complete_evidence(estate, own.link)
+    assert (loss.records, loss.basis) == (330, "audited")
+    assert f"nothing of {topic} was mirrored since it was accepted as a new topic (epoch 2)" in loss.reason
 
 
 @pytest.mark.usefixtures("flights")

@@ -26,6 +26,8 @@ from drkit.failover.plan.take_snapshot import observe
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.mirror.control import acknowledge
+from drkit.mirror.resume.offset_alignment.fill_decision import Observed
+from drkit.mirror.resume.partition_resume import Resumer
 from drkit.model.audit.audit_result import AuditRequest
 from drkit.model.digests import Uncovered
 from drkit.model.topology import TopicPartition
@@ -606,3 +608,36 @@ def test_what_the_operator_is_told_leads_on(
     ours = [record.value for record in mirrored.source.read(topic)]
     assert ours == named("first", 0, KEPT) + named("other", KEPT, GROWN)
     assert values(mirrored, topic) == named("first", 0, stays) + ours
+
+
+def test_a_topic_that_is_accepted_while_both_sides_are_compared_continues(
+    mirrored: Mirrored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What they showed is about the former topic: it doesn't halt what the operator has accepted since."""
+    topic, copy = mirrored.name("accepted-meanwhile"), tmp_path / "copy"
+    mirrored.source.create(topic)
+    write(mirrored, topic, named("first", 0, KEPT))
+    with stopped(mirrored.lab, "primary-1") as disk:
+        disk.copy_to(copy)
+    write(mirrored, topic, named("second", KEPT, THROUGH))
+    assert mirrored.catch_up().caught_up
+    with stopped(mirrored.lab, "primary-1") as disk:
+        disk.set_back(copy)
+    write(mirrored, topic, named("third", KEPT, THROUGH))
+    compared, compare = [], Resumer._first_difference
+
+    def accepting(resumer: Resumer, seen: Observed) -> tuple[str, int] | None:
+        found = compare(resumer, seen)
+        if not compared:
+            _accept(mirrored, topic)
+        compared.append(found)
+        return found
+
+    monkeypatch.setattr(Resumer, "_first_difference", accepting)
+    with mirrored.running() as running:
+        wait_until(lambda: compared, what="the acceptance")
+        wait_until(lambda: mirrored.through(topic) == THROUGH and not mirrored.problems(), what="the accepted topic")
+    assert running.error is None
+    assert [found is not None for found in compared] == [True]
+    third = named("first", 0, KEPT) + named("third", KEPT, THROUGH)
+    assert values(mirrored, topic) == named("first", 0, KEPT) + named("second", KEPT, THROUGH) + third
