@@ -140,8 +140,8 @@ def _being_aligned(first: OffsetMapping, watermark: Watermark) -> str:
 
 def _retained(answer: int, watermark: Watermark) -> str:
     return (
-        f"target retention: target offset {answer} is below the target's log start {watermark.target_start}; "
-        "the records before that are no longer on the target"
+        f"target offset {answer} is below the target's log start {watermark.target_start}; retention or DeleteRecords "
+        "removed the records before that"
     )
 
 

@@ -217,7 +217,7 @@ class MirroredPartition:
             assert not exact
             assert "being aligned" in reason
         elif not exact:
-            assert "target retention" in reason
+            assert "retention or DeleteRecords" in reason
             assert answer.target_offset == self.target_start
 
     def _is_record(self, source: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
 from drkit.mapping.invert import invert_watermark
@@ -39,8 +40,10 @@ class PartitionMapping(NamedTuple):
 
 
 def mappings_of(store: Store, link: LinkId, topics: Iterable[MappedTopic]) -> dict[TopicPartition, PartitionMapping]:
-    """The mappings by partition of the old primary, the source of `link`."""
+    """The mappings by partition of the old primary, the source of `link`, as far as no problem on record says that both
+    sides hold different records."""
     back = link.reversed()
+    different = [problem for problem in store.problems(link) if problem.differs_from is not None]
     states, marks, back_marks = store.topic_states(link), store.watermarks(link), store.watermarks(back)
     found = {}
     for topic in topics:
@@ -53,6 +56,10 @@ def mappings_of(store: Store, link: LinkId, topics: Iterable[MappedTopic]) -> di
             if mark is None or state is None or mark.epoch != state.epoch:
                 found[tp] = PartitionMapping()
                 continue
+            until = min(
+                (each.differs_from or 0 for each in different if each.concerns(tp)), default=mark.source_through
+            )
+            mark = replace(mark, source_through=min(mark.source_through, until))
             found[tp] = PartitionMapping(mark, tuple(store.mappings(link, tp, mark.epoch)))
     return found
 

@@ -495,7 +495,8 @@ def _mapped(offset: int, view: PartitionView, snapshot: Snapshot) -> Translation
             answer,
             certainty=Certainty.CONSERVATIVE,
             target_offset=view.target_start,
-            reason=f"target retention: {target} has deleted {gone} offsets from there on; its log starts here",
+            reason=f"{target} no longer holds {gone} offsets from there on (retention or DeleteRecords removed them); "
+            "its log starts here",
         )
     if answer.target_offset > view.target_end:
         missing = answer.target_offset - view.target_end
@@ -506,6 +507,17 @@ def _mapped(offset: int, view: PartitionView, snapshot: Snapshot) -> Translation
             reason=f"{target} has lost {missing} acknowledged offsets; its log ends here",
         )
     return answer
+
+
+def removed_unread(position: PlannedPosition, view: PartitionView) -> int:
+    """How many offsets the target no longer holds of those that the group had not read: its position is where the log
+    begins now."""
+    mark = view.watermark
+    if position.source_offset is None or mark is None or view.target_start is None:
+        return 0
+    place = translate_by_rows(position.source_offset, view.rows, replace(mark, target_start=0)).target_offset
+    begins = position.target_offset == view.target_start
+    return max(0, view.target_start - place) if begins and place is not None else 0
 
 
 def _lost(offset: int, view: PartitionView) -> int | None:

@@ -67,7 +67,7 @@ def test_a_doubt_of_the_timeline_makes_it_conservative() -> None:
 def test_a_doubt_of_the_mapping_stays() -> None:
     (found,) = placed(Log("rrrrrrrr"), 7, past(2), target_start=5)
     assert (found.target_offset, found.translation) == (5, Certainty.CONSERVATIVE)
-    assert "target retention" in str(found.reason)
+    assert "retention or DeleteRecords" in str(found.reason)
     assert "had committed at" in str(found.reason)
 
 

@@ -153,6 +153,17 @@ def test_what_positions_skip_where_that_is_not_known():
     assert said(a_plan(), "skip is not known") == []
 
 
+def test_what_groups_had_not_read_and_the_target_no_longer_holds():
+    purged = replace(Log("rrrrrrrr").view(), target_start=5)
+    seen = world([purged], [position(2), position(4, group="audits"), position(6, group="late")])
+    (warning,) = said(a_plan(seen), "retention or DeleteRecords removed")
+    assert warning == (
+        "2 positions begin where the logs on dr do: retention or DeleteRecords removed 4 offsets there that the groups "
+        "had not read, most of billing on t:0 (3)"
+    )
+    assert said(a_plan(), "retention or DeleteRecords removed") == []
+
+
 def test_what_directories_and_other_stores_say():
     silent = DirectoryView("etcd", reason="etcd does not answer")
     assert said(a_plan(given={"directories": (silent,)}), "etcd does not answer; without it the switch stops")

@@ -83,7 +83,7 @@ def test_retention_that_the_watermark_has_not_seen_counts_too():
     view = replace(log.view(), target_start=5)
     (found,) = choose_positions(world([view], [position(2)]), ALL, None)
     assert (found.target_offset, found.translation) == (5, Certainty.CONSERVATIVE)
-    assert "deleted 3 offsets" in found.reason
+    assert "no longer holds 3 offsets" in found.reason
 
 
 def test_a_target_that_lost_its_tail_is_clamped_to_its_end():

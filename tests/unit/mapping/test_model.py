@@ -146,7 +146,7 @@ class FailbackMachine(RuleBasedStateMachine):
             there = translate_rows(back.rows, back.watermark, dr)
             if there.certainty is Certainty.EXACT and there.target_offset is not None:
                 again = translate_rows(rows, mark, there.target_offset)
-                assert again.certainty is Certainty.EXACT or "target retention" in (again.reason or "")
+                assert again.certainty is Certainty.EXACT or "retention or DeleteRecords" in (again.reason or "")
                 unread = min((d for d in dr_of.values() if d >= dr), default=None)
                 read = min((d for d in dr_of.values() if d >= (again.target_offset or 0)), default=None)
                 assert read == unread, "a position that went there and back reads on at another record"

@@ -51,7 +51,7 @@ def test_below_the_targets_retention():
     answer = translate_rows(PICTURE, replace(MARK, target_start=9), 12)
     assert (answer.certainty, answer.target_offset) == (Certainty.CONSERVATIVE, 9)
     assert answer.reason is not None
-    assert answer.reason.startswith("target retention: target offset 6 is below the target's log start 9")
+    assert answer.reason.startswith("target offset 6 is below the target's log start 9")
 
 
 def test_at_the_targets_log_start_it_is_still_exact():
@@ -63,7 +63,7 @@ def test_below_the_first_row_and_retention_names_both():
     assert answer.target_offset == 9
     assert answer.reason is not None
     assert "never mirrored" in answer.reason
-    assert "target retention" in answer.reason
+    assert "retention or DeleteRecords" in answer.reason
 
 
 def test_a_target_emptied_beyond_the_watermark_is_answered_with_its_log_start():

@@ -187,7 +187,7 @@ def test_what_a_recovered_store_can_t_translate_stays_in_its_place():
 
 def test_a_doubt_is_added_to_the_reason_that_is_there(store):
     store.put_problem(LINK, problem("records_misplaced", unsure_from=0, unsure_until=20))
-    assert str(answers(store, 7).reason).endswith("no longer on the target; why records_misplaced")
+    assert str(answers(store, 7).reason).endswith("removed the records before that; why records_misplaced")
     assert answers(store, 12).reason == "why records_misplaced"
 
 

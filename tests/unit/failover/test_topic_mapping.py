@@ -1,0 +1,38 @@
+"""What of an old primary's topic is on the live cluster, by what the store holds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from drkit.failover.failback.live_log import only_here
+from drkit.failover.failback.topic_mapping import MappedTopic, mappings_of
+from drkit.model.link_state import FOREIGN_WRITER, Problem, TopicState
+from drkit.model.offsets import OffsetMapping, Watermark
+from drkit.model.topology import LinkId, TopicPartition
+from drkit.store import open_store
+
+LINK = LinkId("primary", "dr")
+AT = datetime(2026, 11, 27, tzinfo=UTC)
+OTHER = Problem(FOREIGN_WRITER, "t", 0, "other records", "look", halted=True, since=AT, unsure_from=100)
+
+
+@pytest.mark.parametrize(
+    ("problem", "only"),
+    [(None, 0), (OTHER, 20), (replace(OTHER, partition=1), 0), (replace(OTHER, unsure_from=0), 120)],
+    ids=["nothing on record", "other records", "of another partition", "from an unknown offset on"],
+)
+def test_what_both_sides_are_known_to_hold_differently_is_on_the_old_primary_only(
+    problem: Problem | None, only: int
+) -> None:
+    store = open_store("sqlite:///:memory:")
+    store.put_topic_states(LINK, [TopicState("t", "t", "id-1", "id-2", 1, 1, created_by_drkit=True)])
+    store.append_mappings(LINK, [OffsetMapping("t", 0, 1, 0, 0)])
+    store.put_watermarks(LINK, [Watermark("t", 0, 1, 130, 130, 0, 130, 0, AT)])
+    if problem is not None:
+        store.put_problem(LINK, problem)
+    mark, rows = mappings_of(store, LINK, [MappedTopic("t", "t", 1, way_back=False)])[TopicPartition("t", 0)]
+    assert only_here((0, 120), mark, rows, (0, 130)).offsets == only
+    store.close()
