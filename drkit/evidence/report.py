@@ -45,7 +45,8 @@ table{border-collapse:collapse;width:100%;font-size:.87rem;font-variant-numeric:
 th{color:var(--dim);font-weight:500;text-align:left}
 td,th{padding:.25rem .8rem .25rem 0;border-bottom:1px solid var(--line);vertical-align:top}
 td{overflow-wrap:anywhere}td.w,th{white-space:nowrap;overflow-wrap:normal}
-@media(max-width:40rem){.scroll table:has(thead){min-width:32rem}.chart svg{min-width:0}.chart .axis{font-size:16px}}
+@media(max-width:40rem){.scroll table:has(thead){min-width:32rem}
+.scroll thead~tbody td:not(.w){min-width:11rem}.chart svg{min-width:0}.chart .axis{font-size:16px}}
 td.bad{min-width:12rem}
 .ok{color:var(--ok)}.warn{color:var(--warn)}.bad{color:var(--bad)}.dim{color:var(--dim)}
 .cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(11rem,1fr));gap:.8rem}
@@ -106,7 +107,8 @@ def _head(document: Document) -> str:
     return (
         f"<h1>{escape(document['title'])}</h1>"
         f'<p class="dim">{escape(document["kind"])} <code>{escape(document["run"])}</code> · '
-        f"{_text(document['started_at'])} to {_text(document['ended_at'])} · {document['seconds']:,.1f} s · "
+        f"{_text(document['started_at'])} to {_text(document['ended_at'])} · "
+        f"its last entry {document['seconds']:,.1f} s after the first · "
         f"state {escape(document['state'])}</p>"
         f'<section><p class="big">{_toned(document["verdict"])}</p>{said}<ul>{reasons}</ul></section>'
     )

@@ -32,8 +32,8 @@ _LONGEST = 400
 _TOPICS_CHARTED = 50
 _WIDTH, _HEIGHT, _BAR = 720, 90, 14
 STYLE = """
-:root{color-scheme:light dark;--fg:#1b2430;--bg:#f6f7f9;--card:#fff;--dim:#66717f;--line:#dfe4ea;--matched:#7fa99b;
---lost:#c0272d;--corrupted:#8e3fa8;--duplicated:#d1780f;--foreign:#2f6fbd;--reordered:#a0851a;--unseen:#6f7c8a;--unreadable:#5b2333;--clean:#12805c;--incomplete:#a0851a}
+:root{color-scheme:light dark;--fg:#1b2430;--bg:#f6f7f9;--card:#fff;--dim:#5d6876;--line:#dfe4ea;--matched:#7fa99b;
+--lost:#c0272d;--corrupted:#8e3fa8;--duplicated:#a75c00;--foreign:#2f6fbd;--reordered:#84690a;--unseen:#5c6976;--unreadable:#5b2333;--clean:#12805c;--incomplete:#84690a}
 @media(prefers-color-scheme:dark){:root{--fg:#e5eaf0;--bg:#12161b;--card:#1a2028;--dim:#93a0af;--line:#2b3440;
 --matched:#3f7263;--lost:#ff7a76;--corrupted:#c98be0;--duplicated:#f0a44b;--foreign:#77aef0;--reordered:#d6bb4e;--unseen:#93a0af;--unreadable:#b98a74;--clean:#4fc79b;
 --incomplete:#d6bb4e}}
@@ -58,6 +58,12 @@ details{margin:-.4rem 0 1rem}details ul,ul.dim{margin:.3rem 0;font-size:.87rem}
 .topics tr{display:block;padding:.4rem 0;border-bottom:1px solid var(--line)}.topics th,.topics .zero{display:none}
 .topics td{display:inline-block;border:0;padding:0 1rem 0 0}.topics .topic{display:block;padding:0}
 .topics td[data-name]::before{content:attr(data-name) " ";color:var(--dim);font-weight:400}}
+@media print{:root{color-scheme:light;--fg:#000;--bg:#fff;--card:#fff;--dim:#444;--line:#bbb;
+--matched:#5c8275;--lost:#a01a20;--corrupted:#7a2f93;--duplicated:#7a4800;--foreign:#1d4f88;--reordered:#6b5600;--unseen:#4c5763;--unreadable:#5b2333;
+--clean:#0a5c41;--incomplete:#6b5600}
+body{font-size:10.5pt}main{max-width:none;margin:0;padding:0}section{border:0;border-radius:0;padding:.4rem 0}
+.finding,tr,svg,.chart,h2,h3{break-inside:avoid}h2,h3{break-after:avoid}.scroll{overflow:visible}
+*{print-color-adjust:exact;-webkit-print-color-adjust:exact}@page{margin:16mm}}
 """
 
 
