@@ -60,15 +60,15 @@ SPANS = {"1h": _LIVE_SECONDS, "24h": 24 * 3600, "31d": 31 * 24 * 3600}
 
 
 def measure(status: LinkStatus, at: datetime) -> Values:
-    """The sample of one poll of a link."""
+    """The sample of one poll of a link. Counts of a source that doesn't answer are lower bounds: unknown."""
     lags = [each.lag_records for each in status.partitions]
     seconds = [each.lag_seconds for each in status.partitions]
     captured = [each.captured_at for each in status.groups if each.type is None]
     latencies = [each.latency for each in status.statistics if each.latency is not None]
     found: dict[str, float | None] = {
-        "rpo_records": status.recovery_point.records,
+        "rpo_records": None if status.recovery_point.lower_bound else status.recovery_point.records,
         "rpo_seconds": status.recovery_point.seconds,
-        "lag_records": total(lags) if lags else None,
+        "lag_records": total(lags) if lags and status.source_reachable else None,
         "lag_seconds": greatest(seconds),
         "records_per_second": sum(each.records_per_second for each in status.statistics) if status.statistics else None,
         "bytes_per_second": sum(each.bytes_per_second for each in status.statistics) if status.statistics else None,

@@ -349,7 +349,7 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
         ),
         unmovable=unmovable,
         problems=tuple(problems),
-        recovery_point=_recovery_point(partitions, source, watermarks, at),
+        recovery_point=_recovery_point(partitions, source, watermarks, at, _sealed_at(control)),
         workers=tuple(workers),
         statistics=statistics,
         refused={
@@ -653,13 +653,21 @@ def _not_looked_at(watermarks: Mapping[TopicPartition, Watermark], source: Clust
     )
 
 
+def _sealed_at(control: LinkControl | None) -> datetime | None:
+    return control.changed_at if control is not None and control.direction is Direction.SEALED else None
+
+
 def _recovery_point(
     partitions: Sequence[PartitionStatus],
     source: ClusterLogEnds,
     watermarks: Mapping[TopicPartition, Watermark],
     at: datetime,
+    sealed_at: datetime | None = None,
 ) -> RecoveryPoint:
-    """Records behind open transactions count in full, as in a failover's plan: the mirror can't read them yet."""
+    """Records behind open transactions count in full, as in a failover's plan: the mirror can't read them yet.
+
+    `sealed_at`: when the link was failed over, if it was; the loss was then as old as it ever gets.
+    """
     unknown = [each for each in partitions if each.lag_records is None]
     if not partitions:
         return RecoveryPoint(None, None, reason="nothing was mirrored yet")
@@ -679,9 +687,12 @@ def _recovery_point(
             f"{counted(held, 'offset')} of them {'stands' if held == 1 else 'stand'} behind open transactions on the "
             "source: what these abort is no loss"
         )
+    oldest = greatest(seconds)
+    if oldest is not None and sealed_at is not None:
+        oldest = max(0.0, oldest - (at - sealed_at).total_seconds())
     return RecoveryPoint(
         sum(p.lag_records or 0 for p in partitions) + held,
-        greatest(seconds),
+        oldest,
         lower_bound=not source.reachable,
         reason=reason,
     )

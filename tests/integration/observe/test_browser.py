@@ -8,7 +8,7 @@ import pytest
 
 from drkit.config import Objectives
 from drkit.model.errors import Unreachable
-from drkit.observe.page.decision import Answer
+from drkit.observe.page.decision import Answer, Obstruction
 from tests.support.page import (
     MARKUP,
     Served,
@@ -128,6 +128,48 @@ def test_on_a_phone_in_the_dark_the_answer_fits_and_nothing_is_cut_off(browser):
         page.context.close()
 
 
+def test_it_prints_dark_on_white_without_what_only_a_screen_needs(browser):
+    with served(board_of(sources())) as running:
+        page, errors = opened(browser, f"{running.url}/#partitions", color_scheme="dark")
+        page.wait_for_selector("tbody tr")
+        page.emulate_media(media="print", color_scheme="dark")
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert page.evaluate("getComputedStyle(document.querySelector('.scroll')).overflowX") == "visible"
+        assert not page.locator("nav").is_visible()
+        assert not page.locator("#search").is_visible()
+        assert page.locator(".facts").is_visible()
+        assert page.locator("#connection").inner_text().count("-") == 2, "a print has its date"
+        assert errors == []
+        page.context.close()
+
+
+def test_commands_and_flags_of_a_message_are_code_and_flags_stay_whole(browser):
+    said = Obstruction(None, "it is sealed", "See `drkit runs`", "Give --accept-unfenced, or `drkit failback --yes`")
+    with served(
+        board_of(sources(lambda: [snapshot()], lambda: [decision(Answer.NO, obstructions=(said,))]))
+    ) as running:
+        page, _ = opened(browser, f"{running.url}/", viewport={"width": 390, "height": 844})
+        shown = page.locator(".obstructions")
+        assert shown.locator("code").all_inner_texts() == ["drkit runs", "--accept-unfenced", "drkit failback --yes"]
+        assert "`" not in shown.inner_text()
+        assert shown.locator("code.flag").evaluate("(each) => getComputedStyle(each).whiteSpace") == "nowrap"
+        page.context.close()
+
+
+def test_axes_of_charts_never_label_two_values_alike(browser):
+    with served(board_of(sources(lambda: [snapshot(partitions=(partition(lag=1),))]))) as running:
+        page, _ = opened(browser, f"{running.url}/")
+        page.wait_for_selector(".charts .uplot canvas")
+        labels = page.evaluate(
+            """async () => {
+              const { axisLabels } = await import("./static/charts.js");
+              return axisLabels(["0", "1 ms", "1 ms", "2 ms"]);
+            }"""
+        )
+        assert labels == ["0", "1 ms", "", "2 ms"]
+        page.context.close()
+
+
 def test_names_are_shown_as_they_are_and_do_nothing(browser):
     status = snapshot(partitions=(partition(topic=MARKUP),), reason=MARKUP, state="degraded")
     plan = decision(Answer.NO, loss_reason=MARKUP, warnings=(MARKUP,), positions=[planned(MARKUP, reason=MARKUP)])
@@ -149,6 +191,8 @@ def test_a_page_whose_server_is_gone_says_unknown(browser):
     page.wait_for_selector(".decision.unknown")
     assert page.locator(".decision.yes").count() == 0
     assert "drkit serve doesn't answer" in page.locator(".decision h2").inner_text()
+    outdated = page.evaluate("getComputedStyle(document.querySelector('main'), '::before').content")
+    assert "Outdated" in outdated, "link cards and tables still show what was"
     page.context.close()
 
 

@@ -42,6 +42,9 @@ def test_a_sample_has_what_the_snapshot_has_and_nothing_for_what_is_not_known():
     unknown = snapshot(partitions=(partition(0, lag=5), partition(1, lag=None)), groups=())
     found = dict(zip(MEASURES, measure(unknown, at), strict=True))
     assert (found["lag_records"], found["records_per_second"], found["group_age_seconds"]) == (None, None, None)
+    silent = snapshot(source_reachable=False, recovery_point=RecoveryPoint(0, 7.0, lower_bound=True))
+    found = dict(zip(MEASURES, measure(silent, at), strict=True))
+    assert (found["lag_records"], found["rpo_records"], found["rpo_seconds"]) == (None, None, 7.0)
 
 
 def test_of_a_step_the_worst_is_kept_and_one_that_is_not_known_is_the_worst():

@@ -50,3 +50,11 @@ def test_partitions_that_a_mirror_at_work_has_long_not_looked_at_are_named():
     assert "t:0 for 31 s" in (_not_looked_at({TP: late, fresh.tp: fresh}, ends, AT) or "")
     assert _not_looked_at({fresh.tp: fresh}, ends, AT) is None
     assert _not_looked_at({TP: late}, ClusterLogEnds(), AT) is None, "the source doesn't have it any more"
+
+
+def test_once_a_link_is_failed_over_its_loss_grows_no_older():
+    for minutes in (1, 60):
+        at = AT + timedelta(minutes=minutes)
+        late = replace(KNOWN, lag_seconds=5 + 60.0 * minutes)
+        assert _recovery_point([late], ClusterLogEnds(), {}, at, AT).seconds == 5.0
+    assert _recovery_point([KNOWN], ClusterLogEnds(), {}, AT + timedelta(minutes=1), AT).seconds == 0.0

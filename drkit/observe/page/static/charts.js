@@ -1,25 +1,31 @@
 // Charts over time by uPlot. Each has its newest and worst value in words: the drawing itself says nothing to a reader.
 import { bytes, count, element, fetched, seconds, UNKNOWN } from "./text.js";
 
+const LEAST = { records: 10, "records/s": 10, "bytes/s": 1000, seconds: 1 }; // an axis that ends lower only shows noise
 const rate = (value) => (value === null || value === undefined ? UNKNOWN : `${count(value)}/s`);
 const byteRate = (value) => (value === null || value === undefined ? UNKNOWN : `${bytes(value)}/s`);
 const CHARTS = [
-  { title: "Recovery point: records", lines: [["rpo_records", "records"]], show: count, objective: "rpo_records" },
-  { title: "Recovery point: seconds", lines: [["rpo_seconds", "seconds"]], show: seconds, objective: "rpo_seconds" },
-  { title: "Lag: records", lines: [["lag_records", "records"]], show: count },
-  { title: "Lag: seconds", lines: [["lag_seconds", "seconds"]], show: seconds },
-  { title: "Throughput: records", lines: [["records_per_second", "records"]], show: rate },
-  { title: "Throughput: bytes", lines: [["bytes_per_second", "bytes"]], show: byteRate },
-  { title: "End-to-end latency", lines: [["latency_p50", "median"], ["latency_p99", "99th percentile"]], show: seconds },
-  { title: "Groups: age of the oldest captured position", lines: [["group_age_seconds", "age"]], show: seconds },
+  { title: "Recovery point: records", unit: "records", lines: [["rpo_records", "records"]], show: count, objective: "rpo_records" },
+  { title: "Recovery point: seconds", unit: "seconds", lines: [["rpo_seconds", "seconds"]], show: seconds, objective: "rpo_seconds" },
+  { title: "Lag: records", unit: "records", lines: [["lag_records", "records"]], show: count },
+  { title: "Lag: seconds", unit: "seconds", lines: [["lag_seconds", "seconds"]], show: seconds },
+  { title: "Throughput: records", unit: "records/s", lines: [["records_per_second", "records"]], show: rate },
+  { title: "Throughput: bytes", unit: "bytes/s", lines: [["bytes_per_second", "bytes"]], show: byteRate },
+  { title: "End-to-end latency", unit: "seconds", lines: [["latency_p50", "median"], ["latency_p99", "99th percentile"]], show: seconds },
+  { title: "Groups: age of the oldest captured position", unit: "seconds", lines: [["group_age_seconds", "age"]], show: seconds },
 ];
 const SPANS = [["1h", "1 hour"], ["24h", "24 hours"], ["31d", "31 days"]];
 const REFRESH = { "1h": 10_000, "24h": 60_000, "31d": 300_000 };
 
-// A time of the axis: the day where steps are days, else hours and minutes.
+// A time of the axis: the day where steps are days, else hours and minutes, with seconds where steps are shorter.
 function clock(time, step) {
   const text = new Date(time * 1000).toISOString();
-  return step >= 86400 ? text.slice(5, 10) : text.slice(11, 16);
+  return step >= 86400 ? text.slice(5, 10) : text.slice(11, step < 60 ? 19 : 16);
+}
+
+// A label that says the same as the one before it is left out: it would tell two values by one number.
+export function axisLabels(texts) {
+  return texts.map((text, index) => (index && text === texts[index - 1] ? "" : text));
 }
 
 // What the lines have where the pointer is.
@@ -112,7 +118,7 @@ export class Charts {
     this.grid.replaceChildren(...figures.map((each) => each.figure));
     for (const { chart, columns, limit, place, under } of figures) {
       if (!columns.some((column) => column.some((value) => value !== null))) {
-        place.append(element("p", { class: "empty" }, chart.title.startsWith("End") ? "Nothing is known: has the link a canary?" : "Nothing is known yet."));
+        place.append(element("p", { class: "empty" }, chart.title.startsWith("End") ? "Not measured: it needs the link's canary." : "Nothing is known of this time."));
         continue;
       }
       const axis = { stroke: colour("dim"), grid: { stroke: colour("grid"), width: 1 }, ticks: { stroke: colour("grid"), width: 1 } };
@@ -127,8 +133,9 @@ export class Charts {
         width: this.width(place), height: 190, series: [{ label: "time" }, ...lines], legend: { live: false, show: chart.lines.length > 1 },
         tzDate: (time) => window.uPlot.tzDate(new Date(time * 1000), "Etc/UTC"),
         hooks: { setCursor: [(drawn) => point(drawn, chart, under)] },
-        axes: [{ ...axis, values: (_, times, __, ___, step) => times.map((time) => clock(time, step)) }, { ...axis, size: 76, values: (_, values) => values.map((value) => chart.show(value)) }],
-        scales: { y: { range: (_, low, high) => [0, Math.max(high ?? 0, limit ?? 0, 1e-3) * 1.1] } }, cursor: { drag: { x: false, y: false } },
+        axes: [{ ...axis, space: 70, values: (_, times, __, ___, step) => axisLabels(times.map((time) => clock(time, step))) },
+          { ...axis, size: 76, values: (_, values) => axisLabels(values.map((value) => chart.show(value))) }],
+        scales: { x: { range: (_, low, high) => (low === high ? [low - 30, high + 30] : [low, high]) }, y: { range: (_, low, high) => [0, Math.max(high ?? 0, limit ?? 0, LEAST[chart.unit]) * 1.1] } }, cursor: { drag: { x: false, y: false } },
       }, data, place));
     }
   }

@@ -1,5 +1,5 @@
 // The first view: may I fail over now, what would be lost, how long would it take, the last drill, the last audit.
-import { ago, count, counted, element, seconds, UNKNOWN } from "./text.js";
+import { ago, count, counted, element, prose, seconds, UNKNOWN } from "./text.js";
 
 const SIGNS = { yes: "✓", unfenced: "!", no: "✕", unknown: "?" };
 const NARROW = matchMedia("(max-width: 48rem)");
@@ -7,9 +7,9 @@ const NARROW = matchMedia("(max-width: 48rem)");
 export function decisionSection(decision, summary) {
   return element("article", { class: `decision ${decision.answer}`, "aria-label": `Failover to ${decision.to}` },
     element("h2", {}, element("span", { class: "sign", "aria-hidden": "true" }, SIGNS[decision.answer] ?? "?"),
-      element("span", {}, decision.headline)),
-    element("p", { class: "from" }, `${decision.links.join(", ")} · ${decision.age_seconds === null ? "" : `planned ${ago(decision.age_seconds)}, `}as `,
-      element("code", {}, decision.command), decision.answer === "unknown" ? " would, if it could" : " would"),
+      element("span", {}, prose(decision.headline))),
+    element("p", { class: "from" }, `${decision.links.join(", ")} · `,
+      decision.answer === "unknown" ? "ask the command: " : `the plan of ${ago(decision.age_seconds)}, by `, element("code", {}, decision.command)),
     obstructions(decision),
     element("dl", { class: "facts" }, lost(decision, summary), duration(decision, summary), drill(summary),
       audit(decision, summary)));
@@ -17,10 +17,10 @@ export function decisionSection(decision, summary) {
 
 function obstructions(decision) {
   const items = decision.obstructions.map((each) => element("li", {},
-    each.link ? element("b", {}, `${each.link}: `) : null, each.what,
-    each.meaning ? element("span", { class: "means" }, `. ${each.meaning}`) : null,
-    each.remedy ? element("span", {}, ". ", element("b", {}, "Do: "), each.remedy) : null,
-    each.waived_by ? element("span", { class: "dim" }, " (accepted with ", element("code", {}, each.waived_by), ")") : null));
+    each.link ? element("b", {}, `${each.link}: `) : null, prose(each.what),
+    each.meaning ? element("span", { class: "means" }, ". ", prose(each.meaning)) : null,
+    each.remedy ? element("span", {}, ". ", element("b", {}, "Do: "), prose(each.remedy)) : null,
+    each.waived_by ? element("span", { class: "dim" }, " (accepted with ", element("code", { class: "flag" }, each.waived_by), ")") : null));
   if (!items.length) return null;
   const shown = NARROW.matches ? 1 : 3; // the figures below stay in the first view
   const rest = items.slice(shown);
@@ -37,7 +37,12 @@ function fact(term, value, note, missed = false) {
       note ? element("div", { class: "note" }, note) : null));
 }
 
-function lost({ loss }, { objectives }) {
+const MOVED = new Set(["sealed", "reversed"]);
+
+function lost({ loss, links: names }, { objectives, links }) {
+  const states = links.filter((each) => names.includes(each.link)).map((each) => each.state);
+  if (states.length && states.every((state) => MOVED.has(state)))
+    return fact("Would be lost", "failed over already", "what stayed behind then is in the link's card");
   const known = loss.records !== null && loss.records !== undefined;
   const more = loss.lower_bound ? " or more" : "";
   const value = known ? `${counted(loss.records, "record")}${more} · ${loss.seconds === null ? `seconds ${UNKNOWN}` : seconds(loss.seconds) + more}` : UNKNOWN;
@@ -74,7 +79,8 @@ function audit(decision, { audits, no_audit: none }) {
   const found = worst.totals ? ["lost", "duplicated", "corrupted", "reordered", "foreign"]
     .filter((kind) => worst.totals[kind]).map((kind) => `${count(worst.totals[kind])} ${kind}`).join(", ") : worst.detail;
   const rest = missing > 0 ? `; ${counted(missing, "link")} never audited` : "";
-  return fact("Last audit", worst.verdict, `${ago(oldest.age_seconds)}${found ? `: ${short(found)}` : ""}${rest}`,
+  const whose = missing > 0 ? ` · ${mine.length} of ${counted(decision.links.length, "link")}` : "";
+  return fact("Last audit", worst.verdict + whose, `${ago(oldest.age_seconds)}${found ? `: ${short(found)}` : ""}${rest}`,
     worst.verdict !== "clean" || missing > 0);
 }
 

@@ -3,7 +3,7 @@ import { Charts } from "./charts.js";
 import { decisionSection } from "./decision.js";
 import { DrillReport, RunReport } from "./reports.js";
 import { Table, TABLES } from "./tables.js";
-import { ago, bytes, count, counted, element, instant, seconds, UNKNOWN } from "./text.js";
+import { ago, bytes, count, counted, element, instant, prose, seconds, UNKNOWN } from "./text.js";
 
 const SILENCE = 20_000; // ms without an event: whatever is shown may be over
 const VIEWS = [["overview", "Overview"], ["topics", "Topics"], ["groups", "Groups"], ["plan", "Plan"], ["workers", "Workers"], ["runs", "Runs"], ["drills", "Drills"]];
@@ -28,7 +28,7 @@ class Overview {
   }
 
   update(found) {
-    if (found.status.error) this.links.replaceChildren(element("p", { class: "failed" }, `No status: ${found.status.error.what}. ${found.status.error.remedy ?? ""}`));
+    if (found.status.error) this.links.replaceChildren(element("p", { class: "failed" }, prose(`No status: ${found.status.error.what}. ${found.status.error.remedy ?? ""}`)));
     else keepOpen(this.links, found.links.map(linkCard));
     this.charts.update(found);
   }
@@ -48,12 +48,12 @@ class Plan extends Table {
   update(found) {
     super.update(found);
     keepOpen(this.about, found.decisions.map((each) => element("div", {},
-      element("p", {}, element("b", {}, each.headline), `. ${counted(each.groups, "group")}, ${counted(each.positions, "position")}; `,
+      element("p", {}, element("b", {}, prose(each.headline)), `. ${counted(each.groups, "group")}, ${counted(each.positions, "position")}; `,
         element("code", {}, each.command), each.digest ? ` · digest ${each.digest.slice(0, 12)}…` : ""),
       each.stages.length ? element("details", { "data-keep": `stages-${each.to}` }, element("summary", {}, counted(each.stages.length, "stage")),
-        element("ol", { class: "stages" }, each.stages.map((stage) => element("li", {}, element("b", {}, stage.name), `: ${stage.does}`)))) : null,
+        element("ol", { class: "stages" }, each.stages.map((stage) => element("li", {}, element("b", {}, stage.name), ": ", prose(stage.does))))) : null,
       each.warnings.length ? element("details", { "data-keep": `warnings-${each.to}` }, element("summary", {}, counted(each.warnings.length + each.more_warnings, "warning")),
-        element("ul", {}, each.warnings.map((text) => element("li", {}, text)), each.more_warnings ? element("li", {}, `and ${count(each.more_warnings)} more`) : null)) : null)));
+        element("ul", {}, each.warnings.map((text) => element("li", {}, prose(text))), each.more_warnings ? element("li", {}, `and ${count(each.more_warnings)} more`) : null)) : null)));
   }
 }
 
@@ -64,21 +64,21 @@ function linkCard(link) {
   const pair = (term, value, bad = false) => [element("dt", {}, term), element("dd", { class: bad ? "bad" : null }, value)];
   return element("article", { class: "link", "aria-label": link.link },
     element("h3", {}, link.link, element("span", { class: `badge ${tone}` }, `${sign} ${link.state}`)),
-    link.reason ? element("p", { class: tone === "good" ? null : "careful" }, link.reason) : null,
+    link.reason ? element("p", { class: tone === "good" ? null : "careful" }, prose(link.reason)) : null,
     silent.length ? element("p", { class: "bad" }, `${silent.join(" and ")}: no answer; offsets are as last seen`) : null,
     element("dl", { class: "pairs" },
-      pair("recovery point", point.records === null ? `${UNKNOWN}${point.reason ? `: ${point.reason}` : ""}`
+      pair(link.state === "sealed" || link.state === "reversed" ? "left behind" : "recovery point", point.records === null ? `${UNKNOWN}${point.reason ? `: ${point.reason}` : ""}`
         : `${counted(point.records, "record")}${point.lower_bound ? " or more" : ""} · ${seconds(point.seconds)}`, point.records === null),
       pair("lag", link.lag_records === null ? UNKNOWN : `${counted(link.lag_records, "record")} · ${seconds(link.lag_seconds)}`, link.lag_records === null),
       pair("throughput", link.records_per_second === null ? UNKNOWN : `${count(link.records_per_second)}/s · ${bytes(link.bytes_per_second)}/s`),
       pair("end to end", link.latency_p99 === null ? UNKNOWN : `median ${seconds(link.latency_p50)} · p99 ${seconds(link.latency_p99)}`),
-      pair("groups", `${counted(link.positions, "position")}, oldest ${link.group_age_seconds === null ? UNKNOWN : ago(link.group_age_seconds)}`),
-      pair("made of", `${counted(link.partitions, "partition")}, ${counted(link.workers, "worker")}`)),
+      pair("groups", `${counted(link.positions, "position")}${link.group_age_seconds === null ? "" : `, oldest captured ${ago(link.group_age_seconds)}`}`),
+      pair("size", `${counted(link.partitions, "partition")}, ${counted(link.workers, "worker")}`)),
     link.problems.length ? element("details", { "data-keep": `problems-${link.link}`, open: link.problems.length < 4 },
       element("summary", {}, counted(link.problems.length + link.more_problems, "problem")),
       element("ul", { class: "obstructions" }, link.problems.map((each) => element("li", {},
         each.place ? element("b", {}, `${each.place} `) : null, each.halted ? element("span", { class: "bad" }, "halted: ") : null,
-        `${each.reason}. `, each.remedy ? element("span", {}, element("b", {}, "Do: "), each.remedy) : null)))) : null);
+        prose(each.reason), ". ", each.remedy ? element("span", {}, element("b", {}, "Do: "), prose(each.remedy)) : null)))) : null);
 }
 
 // Replaces what a place holds; what was folded open stays so, and the focus stays where it was.
@@ -109,7 +109,8 @@ function hear(event) {
   heardAt = Date.now();
   showDecisions(summary);
   at("connection").className = "";
-  at("connection").textContent = `Live · ${instant(summary.at).slice(11)}${summary.history.reason ? " · history isn't kept" : ""}`;
+  document.body.classList.remove("outdated");
+  at("connection").textContent = `Live · ${instant(summary.at)}${summary.history.reason ? " · history isn't kept" : ""}`;
   at("version").textContent = `drkit ${summary.drkit}`;
   view?.update(summary);
 }
@@ -119,11 +120,12 @@ function listen() {
   if (Date.now() - heardAt < SILENCE) return;
   const place = at("connection");
   place.className = "lost";
-  place.textContent = summary ? `No word from drkit serve since ${instant(summary.at).slice(11)}` : "drkit serve doesn't answer";
+  document.body.classList.add("outdated");
+  place.textContent = summary ? `No word from drkit serve since ${instant(summary.at)}` : "drkit serve doesn't answer";
   if (!summary) return;
   showDecisions({ ...summary, decisions: summary.decisions.map((each) => ({ ...each, answer: "unknown", more_obstructions: 0,
-    headline: `Unknown: drkit serve doesn't answer; what it said of ${each.to} is over`, age_seconds: null,
-    obstructions: [{ what: "This page gets no events", meaning: "Nothing below is known to hold still", remedy: "Look whether drkit serve runs, or run the command" }],
+    headline: `Unknown: drkit serve doesn't answer; what it said of ${each.to} is outdated`, age_seconds: null,
+    obstructions: [{ what: "This page gets no events", meaning: "All that is below is as it was then", remedy: "See whether `drkit serve` runs, or run the command" }],
     loss: { records: null, seconds: null, lower_bound: false, reason: null } })) });
 }
 

@@ -1,12 +1,12 @@
-// One run, or one drill: what became of each part of it.
-import { count, element, fetched, instant, seconds, UNKNOWN } from "./text.js";
+// One run, or one drill: the outcome of each part of it.
+import { count, counted, element, fetched, instant, prose, seconds, UNKNOWN } from "./text.js";
 
 const pair = (term, value) => [element("dt", {}, term), element("dd", {}, value)];
-const OUTCOMES = { ok: ["good", "✓"], passed: ["good", "✓"], met: ["good", "✓"], clean: ["good", "✓"], failed: ["bad", "✕"], missed: ["bad", "✕"], deviated: ["bad", "✕"] };
+const OUTCOMES = { ok: ["good", "✓"], passed: ["good", "✓"], met: ["good", "✓"], clean: ["good", "✓"], failed: ["bad", "✕"], missed: ["bad", "✕"], deviated: ["bad", "✕"], skipped: ["dim", "–"] };
 
 function outcome(text) {
   const [tone, sign] = OUTCOMES[text] ?? ["careful", "?"];
-  return element("span", { class: tone }, `${sign} ${text ?? UNKNOWN}`);
+  return element("span", { class: `${tone} short` }, `${sign} ${text ?? UNKNOWN}`);
 }
 
 function table(caption, heads, rows) {
@@ -49,16 +49,16 @@ export class RunReport extends Report {
       element("dl", { class: "pairs" }, pair("what", `${run.kind ?? UNKNOWN} ${run.detail ?? ""}`), pair("state", run.state ?? UNKNOWN), pair("began", instant(run.started_at)),
         pair("last entry", instant(run.updated_at)), pair("hash chain", element("span", { class: run.intact ? "good" : "bad" }, `${run.intact ? "✓" : "✕"} ${run.chain}`)),
         found ? pair("lost", found.rpo_records === null ? `${UNKNOWN}${found.rpo_reason ? `: ${found.rpo_reason}` : ""}`
-          : `${count(found.rpo_records)}${found.rpo_lower_bound ? " or more" : ""} (${found.rpo_basis}) · ${seconds(found.rpo_seconds)}`) : null,
-        found ? pair("took", seconds(found.rto_seconds)) : null, found ? pair("fenced", found.fenced === null ? UNKNOWN : found.fenced ? "yes" : "no") : null),
+          : `${counted(found.rpo_records, "record")}${found.rpo_lower_bound ? " or more" : ""} (${found.rpo_basis}) · ${seconds(found.rpo_seconds)}`) : null,
+        found ? pair("took", seconds(found.rto_seconds)) : null, found ? pair("fenced", found.fenced === null ? UNKNOWN : found.fenced ? "yes" : "no (UNFENCED)") : null),
       run.unreadable ? element("p", { class: "failed" }, run.unreadable) : null,
       run.stages.length ? element("h3", {}, "Stages") : null,
-      table("Stages", ["Stage", "Outcome", "Took", "Why"], run.stages.map((each) => [each.link ? `${each.link}: ${each.name}` : each.name, outcome(each.outcome), seconds(each.seconds), each.reason])),
+      table("Stages", ["Stage", "Outcome", "Took", "Why"], run.stages.map((each) => [each.link ? `${each.link}: ${each.name}` : each.name, outcome(each.outcome), seconds(each.seconds), element("span", {}, prose(each.reason))])),
       run.audits.length ? element("h3", {}, "Audits") : null,
       table("Audits", ["Link", "Verdict", "Found"], run.audits.map((each) => [each.link, outcome(each.verdict),
         each.totals ? Object.entries(each.totals).map(([kind, value]) => `${kind} ${count(value)}`).join(", ") : each.detail])),
       element("h3", {}, "Journal"),
-      element("p", { class: "dim" }, `${count(run.entries)} entries; `, element("code", {}, `drkit runs ${run.run}`), " shows them whole and compares them with their anchors."),
+      element("p", { class: "dim" }, `${run.entries === 1 ? "1 entry" : `${count(run.entries)} entries`}; `, element("code", {}, `drkit runs ${run.run}`), " shows them whole and compares them with their anchors."),
       table("Journal", ["Entry", "At", "Stage", "Event"], run.newest_entries.map((each) => [count(each.seq), instant(each.at), each.stage, each.event])),
     ];
   }

@@ -1,7 +1,8 @@
 // Tables of any length: the server searches, sorts and pages; here one page is shown.
-import { ago, bytes, count, element, fetched, instant, seconds, UNKNOWN } from "./text.js";
+import { ago, bytes, count, element, fetched, instant, prose, seconds, UNKNOWN } from "./text.js";
 
 const REFRESH = 10_000;
+const SHORT = 26; // characters of a name that stays on one line
 const number = (key, title, show = count) => ({ key, title, number: true, text: (row) => show(row[key]) });
 const word = (key, title) => ({ key, title, text: (row) => row[key] ?? UNKNOWN });
 const reason = { key: null, title: "Reason", wide: true, text: (row) => row.reason ?? "" };
@@ -17,7 +18,7 @@ export const TABLES = {
   topics: { title: "Topics", columns: [
     { ...word("topic", "Topic"), href: linked("partitions", "link", "topic") },
     { ...number("lag_records", "Lag"), tone: (row) => (row.lag_records === null ? "bad" : row.lag_records ? "careful" : "") },
-    number("lag_seconds", "Behind", seconds), number("partitions", "Partitions"), number("unknown", "Partitions not known"), number("problems", "Problems"),
+    number("lag_seconds", "Behind", seconds), number("partitions", "Partitions"), number("unknown", "Lag not known"), number("problems", "Problems"),
     word("link", "Link"), word("target_topic", "On the target"), reason] },
   partitions: { title: "Partitions", under: "topics", columns: [
     { key: "topic", title: "Partition", text: (row) => `${row.topic}:${row.partition}` },
@@ -34,12 +35,12 @@ export const TABLES = {
     number("source_offset", "On the source"), number("target_offset", "On the target"), certainty, number("age_seconds", "Captured", ago), reason] },
   plan: { title: "Plan of a failover, by group", columns: [
     { ...word("group", "Group"), href: linked("planned", "to", "link", "group") }, word("link", "Link"), number("positions", "Positions"),
-    { ...number("unplaced", "Without a place"), tone: (row) => (row.unplaced ? "bad" : "") }, number("reread", "Read again"),
+    { ...number("unplaced", "Without an offset"), tone: (row) => (row.unplaced ? "bad" : "") }, number("reread", "Read again"),
     { ...number("lost", "Lost"), tone: (row) => (row.lost === null ? "bad" : row.lost ? "careful" : "") }, number("skipped", "Skipped"),
     { key: "worst", title: "Worst", text: (row) => row.translation, tone: certainty.tone }, reason] },
   planned: { title: "Planned positions", under: "plan", columns: [
     word("group", "Group"), { key: "topic", title: "Partition", text: (row) => `${row.topic}:${row.partition}` }, word("link", "Link"),
-    number("source_offset", "From"), { key: "target_offset", title: "To", number: true, text: (row) => (row.target_offset === null ? "nowhere" : count(row.target_offset)),
+    number("source_offset", "From"), { key: "target_offset", title: "To", number: true, text: (row) => (row.target_offset === null ? "none" : count(row.target_offset)),
       tone: (row) => (row.target_offset === null ? "bad" : "") }, word("strategy", "By"), certainty, number("reread", "Read again"), number("lost", "Lost"),
     number("skipped", "Skipped"), reason] },
   workers: { title: "Workers", columns: [
@@ -47,7 +48,7 @@ export const TABLES = {
     number("partitions", "Partitions"), number("records_per_second", "Records/s"), number("bytes_per_second", "Bytes/s", bytes),
     { key: null, title: "In flight", text: (row) => row.in_flight }, { key: "latency_p99", title: "End to end", text: (row) => row.latency },
     { key: null, title: "Batches", wide: true, text: (row) => row.batches },
-    { key: null, title: "Catching up", wide: true, text: (row) => row.catching_up ?? "" }, { key: "at", title: "As of", text: (row) => instant(row.at) }, reason] },
+    { key: null, title: "Catching up", wide: true, text: (row) => row.catching_up ?? "" }, { key: "at", title: "As of", text: (row) => instant(row.at).slice(11) }, reason] },
   runs: { title: "Runs", columns: [
     { ...word("run", "Run"), href: (row) => `#run?name=${encodeURIComponent(row.run)}` }, word("kind", "Kind"),
     { ...word("state", "State"), tone: (row) => (["closed", "done", "clean"].includes(row.state) ? "good" : "careful") },
@@ -76,7 +77,7 @@ export class Table {
     this.last = this.pageButton("Last »", () => this.page.pages);
     const title = `${this.spec.title}${filters.length ? `: ${filters.map(([, value]) => value).join(", ")}` : ""}`;
     this.root = element("section", { "aria-labelledby": "table-title" }, element("h2", { id: "table-title" }, title),
-      this.spec.under ? element("p", {}, element("a", { href: `#${this.spec.under}` }, `All ${this.spec.under}`)) : null,
+      this.spec.under ? element("p", {}, element("a", { href: `#${this.spec.under}` }, `‹ ${TABLES[this.spec.under].title}`)) : null,
       element("form", { class: "controls", role: "search", onsubmit: (event) => { event.preventDefault(); this.soon(0); } },
         element("div", {}, element("label", { for: "search" }, "Search "), this.search)),
       this.failed,
@@ -130,8 +131,8 @@ export class Table {
     this.body.replaceChildren(...page.rows.map((row) => element("tr", {}, this.spec.columns.map((column, index) => {
       const text = column.text(row);
       const tone = column.tone ? column.tone(row) : "";
-      const style = [column.number ? "number" : "", column.wide ? "text" : "", text === UNKNOWN ? "bad" : tone].filter(Boolean).join(" ");
-      const shown = column.href ? element("a", { href: column.href(row) }, text) : text;
+      const style = [column.number ? "number" : "", column.wide && text ? "text" : "", text === UNKNOWN ? "bad" : tone, text.length <= SHORT ? "short" : ""].filter(Boolean).join(" ");
+      const shown = column.href ? element("a", { href: column.href(row) }, text) : prose(text);
       return element(index ? "td" : "th", { class: style || null, scope: index ? null : "row" }, shown);
     }))));
     if (focused) this.body.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });

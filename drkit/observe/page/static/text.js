@@ -49,6 +49,14 @@ export function element(name, attributes = {}, ...children) {
   return made;
 }
 
+// A message's parts: commands and flags are code, which never breaks within a flag, and commands lose their backticks.
+export function prose(text) {
+  return String(text ?? "").split(/(`[^`]+`|--[a-z][a-z-]*)/).filter(Boolean).map((part) => {
+    if (part.startsWith("`")) return element("code", {}, part.slice(1, -1));
+    return part.startsWith("--") ? element("code", { class: "flag" }, part) : part;
+  });
+}
+
 export async function fetched(address) {
   const answer = await fetch(address, { headers: { Accept: "application/json" } });
   if (answer.status === 401) location.assign("login");
