@@ -21,6 +21,12 @@ def place(problem: Problem) -> str:
     return problem.topic if problem.partition is None else f"{problem.topic}:{problem.partition}"
 
 
+def place_unless_named(problem: Problem) -> str:
+    """`place`, or nothing if the problem's reason names it."""
+    found = place(problem)
+    return "" if found in problem.reason else found
+
+
 def loss(records: int | None, *, lower_bound: bool) -> str:
     """`12 records`, `12 records or more`, `not known`."""
     if records is None:
@@ -40,9 +46,10 @@ def throughput(worker: WorkerStatistics) -> str:
 
 def in_flight(statistics: EngineStatistics) -> str:
     """`1,200 records · 3.4 MB`; a question mark for unknown values."""
-    records = "?" if statistics.in_flight_records is None else f"{statistics.in_flight_records:,}"
+    waiting = statistics.in_flight_records
+    records = "? records" if waiting is None else counted(waiting, "record")
     held = "? B" if statistics.in_flight_bytes is None else size(statistics.in_flight_bytes)
-    return f"{records} records · {held}"
+    return f"{records} · {held}"
 
 
 def catching_up(statistics: EngineStatistics) -> str | None:

@@ -13,6 +13,8 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
+from drkit.cli.views.alike import alike
+from drkit.cli.views.hanging import Hanging
 from drkit.cli.views.positions_view import number, print_positions
 from drkit.failover.plan.snapshot import ClusterView
 from drkit.failover.run.salvage_folders import salvaged_where
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 _ROWS = 20
 _LIMITS = 3
+_LABEL = 12
+"""How wide the names at the left of results are."""
 STAGE_MARKS = {
     StageOutcome.OK: ("✓", "bold green"),
     StageOutcome.SKIPPED: ("-", "dim"),
@@ -66,14 +70,30 @@ def print_plan(console: Console, plan: Plan, unwaived: Sequence[Obstacle] = (), 
             f"{counted(len(plan.positions), 'position')} of {counted(groups, 'group')} move back; "
             f"where to is known once {plan.target.alias} is up to date"
         )
-    for warning in plan.warnings:
-        console.print(f"[yellow]![/] {escape(warning)}")
+    for first, *others in alike(plan.warnings, str):
+        more = f" [dim](and {counted(len(others), 'warning')} alike: --output json has all)[/]" if others else ""
+        console.print(Hanging.markup(f"[yellow]![/] {escape(first)}{more}", 2))
     for obstacle in unwaived:
-        console.print(f"[red]✗[/] {escape(obstacle.what)}\n  [bold]do:[/] {escape(obstacle.remedy)}")
+        print_obstacle(console, obstacle)
     if isinstance(plan, FailoverPlan) and not about_to_run:
-        needs = sorted({o.waived_by for o in plan.obstacles if o.waived_by and o not in unwaived})
-        if needs:
-            console.print(f"[dim]A run needs:[/] {' '.join(needs)}")
+        print_needs(console, plan.obstacles, unwaived)
+
+
+def print_obstacle(console: Console, obstacle: Obstacle, whose: str = "") -> None:
+    """What stands against a run, and what to do; `whose`: the link, for a run of several."""
+    text = f"[red]✗[/] {escape(whose)}{escape(obstacle.what)}\n  [bold]do:[/] {escape(obstacle.remedy)}"
+    console.print(Hanging.markup(text, 2))
+
+
+def print_needs(console: Console, obstacles: Sequence[Obstacle], unwaived: Sequence[Obstacle]) -> None:
+    """The last line of a plan that isn't run now: whether it would be refused, and the flags that it needs."""
+    refused = [obstacle for obstacle in obstacles if obstacle in unwaived]
+    needs = " ".join(sorted({o.waived_by for o in obstacles if o.waived_by and o not in unwaived}))
+    if refused:
+        also = f"; then it also needs {needs}" if needs else ""
+        console.print(f"[bold red]A run is refused[/] until what ✗ marks is solved or accepted{also}")
+    elif needs:
+        console.print(f"[bold]A run needs:[/] {needs}")
 
 
 def print_result(
@@ -131,17 +151,17 @@ def print_evidence(console: Console, evidence: Evidence, judgement: Judgement) -
     rpo = "not known" if evidence.rpo_records is None else f"{counted(evidence.rpo_records, 'record')}{more}"
     age = "" if not evidence.rpo_seconds else f", the oldest up to {evidence.rpo_seconds:.1f} s old"
     basis = f"  [dim]{evidence.rpo_basis} {iso(evidence.observed_at)}[/]" if evidence.observed_at else ""
-    console.print(f"lost (RPO)  [bold]{rpo}[/]{age}{basis}")
+    console.print(Hanging.markup(f"lost (RPO)  [bold]{rpo}[/]{age}{basis}", _LABEL))
     rto = "-" if evidence.rto_seconds is None else f"{evidence.rto_seconds:.1f} s"
     console.print(f"took (RTO)  [bold]{rto}[/]")
     if evidence.fenced is not None:
         console.print("fenced      " + ("[green]yes[/]" if evidence.fenced else "[bold yellow]no (UNFENCED)[/]"))
     for sentence in judgement.missed:
-        console.print(f"[bold red]missed[/]      {escape(sentence)}")
+        console.print(Hanging.markup(f"[bold red]missed[/]      {escape(sentence)}", _LABEL))
     for sentence in judgement.unproven:
-        console.print(f"[bold red]not judged[/]  {escape(sentence)}")
+        console.print(Hanging.markup(f"[bold red]not judged[/]  {escape(sentence)}", _LABEL))
     if evidence.rpo_lower_bound and not judgement.unproven and evidence.rpo_reason:
-        console.print(f"[dim]            {escape(evidence.rpo_reason)}[/]")
+        console.print(Hanging.markup(f"[dim]{' ' * _LABEL}{escape(evidence.rpo_reason)}[/]", _LABEL))
 
 
 def stage_line(record: StageRecord, stage: str, link: str = "") -> str:
@@ -164,7 +184,11 @@ class StagePrinter:
             self._begin(f"{link}  {stage}" if link else stage, text)
             return
         self.stop()
-        self._console.print(stage_line(record, stage, link), soft_wrap=not self._console.is_terminal)
+        line = stage_line(record, stage, link)
+        if self._console.is_terminal:
+            self._console.print(Hanging.markup(line, _LABEL))
+        else:  # a line of a log
+            self._console.print(line, soft_wrap=True)
 
     def stop(self) -> None:
         """End the spinner."""
@@ -216,6 +240,8 @@ def _failback_head(console: Console, plan: FailbackPlan) -> None:
         deletes = f"nothing {deletes}: it holds nothing that isn't on {plan.live.alias}"
     elif not plan.deletes:
         deletes = f"nothing {deletes}: it holds nothing of the link"
+    else:
+        deletes = f"{counted(len(plan.topics), 'topic')} {deletes}"
     grid.add_row("[dim]deletes[/]", deletes)
     console.print(grid)
 

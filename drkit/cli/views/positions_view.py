@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.text import Text
 
+from drkit.cli.views.alike import alike
 from drkit.cli.views.fitting_table import Column, FittingTable
 from drkit.failover.positions.positions import PlannedPosition, Strategy
 from drkit.model.offsets import Certainty
@@ -29,7 +29,6 @@ _CERTAINTY = {
     Certainty.UNAVAILABLE: "red",
 }
 _NOT_PLACED = "not placed"
-_NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +132,13 @@ def _kinds(positions: Sequence[PlannedPosition]) -> Iterator[str]:
     order = list(Certainty)
     for strategy, certainty in sorted(kinds, key=lambda kind: (-order.index(kind[1]), _named(kind[0]))):
         example = next(p for p in positions if p.strategy == strategy and p.translation == certainty)
-        how = _NOT_PLACED if strategy is None else f"by {strategy}, {certainty}"
+        how = _NOT_PLACED if strategy is None else f"{_decided_by(strategy)}, {certainty}"
         partition = f"{example.group} {example.topic}:{example.partition}"
         yield f"{kinds[strategy, certainty]:,} {how}; e.g. {partition}: {example.why}"
+
+
+def _decided_by(strategy: Strategy) -> str:
+    return strategy.value if strategy is Strategy.PRESERVED else f"by {strategy}"
 
 
 def _named(strategy: Strategy | None) -> str:
@@ -188,11 +191,7 @@ def _severity(position: PlannedPosition) -> tuple[int, int, int, int, str, str, 
 
 def _reasons(positions: Sequence[PlannedPosition]) -> Iterator[str]:
     """Reasons, the worst first, with the partitions they hold for; those that differ in numbers only are one."""
-    alike: dict[str, list[PlannedPosition]] = {}
-    for position in positions:
-        if position.reason:
-            alike.setdefault(_NUMBER.sub("#", position.reason), []).append(position)
-    for found in alike.values():
+    for found in alike((each for each in positions if each.reason), lambda each: each.reason or ""):
         first = found[0]
         if len({position.reason for position in found}) == 1:
             yield f"{_places(found)}: {first.reason}"

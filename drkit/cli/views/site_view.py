@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.rule import Rule
 from rich.table import Table
 
-from drkit.cli.views.failover_view import StagePrinter, print_evidence, stage_line
+from drkit.cli.views.failover_view import StagePrinter, print_evidence, print_needs, print_obstacle, stage_line
 from drkit.cli.views.positions_view import print_positions
 from drkit.failover.run.salvage_folders import salvaged_where
 from drkit.failover.run.state_machine import Kind, State
@@ -55,11 +55,8 @@ def print_site_plan(
     print_positions(console, sorted(positions, key=attrgetter("group", "topic", "partition")))
     print_remarks(console, plan, unwaived)
     if not about_to_run:
-        shown = {obstacle for _, obstacle in unwaived}
         every = [*plan.obstacles, *(obstacle for each in plan.plans for obstacle in each.obstacles)]
-        needs = sorted({each.waived_by for each in every if each.waived_by and each not in shown})
-        if needs:
-            console.print(f"[dim]A run needs:[/] {' '.join(needs)}")
+        print_needs(console, every, [obstacle for _, obstacle in unwaived])
 
 
 def print_remarks(console: Console, plan: AnySitePlan, unwaived: Sequence[tuple[LinkId | None, Obstacle]]) -> None:
@@ -73,7 +70,7 @@ def print_remarks(console: Console, plan: AnySitePlan, unwaived: Sequence[tuple[
         console.print(f"[dim]·[/] {escape(f'{other.link}: {other.effect}')}", soft_wrap=True)
     for link, obstacle in unwaived:
         whose = "" if link is None else f"{link}: "
-        console.print(f"[red]✗[/] {escape(whose + obstacle.what)}\n  [bold]do:[/] {escape(obstacle.remedy)}")
+        print_obstacle(console, obstacle, whose)
 
 
 def print_site_result(console: Console, result: SiteResult, judgement: Judgement) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -14,7 +13,9 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from drkit.cli.views.alike import alike
 from drkit.cli.views.fitting_table import Column, FittingTable
+from drkit.cli.views.hanging import Hanging
 from drkit.model.clock import now
 from drkit.model.offsets import Certainty
 from drkit.model.wording import counted
@@ -22,6 +23,7 @@ from drkit.observe import formatting
 from drkit.observe.drill_history import PASSED, DrillKind, age_in_words
 
 if TYPE_CHECKING:
+    from drkit.model.link_state import Problem
     from drkit.observe.status import GroupStatus, LinkStatus, PartitionStatus
 
 _STATE_STYLE = {
@@ -34,7 +36,6 @@ _STATE_STYLE = {
 }
 _MOST_ROWS = 12
 """So many rows are shown whatever they say; of more, only those that are not as they should be, so many at most."""
-_NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +153,7 @@ def _links(statuses: Sequence[LinkStatus]) -> FittingTable:
     return table
 
 
-def _headline(status: LinkStatus) -> Text:
+def _headline(status: LinkStatus) -> Hanging:
     point = status.recovery_point
     line = Text.assemble(
         (str(status.link.id), "bold"), "  ", (status.state, _STATE_STYLE.get(status.state, "bold")), "  "
@@ -179,14 +180,14 @@ def _headline(status: LinkStatus) -> Text:
     for worker in status.statistics:
         line.append(
             f"\n  {formatting.short(worker.worker)}: {formatting.throughput(worker)}, "
-            f"{formatting.in_flight(worker.statistics)} in flight, {formatting.treatment(worker.statistics)}",
+            f"{formatting.in_flight(worker.statistics)} in flight; batches: {formatting.treatment(worker.statistics)}",
             "dim",
         )
         if (catching_up := formatting.catching_up(worker.statistics)) is not None:
             line.append(f"\n  catching up: {catching_up}", "dim")
         if worker.latency is not None:
             line.append(f"\n  end to end: {formatting.latency(worker.latency)}", "dim")
-    return line
+    return Hanging(line, 4)
 
 
 def _partitions(partitions: Sequence[PartitionStatus], *, every: bool, seen: bool) -> list[RenderableType]:
@@ -334,14 +335,30 @@ def _position_table(groups: Sequence[GroupStatus]) -> FittingTable:
 def _problems(status: LinkStatus, *, every: bool) -> list[RenderableType]:
     """Each problem with its remedy: those that halt first; no more than one reads, unless all are wanted."""
     ordered = sorted(status.problems, key=lambda problem: not problem.halted)
+    found = [[each] for each in ordered] if every else alike(ordered, _problem_text, apart=_problem_kind)
     parts: list[RenderableType] = []
-    for problem in ordered if every else ordered[:_MOST_ROWS]:
-        where = " ".join(filter(None, ("!", formatting.place(problem), problem.kind)))
-        halted = (" (halted)", "bold red") if problem.halted else ""
-        parts.append(Text.assemble((where, "red"), halted, f" {problem.reason}. {problem.remedy}"))
+    for first, *others in found if every else found[:_MOST_ROWS]:
+        line = Text("! ", "red")
+        if where := formatting.place_unless_named(first):
+            line.append(f"{where} ", "red")
+        line.append("halted: " if first.halted else "", "bold red").append(first.reason)
+        line.append(f" ({first.kind})", "dim")
+        if others:
+            line.append(f" and {counted(len(others), 'problem')} alike: --all shows each", "yellow")
+        if first.remedy:
+            line.append(f"\n  → {first.remedy}")
+        parts.append(Hanging(line, 4))
     if not every:
-        parts += _left_out(len(ordered) - _MOST_ROWS, "more problems")
+        parts += _left_out(sum(map(len, found[_MOST_ROWS:])), "more problems")
     return parts
+
+
+def _problem_text(problem: Problem) -> str:
+    return f"{problem.reason} {problem.remedy}"
+
+
+def _problem_kind(problem: Problem) -> tuple[str, str, bool]:
+    return (problem.kind, problem.topic, problem.halted)
 
 
 def _left_out(count: int, what: str) -> list[RenderableType]:
@@ -350,11 +367,8 @@ def _left_out(count: int, what: str) -> list[RenderableType]:
 
 def _lag_reasons(partitions: Sequence[PartitionStatus]) -> Iterator[str]:
     """Why lags are not known; those that differ in numbers only as one of them."""
-    alike: dict[str, list[PartitionStatus]] = {}
-    for each in partitions:
-        if each.lag_reason:
-            alike.setdefault(_NUMBER.sub("#", each.lag_reason), []).append(each)
-    for found in sorted(alike.values(), key=len, reverse=True)[:_MOST_ROWS]:
+    groups = alike((each for each in partitions if each.lag_reason), lambda each: each.lag_reason or "")
+    for found in sorted(groups, key=len, reverse=True)[:_MOST_ROWS]:
         first = found[0]
         more = "" if len(found) == 1 else f" (and {counted(len(found) - 1, 'partition')} alike)"
         yield f"· {first.topic}:{first.partition}{more}: {first.lag_reason}"
@@ -362,11 +376,8 @@ def _lag_reasons(partitions: Sequence[PartitionStatus]) -> Iterator[str]:
 
 def _reasons(groups: Sequence[GroupStatus]) -> Iterator[str]:
     """Why positions are not exact, the commonest first; those that differ in numbers only as one of them."""
-    alike: dict[str, list[GroupStatus]] = {}
-    for each in groups:
-        if each.reason:
-            alike.setdefault(_NUMBER.sub("#", each.reason), []).append(each)
-    ordered = sorted(alike.values(), key=len, reverse=True)
+    found_alike = alike((each for each in groups if each.reason), lambda each: each.reason or "")
+    ordered = sorted(found_alike, key=len, reverse=True)
     for found in ordered[:_MOST_ROWS]:
         first = found[0]
         more = "" if len(found) == 1 else f" (and {counted(len(found) - 1, 'position')} alike)"

@@ -47,7 +47,7 @@ from drkit.failover.stages.hooks import Hooks, hooks_of, with_hooks
 from drkit.failover.stages.stage import Stage
 from drkit.kafka.groups.mirrormaker import MirrorMakerOffsets
 from drkit.model.errors import ConfigError, DrkitError, Refused
-from drkit.model.link_state import Direction
+from drkit.model.link_state import Direction, Problem
 from drkit.model.runs.fence import FenceMethod
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.model.wording import and_more, counted
@@ -319,6 +319,18 @@ def _check_possible(snapshot: Snapshot) -> None:
         )
 
 
+def _loss_bound(plan: FailoverPlan) -> str:
+    if plan.loss.records is None:
+        return "is not known"
+    if plan.loss.lower_bound:
+        return f"is {counted(plan.loss.records, 'record')} or more"
+    return f"is {counted(plan.loss.records, 'record')} at most"
+
+
+def _of_topic(problem: Problem) -> str:
+    return problem.reason if problem.topic in problem.reason else f"{problem.topic}: {problem.reason}"
+
+
 def _warnings(snapshot: Snapshot, request: PlanRequest, plan: FailoverPlan) -> list[str]:
     warnings = list(snapshot.notes)
     if not request.selection.everything:
@@ -327,9 +339,7 @@ def _warnings(snapshot: Snapshot, request: PlanRequest, plan: FailoverPlan) -> l
             "mirrored any more"
         )
     if plan.loss.reason:
-        unknown = plan.loss.records is None or plan.loss.lower_bound
-        counts = "" if unknown else f" is {plan.loss.records:,} records at most"
-        warnings.append(f"the expected loss{' is not known' if unknown else counts}: {plan.loss.reason}")
+        warnings.append(f"the expected loss {_loss_bound(plan)}: {plan.loss.reason}")
     if snapshot.left:
         warnings.append(
             f"no group is moved on {and_more(snapshot.left)}: mirrored before, no longer among {snapshot.link.id}'s "
@@ -347,7 +357,7 @@ def _warnings(snapshot: Snapshot, request: PlanRequest, plan: FailoverPlan) -> l
     remarks = [f"{view.target_tp}: {view.remark}" for view in snapshot.partitions.values() if view.remark]
     if remarks:
         warnings.append(and_more(remarks))
-    warnings += [f"{problem.topic}: {problem.reason}" for problem in snapshot.problems]
+    warnings += [_of_topic(problem) for problem in snapshot.problems]
     active = sorted(group for group, count in snapshot.source_members.items() if count)
     if request.mode is Mode.PLANNED and active:
         warnings.append(

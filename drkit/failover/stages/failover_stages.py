@@ -362,9 +362,9 @@ class Close:
         facts, late = find_late_writes(context, turned=self.turned)
         filler = trimmed_again(context, context.link.id)
         loss = facts.loss
-        lost = "loss not known" if loss is None or loss.records is None else counted(loss.records, "record") + " lost"
-        if loss is not None and loss.lower_bound:
-            lost += " or more"
+        lost = "loss not known"
+        if loss is not None and loss.records is not None:
+            lost = f"{counted(loss.records, 'record')}{' or more' if loss.lower_bound else ''} lost"
         if loss is not None and loss.reason:
             lost += f" ({loss.reason})"
         return StageReport(StageOutcome.OK, f"{lost}; {_read_again(context)}{late}{filler}", facts)

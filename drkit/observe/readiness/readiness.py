@@ -187,7 +187,7 @@ def _objectives(status: LinkStatus, objectives: Objectives) -> Check:
         unread = status.unreached(status.link.id.source)
         loss = f"a failover now loses {counted(point.records, 'record')} or more (the source {unread}{ago})"
         return Check(name, CheckOutcome.WARN, loss, "drkit counts the loss once the source answers again")
-    loss = f"a failover now loses {counted(point.records, 'record')}, {age}"
+    loss = f"a failover now loses {counted(point.records, 'record')}{f', {age}' if point.records else ''}"
     missed = []
     if objectives.rpo_records is not None and point.records > objectives.rpo_records:
         missed.append(f"rpo_records = {objectives.rpo_records}")
@@ -362,7 +362,8 @@ def _topics(status: LinkStatus, alias: str, clusters: Clusters) -> Check:
     missing = sorted(set(wanted) - set(there))
     if missing:
         why = f"missing on {alias}: {and_more(missing)}"
-        halted = {problem.topic: problem.remedy for problem in status.problems if problem.halted}
+        of_topics_last = sorted(status.problems, key=lambda problem: problem.partition is None)
+        halted = {problem.topic: problem.remedy for problem in of_topics_last if problem.halted}
         ours = {each.target_topic: each.topic for each in status.partitions}
         told = [halted[ours[name]] for name in missing if ours[name] in halted]
         return Check(name, CheckOutcome.FAIL, why, told[0] if told else "Start `drkit mirror`")

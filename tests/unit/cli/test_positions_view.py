@@ -38,7 +38,7 @@ def test_a_thousand_groups_fit_on_a_screen():
     text = " ".join(" ".join(lines).split())
     assert "… and 980 more groups" in text
     assert "by timestamp, conservative; e.g. g0009 t:0" in text
-    assert "by preserved, exact; e.g. g0000 t:0: the group had read only up to here" in text
+    assert " preserved, exact; e.g. g0000 t:0: the group had read only up to here" in text
 
 
 def test_a_few_positions_are_shown_one_by_one():

@@ -91,7 +91,8 @@ def test_what_nobody_could_look_at_is_not_caught_up():
     assert any(line.startswith("1 partition: as last seen, all caught up") for line in lines)
     assert any("primary does not answer" in line for line in lines)
     refused = shown(replace(seen, refused={"primary": "cluster primary rejected the credentials"}))
-    assert any("primary answers, but drkit can't work with it: its offsets are as last seen" in x for x in refused)
+    text = " ".join(" ".join(refused).split())
+    assert "primary answers, but drkit can't work with it: its offsets are as last seen" in text
 
 
 def test_a_link_where_all_is_well_needs_four_lines():
@@ -107,10 +108,23 @@ def test_more_bad_rows_than_fit_are_counted():
     text = "\n".join(shown(bad))
     assert "… 38 more of them: --all shows every row" in text
     assert "… 28 more of them" in text
-    assert "… 19 more problems" in text
-    assert text.index("! t:30 retention_gap (halted)") < text.index("! t:0 retention_gap gone"), (
-        "what halts comes first"
-    )
+    assert "! t:0 gone (retention_gap) and 29 problems alike: --all shows each" in text
+    assert text.index("! t:30 halted: gone") < text.index("! t:0 gone"), "what halts comes first"
+
+
+def test_problems_that_differ_are_counted_where_they_are_more_than_fit():
+    found = [Problem("retention_gap", f"t{'x' * n}", 0, "gone", "Do", halted=False, since=now()) for n in range(15)]
+    assert "… 3 more problems" in "\n".join(shown(status([partition(0)], [], found)))
+
+
+def test_a_problem_names_its_place_once_and_its_lines_are_indented():
+    where = "orders.payments-of-a-team-with-a-long-name"
+    gone = Problem("target_recreated", where, None, f"{where} on dr was deleted", "Find it " * 20, True, now())
+    lines = shown(status([partition(0)], [], [gone]))
+    begin = next(n for n, line in enumerate(lines) if line.startswith("!"))
+    assert lines[begin].startswith(f"! halted: {where} on dr")
+    assert all(line.startswith("  ") for line in lines[begin + 1 :] if line)
+    assert any(line.startswith("  → Find it") for line in lines)
 
 
 def test_of_several_links_each_has_a_line_before_all_else():

@@ -15,6 +15,7 @@ from rich.text import Text
 from drkit.cli.output.writer import OutputMode
 from drkit.cli.views.audit.history_view import emit_trend
 from drkit.cli.views.failover_view import print_result
+from drkit.cli.views.hanging import Hanging
 from drkit.cli.views.site_view import print_site_result
 from drkit.cli.wiring.audit_journal import entry_summary
 from drkit.cli.wiring.context import ConfigOption, Invocation, OutputOption, VerboseOption, command
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
     from drkit.store.api import Store
 
 _ROOM_FOR_WORDS = 40
+_ROOM_FOR_YEARS = 70
+_STAGES = 21
+"""How wide outcomes and names of stages are."""
 _SHOWN_MISSING = 3
 
 
@@ -282,11 +286,12 @@ def _print_list(
     if not listed:
         console.print("[dim]nothing has run yet[/]")
         return
+    began = "%Y-%m-%d %H:%M" if console.width >= _ROOM_FOR_YEARS else "%m-%d %H:%M"
     rows = [
-        (summary.run, str(summary.kind), str(summary.state), f"{summary.started_at:%m-%d %H:%M}", summary.detail)
+        (summary.run, str(summary.kind), str(summary.state), format(summary.started_at, began), summary.detail)
         for summary in listed
     ]
-    heads = ("run", "kind", "state", "begun", "what")
+    heads = ("run", "kind", "state", "began (UTC)", "what")
     widths = [max(map(len, cells)) for cells in zip(heads, *rows, strict=True)][:-1]
     room = console.width - sum(widths) - 2 * len(widths)
     beside = (
@@ -324,7 +329,8 @@ def _print_run(
 
     console.print(Rule(f"[bold]{run_id}[/]", align="left", style="dim"))
     if summary is not None:
-        console.print(f"{summary.kind}, {summary.state}: {summary.detail}", markup=False)
+        began = f"{summary.started_at:%Y-%m-%d %H:%M:%S} UTC"
+        console.print(f"{summary.kind}, {summary.state}: {summary.detail}; began {began}", markup=False)
     for entry in entries:
         stage = f"{entry.seq:>4}  {(iso(entry.at) or '')[11:23]}  {entry.stage:<10} {entry.event:<10}"
         words = entry.payload if verbose else entry_summary(entry)
@@ -342,7 +348,8 @@ def _print_run(
         console.print(f"{mark} {escape(words)}", soft_wrap=True)
     if record is not None:
         for stage_record in record.stages:
-            console.print(f"  {stage_record.outcome:<8}{stage_record.name:<11}{escape(stage_record.reason)}")
+            line = f"  {stage_record.outcome:<8}{stage_record.name:<11}{escape(stage_record.reason)}"
+            console.print(Hanging.markup(line, _STAGES))
         print_result(console, RunResult.of(record), record.plan, judgement)
     if advice is not None:
         broken = f"{'; '.join(advice.broken)}. " if advice.broken else ""

@@ -1,0 +1,34 @@
+"""Checks of readiness as people read them."""
+
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from drkit.cli.views.checks_view import print_checks
+from drkit.observe.readiness.check import Check, CheckOutcome
+
+REASON = "orders.payments-of-a-team-with-a-rather-long-name does not move: no broker of it answers"
+
+
+def shown(checks, width):
+    console = Console(file=StringIO(), width=width, color_system=None)
+    print_checks(console, [("", each) for each in checks])
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_name_that_fits_on_a_line_is_not_broken(width):
+    text = shown([Check("problem: not_moving", CheckOutcome.FAIL, REASON, "Start the brokers")], width)
+    assert "orders.payments-of-a-team-with-a-rather-long-name" in text
+    assert all(len(line) <= width for line in text.splitlines())
+    assert "→ Start the brokers" in text
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_checks_that_differ_in_numbers_only_are_one(width):
+    stuck = [Check("problem: not_moving", CheckOutcome.FAIL, f"t:{n} does not move", "Look") for n in range(3)]
+    text = shown([Check("mirror", CheckOutcome.OK, "running"), *stuck], width)
+    assert "t:0 does not move (and 2 checks alike)" in text
+    assert text.index("FAIL") < text.index("running"), "the worst comes first"
+    assert text.count("Look") == 1
