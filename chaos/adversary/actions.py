@@ -380,11 +380,11 @@ class Actions:
 
     # -- the operator ------------------------------------------------------------------------------
 
-    def accept(self, *, needed: bool, purged: bool, twice: bool) -> None:
+    def accept(self, *, needed: bool, purged: bool, twice: bool, mirror: str = "live") -> None:
         """The topic is given up and mirrored again from its start.
 
         `needed`: only if a partition is halted; `purged`: the source's records are removed before; `twice`: the
-        mirror is started again afterwards.
+        mirror is started again afterwards. Where it is down meanwhile, what status says then is judged here.
         """
         world = self._world
         status = self._settle()
@@ -396,11 +396,13 @@ class Actions:
         for name in ("max.message.bytes", "compression.type"):
             if world.target.partitions(world.topic):
                 world.target.set(world.topic, name, None)
-        number = world.target.partitions(world.topic)
-        ends = {each: self._target_end(each) for each in range(number)}
-        code, _ = world.ask("link", "resume", LINK, "--topic", world.topic, "--accept-recreated")
-        if code == 0:
-            self.history.update(ends)
+        with world.mirror(mirror):
+            ends = {each: self._target_end(each) for each in range(world.target.partitions(world.topic))}
+            code, _ = world.ask("link", "resume", LINK, "--topic", world.topic, "--accept-recreated")
+            if code == 0:
+                self.history.update(ends)
+                if mirror in {"killed", "stopped"}:
+                    self._judge_accepted(ends)
         for _ in range(1 + twice if code == 0 else 0):
             self._settle(_TAKEN_UP_SECONDS)
             world.kill()
@@ -430,6 +432,14 @@ class Actions:
         if status["state"] == "mirroring":
             wrong.append("a link with a paused topic is reported as mirroring")
         world.ended += [f"while the topic was paused: {what}" for what in wrong]
+
+    def _judge_accepted(self, partitions: Iterable[int]) -> None:
+        world, status = self._world, self._world.status()
+        if status is None or not (status["source_reachable"] and status["target_reachable"]):
+            return
+        for number in partitions:
+            wrong = oracle.accepted(self._seen(number, status))
+            world.ended += [f"before the accepted topic was mirrored: {what}" for what in wrong]
 
     def _seen(self, partition: int, status: dict[str, Any], given_up: frozenset[bytes] = frozenset()) -> oracle.Seen:
         world, topic = self._world, self._world.topic

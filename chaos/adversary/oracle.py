@@ -98,6 +98,17 @@ def missing(seen: Seen, journal: Journal) -> frozenset[bytes]:
     return frozenset(each for offset in _missing(seen, wanted) if (each := due[offset]) is not None)
 
 
+def accepted(seen: Seen) -> list[str]:
+    """Judge a topic that was accepted as a new one, of which nothing was mirrored yet."""
+    held, lag = seen.source.end - seen.source.start, seen.claims and seen.claims["lag_records"]
+    found = []
+    if held and lag is not None and lag < held:
+        found.append(f"partition {seen.partition}: status says lag {lag}, but nothing of {held} offsets is mirrored")
+    if held and seen.translate(seen.source.start)["translation"] == "exact":
+        found.append(f"partition {seen.partition}: source position {seen.source.start} is called exact")
+    return found
+
+
 def while_held(seen: Seen, journal: Journal) -> list[str]:
     """The findings about the status of a partition that nobody mirrors now: a lag that is too low, a position that is
     reported as exact and isn't."""

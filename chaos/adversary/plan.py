@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -92,6 +92,8 @@ def make(seed: int) -> Plan:
     partitions = chance.choice([1, 1, 2])
     early = [replace(action, early=True) for action in _early(chance, partitions)]
     late = _late(chance, partitions, aligns=any(action.kind == "fill" for action in early))
+    if seed >= _ACCEPTED_DOWN_FROM:
+        late = _accepted_down(seed, late)
     offsets = chance.choice(["preserve", "preserve", "translate"])
     alters = chance.choice(["", "", "", "", "transform", "filter", "provenance"])
     settings = _settings(chance)
@@ -162,6 +164,9 @@ _LEFT_OUT_FROM = 55_000
 """Seeds from here on include one that holds only left-out records where it held the last mirrored ones of a compacted
 topic."""
 
+_ACCEPTED_DOWN_FROM = 60_000
+"""Seeds from here on may accept a topic while the mirror is down."""
+
 _UNDONE_FROM = 40_000
 """Seeds from here on include purges that a broker's crash undoes, too."""
 
@@ -208,6 +213,16 @@ def _set_back(seed: int, partitions: int, kinds: set[str]) -> list[Action]:
     if seed >= _LEFT_OUT_FROM and options["side"] == "source":
         options["left_out"] = chance.choice([0, options["regrow"] * 3 // 4])
     return [Action("set_back", options)]
+
+
+def _accepted_down(seed: int, late: Sequence[Action]) -> list[Action]:
+    """The actions, with a state of the mirror in each acceptance. It has its own random choices, as above."""
+    chance = random.Random(f"adversary accepted {seed}")  # noqa: S311 - as above
+    states = ("live", "killed", "stopped")
+    return [
+        replace(each, options={**each.options, "mirror": chance.choice(states)}) if each.kind == "accept" else each
+        for each in late
+    ]
 
 
 def _undone(seed: int, partitions: int) -> list[Action]:
