@@ -380,8 +380,8 @@ def _removed(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[str]:
     offsets = sum(count for count, _ in removed)
     yield (
         f"{counted(len(removed), 'position')} {'begins' if len(removed) == 1 else 'begin'} where the logs on "
-        f"{snapshot.target.alias} do: retention or DeleteRecords removed {counted(offsets, 'offset')} there that the groups "
-        f"had not read, most of {worst.group} on {worst.topic}:{worst.partition} ({most:,})"
+        f"{snapshot.target.alias} do: retention or DeleteRecords removed {counted(offsets, 'offset')} there that the "
+        f"groups had not read, most of {worst.group} on {worst.topic}:{worst.partition} ({most:,})"
     )
 
 
