@@ -15,6 +15,7 @@ from typer._click.exceptions import NoArgsIsHelpError, UsageError  # of the clic
 
 from drkit import __version__
 from drkit.cli.examples import add_examples
+from drkit.cli.help_text import HelpfulCommand, HelpfulGroup
 from drkit.cli.output.writer import interruption, writer_for
 from drkit.model.errors import ConfigError, ExitCode
 
@@ -104,13 +105,14 @@ def listing() -> typer.Typer:
     """The command line that lists all verbs and loads none: for `drkit --help`, `--version` and unknown verbs."""
     app = _empty()
     for verb, summary in VERBS.items():
-        app.command(verb, help=summary)(lambda: None)
+        app.command(verb, cls=HelpfulCommand, help=summary)(lambda: None)
     return app
 
 
 def _empty() -> typer.Typer:
     app = typer.Typer(
         name="drkit",
+        cls=HelpfulGroup,
         help="Disaster-recovery failover toolkit for Apache Kafka: mirror, fail over, fail back, audit, rehearse.",
         no_args_is_help=True,
         add_completion=True,

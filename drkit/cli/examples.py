@@ -1,8 +1,10 @@
-"""Examples that the help of each command ends with."""
+"""Examples that the help of each command ends with, and how it looks."""
 
 from __future__ import annotations
 
 import typer
+
+from drkit.cli.help_text import HelpfulCommand, HelpfulGroup
 
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "demo": ("drkit demo",),
@@ -62,7 +64,12 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "drkit store recover --from dr",
         "drkit store recover --from dr --link 'primary->dr' --from-logs",
     ),
-    "audit": ("drkit audit", "drkit audit --topic orders --report audit.html", "drkit audit --from-digests"),
+    "audit": (
+        "drkit audit",
+        "drkit audit --topic orders --report audit.html",
+        "drkit audit --from -2h --fail-on unseen:5m",
+        "drkit audit --from-digests",
+    ),
     "audit group": ("drkit audit group billing",),
     "audit watch": ("drkit audit watch --metrics 127.0.0.1:9402",),
     "audit history": ("drkit audit history --last 10",),
@@ -91,8 +98,9 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
 
 
 def add_examples(app: typer.Typer, path: str = "") -> None:
-    """Let the help of each of the commands end with its examples."""
+    """Let the help of each of the commands be as `help_text` has it, and end with its examples."""
     for command in app.registered_commands:
+        command.cls = HelpfulCommand
         command.epilog = _epilog(f"{path}{command.name}")
     for group in app.registered_groups:
         instance = group.typer_instance
@@ -100,6 +108,7 @@ def add_examples(app: typer.Typer, path: str = "") -> None:
             continue
         name = f"{path}{group.name or instance.info.name}"
         group.epilog = _epilog(name)
+        group.cls = HelpfulGroup
         add_examples(instance, f"{name} ")
 
 

@@ -114,9 +114,6 @@ def audit(
 
     Exits 0 where the verdict is clean (records that the mirror had not reached, `unseen`, are no deviation unless
     --fail-on says so), 5 where records deviate, 8 where something could not be compared.
-
-    [dim]drkit audit --topic orders --report audit.html[/]
-    [dim]drkit audit --from -2h --fail-on unseen:5m[/]
     """
     if ctx.invoked_subcommand is not None:
         _refuse_before(ctx)
