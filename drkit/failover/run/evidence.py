@@ -56,6 +56,8 @@ def loss_at(partitions: Iterable[PartitionView], moment: datetime) -> Loss:
     if held := sum(view.held for view in every):
         behind = f"{counted(held, 'offset')} of them {'stands' if held == 1 else 'stand'} behind open transactions"
         said.append(f"{behind} on the source: what these abort is no loss")
+    if undated := sorted({view.topic for view in every if view.lag and view.watermark is None}):
+        said.append(f"since when {and_more(undated)} waits isn't known: no mirror has recorded anything about it yet")
     unjudged = tuple(missing.reason for missing in told if missing.at_least and missing.reason is not None)
     seen = [view.watermark.observed_at for view in every if view.watermark is not None and view.source_end is None]
     live = any(view.source_end is not None for view in every)

@@ -114,6 +114,12 @@ def test_what_is_counted_in_full_has_a_reason_and_no_doubt():
     assert found.reason == "all that the source holds counts: somebody wrote there"
 
 
+def test_what_no_mirror_has_recorded_has_no_age_and_a_reason():
+    found = loss_at([live("rrrr"), unrecorded("u", source_start=0, source_end=2)], LATER)
+    assert (found.records, found.seconds, found.lower_bound) == (2, None, False)
+    assert found.reason == "since when u waits isn't known: no mirror has recorded anything about it yet"
+
+
 def test_where_it_is_unknown_of_some_all_is_unknown_and_the_first_says_why():
     found = loss_at([live("rrrr"), unrecorded("u"), unrecorded("v")], LATER)
     assert (found.records, found.seconds) == (None, None)
