@@ -173,10 +173,10 @@ def acknowledge(store: LinkStore, link: Link, kind: str, topic: str | None = Non
     found = [problem for problem in known if problem.kind == kind and topic in {None, problem.topic}]
     if not found:
         kinds = sorted({problem.kind for problem in known if topic in {None, problem.topic}})
-        there = f"of {topic or link.id}, {and_more(kinds)}" if kinds else f"nothing of {topic or link.id}"
+        there = f"{topic or link.id} has {and_more(kinds)} on record" if kinds else "Nothing is on record there"
         raise Refused(
             f"no problem {kind} of {topic or link.id} is on record",
-            remedy=f"On record is {there}. What status sees while no mirror runs can be acknowledged once `drkit "
+            remedy=f"{there}. What status sees while no mirror runs can be acknowledged once `drkit "
             f"mirror --link '{link.id}'` has recorded it",
         )
     topics = sorted({problem.topic for problem in found})

@@ -176,7 +176,7 @@ ROWS = [
     stored("cancel and unplanned", "resume --cancel --unplanned", "--cancel", "--unplanned"),
     stored("a fence to lift and to wait for", "fence --lift --wait 3", "--wait", "--lift"),
     stored("a cluster to fence", "fence --cluster dr", "--cluster", remedy="Leave it out"),
-    stored("a problem that there isn't", "link acknowledge 'primary->dr' late", "late", "On record is nothing", code=3),
+    stored("a problem that there isn't", "link acknowledge 'primary->dr' late", "late", "Nothing is on record there", code=3),
     stored("a topic recreated of none", "link resume 'primary->dr' --accept-recreated", "--topic"),
     stored("one metrics port for many", "mirror --processes 2 --metrics-port 1", "--metrics-port"),
     stored("a directory for several drills", "drill run primary-lost --repeat 2 --dir x", "--dir"),

@@ -144,8 +144,8 @@ def test_acknowledging_what_a_source_has_again_gives_up_what_was_named_and_no_mo
         ("records_given_up", "flights", "nothing is left to decide", "a remedy"),
         ("store_recovered", "flights", "can't be acknowledged", "drkit mirror"),
         ("foreign_writer", "flights", "as long as its cause is there", "a remedy; `drkit link resume"),
-        ("retention_gap", "flights", "no problem retention_gap of flights", "On record is of flights, foreign_writer"),
-        ("target_purged", "orders", "no problem target_purged of orders", "On record is nothing of orders"),
+        ("retention_gap", "flights", "no problem retention_gap of flights", "flights has foreign_writer on record"),
+        ("target_purged", "orders", "no problem target_purged of orders", "Nothing is on record there"),
     ],
 )
 def test_what_is_not_acknowledged_says_what_to_do(
