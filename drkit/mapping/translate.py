@@ -71,7 +71,7 @@ def translate(
     if found:
         return unavailable(source_offset, found)
     if source_offset > watermark.source_through:
-        return _ahead(source_offset, watermark)
+        return _ahead(source_offset, first, watermark)
     if floor is None:
         return _before_first(source_offset, first, watermark)
     answer = min(source_offset + floor.delta, watermark.target_end)
@@ -101,13 +101,18 @@ def unavailable(source_offset: int, reason: str) -> Translation:
     return Translation(source_offset, Certainty.UNAVAILABLE, None, reason, reread=None, skipped=None)
 
 
-def _ahead(source_offset: int, watermark: Watermark) -> Translation:
+def _ahead(source_offset: int, first: OffsetMapping, watermark: Watermark) -> Translation:
     through = watermark.source_through
     ahead = source_offset - through
     reason = (
         f"the commit is {ahead:,} offset{_s(ahead)} ahead of what is mirrored (source offset {through:,}): "
         "the group read records there that are not on the target"
     )
+    if watermark.target_start < first.target_offset <= watermark.target_end:
+        reason += (
+            f"; what the target holds below {first.target_offset} was there before the topic was mirrored (or "
+            "accepted as a new one) and counts for none of them"
+        )
     # everything below target_end comes from below source_through, so the group has read it
     return _conservative(source_offset, max(watermark.target_end, watermark.target_start), reason)
 

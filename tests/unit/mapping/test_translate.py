@@ -35,6 +35,12 @@ def test_a_commit_ahead_of_the_mirror_is_clamped_to_the_targets_end_and_says_by_
     assert "13 offsets ahead of what is mirrored (source offset 27)" in answer.reason
 
 
+def test_a_commit_ahead_says_that_what_was_on_the_target_before_the_mapping_does_not_count():
+    there = "what the target holds below 4 was there before the topic was mirrored"
+    assert there not in (translate_rows(PICTURE, MARK, 40).reason or "")
+    assert there in (translate_rows(PICTURE, replace(MARK, target_start=0), 40).reason or "")
+
+
 def test_a_commit_ahead_is_clamped_even_where_a_row_is_written_ahead():
     rows = [*PICTURE, row(30, 19)]
     assert translate_rows(rows, MARK, 33).target_offset == 19

@@ -144,7 +144,12 @@ def test_acknowledging_what_a_source_has_again_gives_up_what_was_named_and_no_mo
         ("records_given_up", "flights", "nothing is left to decide", "a remedy"),
         ("store_recovered", "flights", "can't be acknowledged", "drkit mirror"),
         ("foreign_writer", "flights", "as long as its cause is there", "a remedy; `drkit link resume"),
-        ("retention_gap", "flights", "no problem retention_gap of flights", "flights has foreign_writer, records_given_up"),
+        (
+            "retention_gap",
+            "flights",
+            "no problem retention_gap of flights",
+            "flights has foreign_writer, records_given_up",
+        ),
         ("target_purged", "orders", "no problem target_purged of orders", "Nothing is on record there"),
     ],
 )
