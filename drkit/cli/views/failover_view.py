@@ -121,10 +121,23 @@ def print_result(
         console.print(f"audit       {facts.audit}: {escape(facts.audit_detail)}")
     if facts.endpoint and result.error is None:
         console.print(f"clients     [bold]{escape(facts.endpoint)}[/] ({plan.target.alias})")
+    if state is State.CLOSED and plan.kind is Kind.FAILOVER and result.evidence.fenced is False:
+        _fence_later(console, plan)
     if state is State.CLOSED and plan.kind is Kind.FAILBACK:
         console.print(
             f"next        drkit mirror --link '{plan.link}': until it runs, nothing is mirrored", soft_wrap=True
         )
+
+
+def _fence_later(console: Console, plan: Plan) -> None:
+    """What to do about a cluster that was left unfenced because it didn't answer."""
+    from drkit.failover.plan.failover_plan import FailoverPlan
+
+    if isinstance(plan, FailoverPlan) and not plan.source.reachable:
+        line = (
+            f"next        drkit fence --link '{plan.link}': once {plan.source.alias} answers, it closes it to clients"
+        )
+        console.print(Hanging.markup(escape(line), _LABEL))
 
 
 def print_rehearsal(console: Console, result: RunResult, plan: FailoverPlan, unwaived: Sequence[Obstacle]) -> None:

@@ -105,7 +105,10 @@ def serve(
             server.start()
             hangup_signals.handle_with(LiveConfig(run.config, "serve", FIXED_SERVE, take).reload)
             url = server.url
-            run.writer.emit({"url": url}, lambda console: console.print(f"{url}/  {url}/status.json  {url}/metrics"))
+            run.writer.emit(
+                {"url": url},
+                lambda console: console.print(f"{url}/  {url}/status.json  {url}/metrics", soft_wrap=True),
+            )
             while not stop.wait(_CHECK_SECONDS):
                 server.check()
         board.stop()

@@ -2,6 +2,8 @@
 import { bytes, count, element, fetched, seconds, UNKNOWN } from "./text.js";
 
 const LEAST = { records: 10, "records/s": 10, "bytes/s": 1000, seconds: 1 }; // an axis that ends lower only shows noise
+// Steps of an axis of seconds that are whole numbers in the unit that they are shown in.
+const STEPS = [0.001, 0.01, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800];
 const rate = (value) => (value === null || value === undefined ? UNKNOWN : `${count(value)}/s`);
 const byteRate = (value) => (value === null || value === undefined ? UNKNOWN : `${bytes(value)}/s`);
 const CHARTS = [
@@ -134,7 +136,7 @@ export class Charts {
         tzDate: (time) => window.uPlot.tzDate(new Date(time * 1000), "Etc/UTC"),
         hooks: { setCursor: [(drawn) => point(drawn, chart, under)] },
         axes: [{ ...axis, space: 70, values: (_, times, __, ___, step) => axisLabels(times.map((time) => clock(time, step))) },
-          { ...axis, size: 76, values: (_, values) => axisLabels(values.map((value) => chart.show(value))) }],
+          { ...axis, size: 76, incrs: chart.unit === "seconds" ? STEPS : undefined, values: (_, values) => axisLabels(values.map((value) => chart.show(value))) }],
         scales: { x: { range: (_, low, high) => (low === high ? [low - 30, high + 30] : [low, high]) }, y: { range: (_, low, high) => [0, Math.max(high ?? 0, limit ?? 0, LEAST[chart.unit]) * 1.1] } }, cursor: { drag: { x: false, y: false } },
       }, data, place));
     }
