@@ -26,6 +26,12 @@ _NAMES = {
     "rpo_seconds": "RPO, seconds",
     "rto_seconds": "RTO, seconds",
 }
+_MORE = {
+    "acknowledged": "records acknowledged",
+    "unknown": "sends without an answer",
+    "landed": "records on the target",
+    "reread": "records read again",
+}
 _MOST_ROWS = 200
 
 _STYLE = """
@@ -108,10 +114,16 @@ def _head(document: Document) -> str:
         f"<h1>{escape(document['title'])}</h1>"
         f'<p class="dim">{escape(document["kind"])} <code>{escape(document["run"])}</code> · '
         f"{_text(document['started_at'])} to {_text(document['ended_at'])} · "
-        f"its last entry {document['seconds']:,.1f} s after the first · "
+        f"{_lasted(document)} · "
         f"state {escape(document['state'])}</p>"
         f'<section><p class="big">{_toned(document["verdict"])}</p>{said}<ul>{reasons}</ul></section>'
     )
+
+
+def _lasted(document: Document) -> str:
+    """How long it took; a run's journal may also have entries from long after its end (its loss audited)."""
+    length = f"{document['seconds']:,.1f} s"
+    return length if document["kind"] == "drill" else f"its last entry {length} after the first"
 
 
 def _numbers(document: Document) -> str:
@@ -130,7 +142,9 @@ def _numbers(document: Document) -> str:
             + "</div>"
         )
     more = {key: value for key, value in document["measured"].items() if key not in _NAMES and value is not None}
-    rest = " · ".join(f"{escape(key.replace('_', ' '))}: {escape(_plain(value))}" for key, value in more.items())
+    rest = " · ".join(
+        f"{escape(_MORE.get(key, key.replace('_', ' ')))}: {escape(_plain(value))}" for key, value in more.items()
+    )
     return (
         f'<section><h2>Recovery point and time</h2><div class="cards">{"".join(cards)}</div>'
         f'<p class="dim">{rest}</p>{_links(document)}</section>'

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
+from drkit.cli.views.fitting_table import Column, FittingTable
+from drkit.cli.views.hanging import Hanging
 from drkit.model.clock import iso
 from drkit.model.wording import counted
 
@@ -125,25 +128,31 @@ def _steps(result: DrillResult) -> Table:
 
 
 def show_history(console: Console, history: DrillHistory) -> None:
-    """Kept drills, newest first."""
+    """Kept drills, newest first, a line each; then why those that didn't pass didn't."""
     if not history.drills:
         console.print("no drill was kept yet: drkit drill run primary-lost")
         return
-    table = Table(box=None, pad_edge=False)
-    for name in ("run", "title", "verdict", "RPO records", "RTO seconds", "reason"):
-        table.add_column(
-            name, justify="right" if name.startswith("R") else "left", overflow="fold", no_wrap=name == "run"
+    table = FittingTable(
+        (
+            Column("run"),
+            Column("verdict"),
+            Column("lost", right=True, needed=1),
+            Column("RTO", right=True, needed=2),
+            Column("title", name=True),
         )
+    )
     for drill in history.drills:
-        table.add_row(
+        table.add(
             drill.run,
-            escape(drill.title or ""),
-            _coloured(drill.verdict or "unknown"),
+            Text(drill.verdict or "unknown", _COLOURS.get(drill.verdict or "unknown", "")),
             _number(drill.rpo_records),
-            _number(drill.rto_seconds),
-            escape(drill.reason or ""),
+            "" if drill.rto_seconds is None else f"{_number(drill.rto_seconds)} s",
+            drill.title or "",
         )
     console.print(table)
+    for drill in history.drills:
+        if drill.reason:
+            console.print(Hanging.markup(f"[dim]·[/] {drill.run}: {escape(drill.reason)}", 2))
 
 
 def show_schedule(console: Console, schedule: ScheduleResult) -> None:
