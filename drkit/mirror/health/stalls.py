@@ -126,7 +126,11 @@ class Stalls:
         with self._lock:
             stalls = dict(self._stalls)
         for tp, stall in stalls.items():
-            if self._is_over(stall, seen.get(tp), positions.get(tp)):
+            if self._problems.awaits_operator(tp):  # whose problem says why it stands still
+                with self._lock:
+                    self._stalls.pop(tp, None)
+                self._problems.settle(tp.topic, kinds=frozenset({NOT_MOVING}), partition=tp.partition)
+            elif self._is_over(stall, seen.get(tp), positions.get(tp)):
                 with self._lock:
                     self._stalls.pop(tp, None)
                 self._problems.settle(tp.topic, kinds=RETRIED, partition=tp.partition)

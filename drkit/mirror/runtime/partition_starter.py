@@ -33,6 +33,7 @@ _FIRST_AT_ONCE, _RESUMED_AT_ONCE = 500, 2_000
 """The first partitions don't wait for the last. Each further portion costs a dozen requests to both clusters, and all
 of the link's watermarks."""
 _UNSEEN = "its offsets on both sides could not be observed: a broker that leads it doesn't answer"
+_ANOTHER = "its topic is not listed on one side, or is another one than was mirrored"
 _REFUSED = {IncidentKind.REJECTED: RECORD_REJECTED, IncidentKind.UNREADABLE: SOURCE_UNREADABLE}
 
 
@@ -135,8 +136,9 @@ class PartitionStarter:
         for tp in tps:
             if not self._problems.awaits_operator(tp):
                 denied = self._resumer.denied.get(tp)
-                why = (_UNSEEN, UNSEEN_REMEDY) if denied is None else (denied.what, denied.remedy or UNSEEN_REMEDY)
-                self._stalls.failed(tp, *why)
+                why = _ANOTHER if tp in self._resumer.replaced else _UNSEEN
+                told = (why, UNSEEN_REMEDY) if denied is None else (denied.what, denied.remedy or UNSEEN_REMEDY)
+                self._stalls.failed(tp, *told)
 
     def _settle(self, incident: Incident) -> None:
         tp = incident.tp

@@ -148,3 +148,16 @@ def test_what_an_earlier_run_left_is_settled_by_one_that_has_caught_up(world: Wo
     assert len(world.store.problems(LINK)) == 1
     stalls.settle([TP])
     assert world.store.problems(LINK) == []
+
+
+@pytest.mark.parametrize("partition", [0, None], ids=["its own", "its topic's"])
+def test_where_something_else_awaits_the_operator_nothing_is_said_beside_it(
+    world: World, partition: int | None
+) -> None:
+    world.check()
+    world.fail()
+    assert [each.kind for each in world.check()] == [NOT_MOVING]
+    world.problems.put("topic_recreated", "t", partition, "another topic", "Accept it", halted=True)
+    assert [each.kind for each in world.check()] == ["topic_recreated"]
+    world.fail()
+    assert [each.kind for each in world.check()] == ["topic_recreated"]
