@@ -97,7 +97,11 @@ class _Logs:
     source_end: int
 
     def tails(self) -> Iterator[_Tail]:
-        """Further and further back, until all that both sides hold is in it."""
+        """Further and further back, until all that both sides hold is in it.
+
+        Raises:
+            _Incomparable: a mirror took rows back meanwhile.
+        """
         mark, end = self.mark, min(self.mark.source_through, self.source_end)
         bottom = max(mark.source_start, self.source_start)
         first = self.rows.next_mapping(self.link, mark.tp, mark.epoch, -1)
@@ -105,7 +109,8 @@ class _Logs:
         span = _FIRST_LOOK
         while lowest < mark.target_end - span:
             begin = mark.target_end - span
-            rows = self._in_force(begin)
+            if not (rows := self._in_force(begin)):
+                raise _Incomparable(f"the mapping rows of {mark.tp} changed meanwhile")
             here = OffsetRange(max(begin - rows[0].delta, bottom), end)
             yield _Tail(mark, self.target, OffsetRange(begin, mark.target_end), here, rows, whole=here.begin == bottom)
             if here.begin == bottom:
