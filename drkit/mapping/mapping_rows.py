@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from drkit.model.offsets import OffsetMapping
+from drkit.model.offsets import OffsetMapping, Watermark
 
 
 def around(rows: Sequence[OffsetMapping], source_offset: int) -> tuple[OffsetMapping | None, OffsetMapping | None]:
@@ -39,6 +39,20 @@ def source_at(rows: Sequence[OffsetMapping], target_offset: int) -> int:
     row = rows[above - 1]
     found = row.source_offset + (target_offset - row.target_offset)
     return found if above == len(rows) else min(found, rows[above].source_offset)
+
+
+def former_through(
+    rows: Sequence[OffsetMapping], watermark: Watermark, former: Callable[[int], Sequence[OffsetMapping]]
+) -> int | None:
+    """Up to which source offset (exclusive) the target may hold records of the topic's former epoch, below the first of
+    these rows; None: it holds none.
+
+    `former`: the rows of an epoch, ascending.
+    """
+    if not rows or rows[0].target_offset <= watermark.target_start:
+        return None
+    earlier = former(watermark.epoch - 1)
+    return source_at(earlier, rows[0].target_offset) if earlier else None
 
 
 def conflict(rows: Sequence[OffsetMapping]) -> str | None:

@@ -51,6 +51,7 @@ def translate(
     following: OffsetMapping | None,
     watermark: Watermark | None,
     first: OffsetMapping | None,
+    former_through: int | None = None,
 ) -> Translation:
     """Translate a committed source offset (the next record to read).
 
@@ -60,6 +61,8 @@ def translate(
         following: the first row above c; None where there is none.
         watermark: what is known to be on the target, read *before* the rows; None where nothing is.
         first: the first row of the partition and epoch; None where there is no row at all.
+        former_through: up to where the target may hold what was mirrored in the topic's former epoch
+            (`drkit.mapping.mapping_rows.former_through`); None: it holds nothing of it.
 
     Raises:
         ValueError: the rows contradict the arguments' definitions (a bug of the caller).
@@ -71,7 +74,7 @@ def translate(
     if found:
         return unavailable(source_offset, found)
     if source_offset > watermark.source_through:
-        return _ahead(source_offset, first, watermark)
+        return _ahead(source_offset, first, watermark, former_through)
     if floor is None:
         return _before_first(source_offset, first, watermark)
     answer = min(source_offset + floor.delta, watermark.target_end)
@@ -83,7 +86,12 @@ def translate(
     return Translation(source_offset, Certainty.EXACT, answer)
 
 
-def translate_by_rows(source_offset: int, rows: Sequence[OffsetMapping], watermark: Watermark | None) -> Translation:
+def translate_by_rows(
+    source_offset: int,
+    rows: Sequence[OffsetMapping],
+    watermark: Watermark | None,
+    former_through: int | None = None,
+) -> Translation:
     """Like `translate`, from all rows of the partition and epoch, ascending by source offset, read after
     `watermark`."""
     floor, following = around(rows, source_offset)
@@ -93,6 +101,7 @@ def translate_by_rows(source_offset: int, rows: Sequence[OffsetMapping], waterma
         following=following,
         watermark=watermark,
         first=rows[0] if rows else None,
+        former_through=former_through,
     )
 
 
@@ -101,18 +110,19 @@ def unavailable(source_offset: int, reason: str) -> Translation:
     return Translation(source_offset, Certainty.UNAVAILABLE, None, reason, reread=None, skipped=None)
 
 
-def _ahead(source_offset: int, first: OffsetMapping, watermark: Watermark) -> Translation:
+def _ahead(source_offset: int, first: OffsetMapping, watermark: Watermark, former_through: int | None) -> Translation:
     through = watermark.source_through
+    if former_through is not None and source_offset < former_through:
+        why = (
+            f"since the topic was accepted as a new one it is mirrored up to source offset {through:,} only: what the "
+            f"target holds from before, below {first.target_offset:,}, may have records that the group hasn't read"
+        )
+        return unavailable(source_offset, why)
     ahead = source_offset - through
     reason = (
         f"the commit is {ahead:,} offset{_s(ahead)} ahead of what is mirrored (source offset {through:,}): "
         "the group read records there that are not on the target"
     )
-    if watermark.target_start < first.target_offset <= watermark.target_end:
-        reason += (
-            f"; what the target holds below {first.target_offset} was there before the topic was mirrored (or "
-            "accepted as a new one) and counts for none of them"
-        )
     # everything below target_end comes from below source_through, so the group has read it
     return _conservative(source_offset, max(watermark.target_end, watermark.target_start), reason)
 

@@ -65,6 +65,7 @@ class PartitionView:
     `problems`: those of the partition, or of its topic. `doubts`: open questions of this look at the clusters.
     `source_high`: the source's high watermark. It is beyond `source_end` (the last stable offset) while a
     transaction is open: nobody can read the records between yet.
+    `former_through`: as in `drkit.mapping.translate`.
     """
 
     topic: str
@@ -83,6 +84,7 @@ class PartitionView:
     problems: tuple[Problem, ...] = ()
     doubts: Doubts = NO_DOUBTS
     source_high: int | None = None
+    former_through: int | None = None
 
     @property
     def tp(self) -> TopicPartition:

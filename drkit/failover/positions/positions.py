@@ -480,7 +480,7 @@ def _by_rows(offset: int, view: PartitionView) -> Translation:
             return unavailable(offset, f"mirrored up to {mark.source_through}, and there is no mapping row: {why}")
         # Observed, and nothing was ever produced: all future records come at the target's end.
         return Translation(offset, Certainty.EXACT, mark.target_end)
-    return translate_by_rows(offset, rows, mark)
+    return translate_by_rows(offset, rows, mark, view.former_through)
 
 
 def _mapped(offset: int, view: PartitionView, snapshot: Snapshot) -> Translation:
@@ -524,6 +524,8 @@ def _lost(offset: int, view: PartitionView) -> int | None:
     through = view.missing.through
     if view.watermark is None or through is None or (view.unproven and offset > through):
         return None
+    if view.former_through is not None and through < offset < view.former_through:
+        return None  # the target may hold them, from before the topic was accepted as a new one
     return max(0, offset - through)
 
 

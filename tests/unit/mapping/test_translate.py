@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from drkit.mapping.mapping_rows import conflict, following, last_valid
-from drkit.mapping.translate import translate
+from drkit.mapping.mapping_rows import conflict, following, former_through, last_valid
+from drkit.mapping.translate import translate, translate_by_rows
 from drkit.model.offsets import Certainty, OffsetMapping, Translation
 from tests.support.mirror_model import AT, PARTITION, TOPIC, Watermark, translate_rows
 
@@ -33,12 +33,6 @@ def test_a_commit_ahead_of_the_mirror_is_clamped_to_the_targets_end_and_says_by_
     assert (answer.certainty, answer.target_offset, answer.reread, answer.skipped) == (Certainty.CONSERVATIVE, 19, 0, 0)
     assert answer.reason is not None
     assert "13 offsets ahead of what is mirrored (source offset 27)" in answer.reason
-
-
-def test_a_commit_ahead_says_that_what_was_on_the_target_before_the_mapping_does_not_count():
-    there = "what the target holds below 4 was there before the topic was mirrored"
-    assert there not in (translate_rows(PICTURE, MARK, 40).reason or "")
-    assert there in (translate_rows(PICTURE, replace(MARK, target_start=0), 40).reason or "")
 
 
 def test_a_commit_ahead_is_clamped_even_where_a_row_is_written_ahead():
@@ -132,3 +126,18 @@ def test_the_rows_beside_an_offset():
     a, b, c = PICTURE
     assert [following(PICTURE, offset) for offset in (9, 10, 16, 17, 23, 24)] == [a, b, b, c, c, None]
     assert [last_valid(PICTURE, end) for end in (3, 4, 7, 8, 15, 16, 99)] == [None, a, a, b, b, c, c]
+
+
+def test_a_commit_among_what_the_target_may_hold_of_the_former_epoch_has_no_place():
+    """Records that the group hasn't read may be below the first row: no place is known to be behind them."""
+    rows, mark = [row(0, 130, epoch=2)], replace(MARK, epoch=2, source_through=20, target_end=150, target_start=0)
+
+    def until(**changes) -> int | None:
+        return former_through(rows, replace(mark, **changes), lambda at: [row(0, 0, epoch=1)] if at == 1 else [])
+
+    assert (until(), until(target_start=130), until(epoch=5)) == (130, None, None)
+    answer = translate_by_rows(95, rows, mark, until())
+    assert (answer.certainty, answer.target_offset) == (Certainty.UNAVAILABLE, None)
+    assert "mirrored up to source offset 20 only: what the target holds from before, below 130" in (answer.reason or "")
+    assert translate_by_rows(130, rows, mark, until()).target_offset == 150
+    assert translate_by_rows(20, rows, mark, until()) == Translation(20, Certainty.EXACT, 150)

@@ -76,7 +76,7 @@ class Moving:
             next_sequence=LinkProducer.next_sequence,
             last_sequences=lambda tps: dict.fromkeys(tps, 5),
         )
-        whole = SimpleNamespace(notes=lambda *_: {}, put_notes=lambda *_: None)
+        whole = SimpleNamespace(notes=lambda *_: {}, put_notes=lambda *_: None, topic_states=lambda _: {})
         parts: Any = (source, target, store, problems, verifier, producer, whole)
         return Resumer(LinkId("a", "b"), *parts, committed=True)
 

@@ -82,7 +82,7 @@ def resumer(store: Counted, ends: dict[TopicPartition, int]) -> Resumer:
         next_sequence=LinkProducer.next_sequence,
         last_sequences=lambda tps: dict.fromkeys(tps, None),
     )
-    whole = SimpleNamespace(notes=lambda *_: {}, put_notes=lambda *_: None)
+    whole = SimpleNamespace(notes=lambda *_: {}, put_notes=lambda *_: None, topic_states=lambda _: {})
     parts: Any = (source, target, store, problems, verifier, producer, whole)
     return Resumer(LINK, *parts, committed=True)
 
