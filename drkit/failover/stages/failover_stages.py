@@ -116,7 +116,8 @@ class Translate:
             raise Refused(
                 f"{and_more(rewound)} would be moved back on {self.target}",
                 meaning="They committed further on the target since the plan was made",
-                remedy="Decide what is right for them; --allow-rewind moves them back",
+                remedy=f"Decide what is right for them. drkit resume {context.run} --cancel takes the run back; then "
+                "drkit failover moves them back with --allow-rewind, or only others with --group",
             )
         loss = by_now = LOSS_UNKNOWN
         if offsets is None:
