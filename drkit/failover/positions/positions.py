@@ -513,11 +513,12 @@ def removed_unread(position: PlannedPosition, view: PartitionView) -> int:
     """How many offsets the target no longer holds of those that the group had not read: its position is where the log
     begins now."""
     mark = view.watermark
-    if position.source_offset is None or mark is None or view.target_start is None:
+    if not view.target_start or position.target_offset != view.target_start:  # first: there may be 100,000 of them
+        return 0
+    if position.source_offset is None or mark is None:
         return 0
     place = translate_by_rows(position.source_offset, view.rows, replace(mark, target_start=0)).target_offset
-    begins = position.target_offset == view.target_start
-    return max(0, view.target_start - place) if begins and place is not None else 0
+    return 0 if place is None else max(0, view.target_start - place)
 
 
 def _lost(offset: int, view: PartitionView) -> int | None:
