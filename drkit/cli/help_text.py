@@ -6,31 +6,26 @@ import inspect
 from collections.abc import Iterable
 from typing import Any
 
+from typer._click.core import Command  # of the click in Typer: no public name exists
 from typer.core import TyperCommand, TyperGroup
 
 
-class HelpfulCommand(TyperCommand):
+class _Helpful(Command):
+    def __init__(self, *args: Any, **keywords: Any) -> None:
+        super().__init__(*args, **keywords)
+        self.help = None if self.help is None else reflowed(self.help)
+
+    def get_params(self, ctx: Any) -> Any:
+        """Typer's own hook: all parameters, `--help` included."""
+        return _without_types_of_flags(super().get_params(ctx))
+
+
+class HelpfulCommand(_Helpful, TyperCommand):
     """A command with such a help."""
 
-    def __init__(self, *args: Any, **keywords: Any) -> None:
-        super().__init__(*args, **keywords)
-        self.help = None if self.help is None else reflowed(self.help)
 
-    def get_params(self, ctx: Any) -> Any:
-        """Typer's own hook: all parameters, `--help` included."""
-        return _without_types_of_flags(super().get_params(ctx))
-
-
-class HelpfulGroup(TyperGroup):
+class HelpfulGroup(_Helpful, TyperGroup):
     """A group of commands with such a help."""
-
-    def __init__(self, *args: Any, **keywords: Any) -> None:
-        super().__init__(*args, **keywords)
-        self.help = None if self.help is None else reflowed(self.help)
-
-    def get_params(self, ctx: Any) -> Any:
-        """Typer's own hook: all parameters, `--help` included."""
-        return _without_types_of_flags(super().get_params(ctx))
 
 
 def reflowed(text: str) -> str:

@@ -57,6 +57,10 @@ class TopicState:
     created_by_drkit: bool
     reason: str = ""
 
+    def tps(self) -> list[TopicPartition]:
+        """The partitions that it had when the mirror saw it last, by the source's name."""
+        return [TopicPartition(self.topic, number) for number in range(self.partitions)]
+
 
 SOURCE_TRUNCATED = "source_truncated"
 """Kind of the problem that the source lost what was mirrored."""

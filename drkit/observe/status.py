@@ -314,7 +314,8 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
         _partition(link, topics.get(tp.topic), mark, source, target, translator, seen, at=at, running=running)
         for tp, mark in sorted(watermarks.items())
     )
-    known = set(source.end) if source.reachable else _partitions_known(topics, covers)
+    seen_last = {tp for topic, state in topics.items() if covers(topic) for tp in state.tps()}
+    known = set(source.end) if source.reachable else seen_last
     partitions += tuple(_not_yet_mirrored(link, tp, source, target) for tp in sorted(known - watermarks.keys()))
     if (
         control is not None and control.direction is Direction.REVERSED
@@ -458,16 +459,6 @@ def _not_yet_mirrored(
         lag_seconds=None if lag.records != 0 else 0.0,
         lag_reason=lag.reason,
     )
-
-
-def _partitions_known(topics: Mapping[str, TopicState], covers: Callable[[str], bool]) -> set[TopicPartition]:
-    """The partitions that the source had when the mirror saw it last."""
-    return {
-        TopicPartition(topic, number)
-        for topic, state in topics.items()
-        if covers(topic)
-        for number in range(state.partitions)
-    }
 
 
 def _partition(

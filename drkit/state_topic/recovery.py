@@ -185,10 +185,10 @@ def _not_in_copy(copy: LinkCopy, topics: Iterable[TopicState], known: Iterable[T
     """Partitions without a watermark, and watermarks without their topic."""
     said = {(each.topic, each.partition) for each in known}
     missing = [
-        TopicLeftOut(state.topic, number, "the copy has no watermark of it: how far it was mirrored is not known")
+        TopicLeftOut(*tp, "the copy has no watermark of it: how far it was mirrored is not known")
         for state in topics
-        for number in range(state.partitions)
-        if TopicPartition(state.topic, number) not in copy.partitions and (state.topic, number) not in said
+        for tp in state.tps()
+        if tp not in copy.partitions and tp not in said
     ]
     nameless = sorted({tp.topic for tp in copy.partitions} - copy.topics.keys())
     return missing + [

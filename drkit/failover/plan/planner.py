@@ -368,11 +368,10 @@ def _warnings(snapshot: Snapshot, request: PlanRequest, plan: FailoverPlan) -> l
 
 def _removed(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[str]:
     """What groups had not read and the target no longer holds: it is in no lag, as it was mirrored."""
-    places = [(position, TopicPartition(position.topic, position.partition)) for position in plan.placed]
+    purged = {tp: view for tp, view in snapshot.partitions.items() if view.target_start}
+    places = ((position, TopicPartition(position.topic, position.partition)) for position in plan.placed if purged)
     removed = [
-        (count, position)
-        for position, tp in places
-        if tp in snapshot.partitions and (count := removed_unread(position, snapshot.partitions[tp]))
+        (count, position) for position, tp in places if tp in purged and (count := removed_unread(position, purged[tp]))
     ]
     if not removed:
         return

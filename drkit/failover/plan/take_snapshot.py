@@ -391,8 +391,8 @@ def _partitions(look: _Look, positions: Sequence[GroupPosition]) -> dict[TopicPa
     known = (
         set(memory.watermarks) | set(source.end) | {TopicPartition(*tp) for tp in set(map(_TOPIC_PARTITION, positions))}
     )
-    for topic, kept in memory.topics.items():
-        known |= {TopicPartition(topic, partition) for partition in range(kept.partitions)}
+    for kept in memory.topics.values():
+        known.update(kept.tps())
     problems: dict[str, list[Problem]] = defaultdict(list)
     for problem in look.seen.problems:
         if not (look.link.inverse and problem.missing):  # the way back carries only what a failback chose
