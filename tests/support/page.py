@@ -139,7 +139,9 @@ def decision(answer: Answer = Answer.YES, *, positions: Sequence[PlannedRow] = (
 
 
 def planned(group: str, partition: int = 0, **changes: Any) -> PlannedRow:
-    row = PlannedRow("primary->dr", group, "flights", partition, "flights", 900, 905, "mapping", "exact", 0, 0, 0, None)
+    row = PlannedRow(
+        "primary->dr", group, "flights", partition, "flights", 900, 905, "mapping", "exact", 0, 0, 0, 0, None
+    )
     return row._replace(**changes)
 
 

@@ -7,12 +7,18 @@ import shlex
 from typing import Any
 
 from drkit.model.clock import now
+from drkit.model.errors import ExitCode
 from drkit.observe.page.decision import Answer, Decision, decision_document
 
 
 def same(found: Decision, dry_run: dict[str, Any], exit_code: int) -> None:
     """Assert that the page's decision agrees with `drkit failover --dry-run --output json`: a plan, or a refusal."""
     accepted = exit_code == 0
+    if found.answer is Answer.MOVED:
+        assert exit_code == ExitCode.REFUSED
+        first = dry_run["error"] if "error" in dry_run else dry_run["refusals"][0]
+        assert first["what"] in [each.what for each in found.obstructions]
+        return
     assert (found.answer in {Answer.YES, Answer.UNFENCED}) == accepted
     if "error" in dry_run:
         assert (found.answer, [each.what for each in found.obstructions]) == (Answer.NO, [dry_run["error"]["what"]])

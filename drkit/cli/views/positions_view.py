@@ -80,7 +80,7 @@ def _sum(group: str, positions: Sequence[PlannedPosition]) -> GroupMoveSummary:
         topics=tuple(sorted({position.topic for position in positions})),
         by=by,
         again=sum(position.reread or 0 for position in positions),
-        again_at_most=_at_most([p for p in positions if p.target_offset is not None]),
+        again_at_most=total(p.reread_bound for p in positions if p.target_offset is not None),
         skipped=sum(position.skipped or 0 for position in positions),
         lost=sum(position.lost or 0 for position in positions),
         unplaced=sum(position.target_offset is None for position in positions),
@@ -122,10 +122,6 @@ def again(known: int | None, at_most: int | None) -> str:
     return f"≥ {known:,}" if known else "?" if known == 0 else "-"
 
 
-def _at_most(positions: Sequence[PlannedPosition]) -> int | None:
-    return total(p.reread if p.reread is not None else p.reread_at_most for p in positions)
-
-
 def _kinds(positions: Sequence[PlannedPosition]) -> Iterator[str]:
     """How many positions were chosen in each way, and one of them with its reason, what is least sure first."""
     kinds = Counter((position.strategy, position.translation) for position in positions)
@@ -165,7 +161,7 @@ def _print_each(console: Console, positions: Sequence[PlannedPosition]) -> None:
             number(position.source_offset),
             Text(number(position.target_offset), style=_CERTAINTY[position.translation]),
             "-" if position.strategy is None else position.strategy.value,
-            again(position.reread, position.reread_at_most if position.reread is None else position.reread),
+            again(position.reread, position.reread_bound),
             *([number(position.skipped)] if skips else []),
             number(position.lost),
         )

@@ -11,9 +11,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from drkit.cli.wiring.dry_run import ONLY_UNFENCED, DryRun, dry_run
+from drkit.cli.wiring.recovery_checks import UNFINISHED, recovery_checks
 from drkit.config import Config, load_config
 from drkit.drill.judge.result import DrillSummary
 from drkit.drill.results.archive import Drills, default_drills
+from drkit.failover.recovery.component_conditions import unfinished_runs
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.journal.journal import StageRecord
 from drkit.failover.run.journal.run_record import KINDS, load_run
@@ -24,13 +26,16 @@ from drkit.failover.site.site_record import SITE, load_site
 from drkit.failover.site.site_result import result_of
 from drkit.model.clock import iso, now
 from drkit.model.errors import ConfigError, DrkitError, Refused
+from drkit.model.link_state import Direction
 from drkit.model.runs.journal import RunSummary, verify_chain
-from drkit.model.topology import Link
+from drkit.model.topology import Link, LinkId
+from drkit.model.wording import and_more
 from drkit.observe.audit_history import AUDIT, audits_of_run, last_audits
 from drkit.observe.drill_surroundings import known_drills
 from drkit.observe.page.board import EarlierRuns, LastDrill, Sources
 from drkit.observe.page.decision import Answer, Decision, Duration, Obstruction, PlannedRow
 from drkit.observe.page.tables import Row
+from drkit.observe.readiness.check import Check, CheckOutcome
 from drkit.observe.status import link_statuses
 from drkit.store.api import Store
 
@@ -100,7 +105,8 @@ def _decide(config: Config, store: Store, to: str, patterns: Sequence[str]) -> D
     made_at = now()
     try:
         with ClusterContext(config, store) as estate:
-            return _decision(to, dry_run(estate, to, patterns))
+            made = dry_run(estate, to, patterns)
+            return _moved(estate, to, made) or _decision(to, made)
     except DrkitError as error:  # refused: as the command ends with 3; anything else: it can't be told
         answer = Answer.NO if isinstance(error, Refused) else Answer.UNKNOWN
         found = Obstruction(None, error.what, error.meaning, error.remedy)
@@ -131,6 +137,42 @@ def _decision(to: str, found: DryRun) -> Decision:
     )
 
 
+def _moved(estate: ClusterContext, to: str, found: DryRun) -> Decision | None:
+    """What is true once all links were failed over, and which command is next; None: one of them was not."""
+    if any(Direction(plan.control).serves_source for plan in found.plans):
+        return None
+    troubles = [
+        (link.id, check)
+        for link in (estate.link(plan.link) for plan in found.plans)
+        for check in recovery_checks(estate, link, unfinished_runs(estate, link))
+        if check.outcome is not CheckOutcome.OK
+    ]
+    by_link = dict(reversed(found.in_the_way))  # the first says that it was failed over
+    standing = [Obstruction(str(link), check.reason, "", check.remedy) for link, check in troubles]
+    standing += [
+        Obstruction(None if link is None else str(link), each.what, each.meaning, each.remedy)
+        for link, each in by_link.items()
+    ]
+    decided = _decision(to, found)
+    return replace(decided, answer=Answer.MOVED, obstructions=tuple(standing), moved=_next(to, found, troubles))
+
+
+def _next(to: str, found: DryRun, troubles: Sequence[tuple[LinkId, Check]]) -> str:
+    if troubles:
+        link, first = troubles[0]
+        begin = (
+            f"A run of {link} isn't over. If nobody is on it"
+            if first.name == UNFINISHED
+            else "Failed over already. Next"
+        )
+        return f"{begin}: {first.remedy}"
+    sources = {plan.source.alias: plan.source.reachable for plan in found.plans}
+    back = f"`drkit failback --to {next(iter(sources))}`" if len(sources) == 1 else "`drkit failback`"
+    silent = [alias for alias, reachable in sources.items() if not reachable]
+    when = f"Once {and_more(silent)} {'answers' if len(silent) == 1 else 'answer'}" if silent else "To go back"
+    return f"Failed over already: {to} serves. {when}: {back}"
+
+
 def _stages_of(plans: Sequence[FailoverPlan]) -> Iterator[tuple[str, str]]:
     for plan in plans:
         for stage in plan.stages:
@@ -152,6 +194,7 @@ def _rows_of(plans: Iterable[FailoverPlan]) -> Iterator[PlannedRow]:
                 strategy=None if each.strategy is None else each.strategy.value,
                 translation=each.translation.value,
                 reread=each.reread,
+                reread_at_most=each.reread_bound,
                 skipped=each.skipped,
                 lost=each.lost,
                 reason=each.reason,

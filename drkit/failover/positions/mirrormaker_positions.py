@@ -28,6 +28,7 @@ from drkit.kafka.groups.mirrormaker import Checkpoint, MirrorMakerOffsets, Offse
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.offsets import Certainty, GroupPosition
 from drkit.model.topology import Link, TopicPartition
+from drkit.model.totals import total
 
 WORD = "mm2"
 LOSS_UNKNOWN = Loss(None, None, None, reason="MirrorMaker 2 doesn't record how far it has mirrored")
@@ -235,6 +236,4 @@ def cautions(offsets: MirrorMakerOffsets, positions: Sequence[PlannedPosition]) 
 
 def bound_of(positions: Sequence[PlannedPosition]) -> int | None:
     """How many records are read again at most, in total; None: unknown."""
-    bounds = [p.reread_at_most if p.reread is None else p.reread for p in positions if p.target_offset is not None]
-    known = [bound for bound in bounds if bound is not None]
-    return sum(known) if len(known) == len(bounds) else None
+    return total(p.reread_bound for p in positions if p.target_offset is not None)

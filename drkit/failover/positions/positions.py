@@ -109,6 +109,11 @@ class PlannedPosition:
     transactional: bool = False
     transactions_again: int | None = None
 
+    @property
+    def reread_bound(self) -> int | None:
+        """How many records are read again at most: the exact count where it is known; None: no bound is known."""
+        return self.reread_at_most if self.reread is None else self.reread
+
     @classmethod
     def unplaced(
         cls,

@@ -210,7 +210,7 @@ def _group(position: PlannedPosition) -> Document:
         "strategy": None if position.strategy is None else position.strategy.value,
         "translation": position.translation.value,
         "reread": position.reread,
-        "reread_at_most": position.reread if position.reread is not None else position.reread_at_most,
+        "reread_at_most": position.reread_bound,
         "skipped": position.skipped,
         "lost": position.lost,
         "reason": position.reason,

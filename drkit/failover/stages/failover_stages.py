@@ -35,6 +35,7 @@ from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, PartlyDone, Refused, Unreachable
 from drkit.model.topology import TopicPartition
+from drkit.model.totals import total
 from drkit.model.wording import and_more, counted
 
 _GROUPS_AT_ONCE = 500
@@ -378,8 +379,8 @@ def _read_again(context: StageContext) -> str:
     unsure = [position for position in placed if position.reread is None]
     if not unsure:
         return f"{counted(again, 'record')} {'is' if again == 1 else 'are'} read again"
-    most = [position.reread_at_most for position in unsure]
-    bound = "" if None in most else f", at most {again + sum(each or 0 for each in most):,}"
+    most = total(position.reread_bound for position in placed)
+    bound = "" if most is None else f", at most {most:,}"
     captured = [position.captured_at for position in unsure if position.captured_at is not None]
     age = ""
     if captured and context.facts.fenced_at is not None:

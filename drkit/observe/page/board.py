@@ -216,9 +216,9 @@ class Board:
         return [self._unless_over(each, look) for each in look.value.decisions]
 
     def _unless_over(self, decision: Decision, look: PollResult[Plans]) -> Decision:
-        """A yes that a later status puts in doubt is unknown until there is a new plan."""
+        """A yes, or who serves, that a later status puts in doubt is unknown until there is a new plan."""
         status = self.status.newest
-        if decision.answer not in {Answer.YES, Answer.UNFENCED} or look.value is None or status is None:
+        if decision.answer in {Answer.NO, Answer.UNKNOWN} or look.value is None or status is None:
             return decision
         if status.error is not None and status.began_at > look.began_at:
             return unknown(decision, status.error.what, status.error.remedy)

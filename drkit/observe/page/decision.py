@@ -19,12 +19,14 @@ from drkit.model.wording import counted
 class Answer(StrEnum):
     """Whether a failover would be accepted now.
 
-    `UNFENCED`: only if the operator accepts that the cluster that groups leave can't be fenced.
+    `UNFENCED`: only if the operator accepts that the cluster that groups leave can't be fenced. `MOVED`: all links
+    were failed over already: the command refuses, and `Decision.moved` says what is true instead.
     """
 
     YES = "yes"
     UNFENCED = "unfenced"
     NO = "no"
+    MOVED = "moved"
     UNKNOWN = "unknown"
 
 
@@ -40,7 +42,10 @@ class Obstruction:
 
 
 class PlannedRow(NamedTuple):
-    """Where one group would continue on one partition; unknown counts are None."""
+    """Where one group would continue on one partition; unknown counts are None.
+
+    `reread_at_most`: as `reread`, or a bound where that isn't known exactly.
+    """
 
     link: str
     group: str
@@ -52,6 +57,7 @@ class PlannedRow(NamedTuple):
     strategy: str | None
     translation: str
     reread: int | None
+    reread_at_most: int | None
     skipped: int | None
     lost: int | None
     reason: str | None
@@ -72,7 +78,8 @@ class Decision:
     """The current decision on a failover to one cluster.
 
     `records`, `seconds`: the loss; None: unknown, `loss_reason` says why. `lower_bound`: the loss may be larger.
-    `stages`: name and what it would do. `named`: the links are those that `--link` names; else all links to it.
+    `stages`: name and what it would do. `moved`: if the answer is `MOVED`, who serves and which command is next.
+    `named`: the links are those that `--link` names; else all links to it.
     """
 
     to: str
@@ -88,6 +95,7 @@ class Decision:
     warnings: tuple[str, ...] = ()
     stages: tuple[tuple[str, str], ...] = ()
     positions: tuple[PlannedRow, ...] = ()
+    moved: str = ""
     named: bool = False
 
 
@@ -102,6 +110,8 @@ def headline(decision: Decision) -> str:
         return f"Yes: a failover to {to} would be accepted now"
     if decision.answer is Answer.UNFENCED:
         return f"Yes, unfenced: a failover to {to} needs --accept-unfenced"
+    if decision.answer is Answer.MOVED:
+        return decision.moved
     count = counted(len(decision.obstructions), "thing")
     stand = "stands" if len(decision.obstructions) == 1 else "stand"
     if decision.answer is Answer.NO:

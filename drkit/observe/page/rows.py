@@ -43,15 +43,15 @@ POSITIONS = Table(
     ("worst", True),
 )
 PLAN = Table(
-    ("group", "link", "positions", "unplaced", "reread", "lost", "skipped", "translation", "worst"),
+    ("group", "link", "positions", "unplaced", "reread_at_most", "lost", "skipped", "translation", "worst"),
     ("group", "reason"),
     ("to", "link", "group"),
     ("worst", True),
 )
 PLANNED = Table(
     (
-        *("group", "link", "topic", "partition", "source_offset", "target_offset", "strategy", "translation", "reread"),
-        *("lost", "skipped", "worst"),
+        *("group", "link", "topic", "partition", "source_offset", "target_offset", "strategy", "translation"),
+        *("reread_at_most", "lost", "skipped", "worst"),
     ),
     ("group", "topic", "reason"),
     ("to", "link", "group", "topic"),
@@ -183,7 +183,10 @@ def position_rows(statuses: Sequence[LinkStatus], at: datetime) -> list[Row]:
 
 
 def plan_rows(decisions: Iterable[Decision]) -> list[Row]:
-    """One row for each group that a failover would move: records that it reads again, loses, skips."""
+    """One row for each group that a failover would move: records that it reads again, loses, skips.
+
+    `reread`: what is known, so many at least; `reread_at_most`: with the bounds of what isn't, None without one.
+    """
     found: list[Row] = []
     for decision in decisions:
         by_group: dict[tuple[str, str], list[PlannedRow]] = defaultdict(list)
@@ -200,7 +203,8 @@ def plan_rows(decisions: Iterable[Decision]) -> list[Row]:
                     "group": group,
                     "positions": len(positions),
                     "unplaced": unplaced,
-                    "reread": total(each.reread for each in positions),
+                    "reread": sum(each.reread or 0 for each in positions),
+                    "reread_at_most": total(p.reread_at_most for p in positions if p.target_offset is not None),
                     "lost": lost,
                     "skipped": total(each.skipped for each in positions),
                     "translation": worst.translation,

@@ -8,7 +8,7 @@ import pytest
 
 from drkit.cli.wiring.page_sources import page_sources
 from drkit.observe.page.board import Sources
-from drkit.observe.page.decision import Answer
+from drkit.observe.page.decision import Answer, headline
 from tests.support.estates import mirror, texts
 from tests.support.page_decision import same, words_of
 
@@ -46,7 +46,11 @@ def test_the_page_says_what_the_dry_run_says(own):
     mirror(own)
     assert sources.earlier().durations == {}
     done = drkit(own, "failover", "--to", "dr", "--yes", "--accept-unfenced", codes=(0, 6))
-    compare(sources, own, 0, 3)
+    (after,) = sources.decisions()
+    assert after.answer is Answer.MOVED
+    assert headline(after) == "Failed over already: dr serves. To go back: `drkit failback --to primary`"
+    told = drkit(own, *words_of(after), codes=(3,))
+    same(after, told, told["exit_code"])
     before = sources.earlier()
     assert before.durations["dr"].seconds == pytest.approx(done["evidence"]["rto_seconds"], abs=0.01)
     run = sources.run(done["run"])

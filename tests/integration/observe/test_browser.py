@@ -128,6 +128,42 @@ def test_on_a_phone_in_the_dark_the_answer_fits_and_nothing_is_cut_off(browser):
         page.context.close()
 
 
+def test_what_is_read_again_has_its_bound_and_a_moved_link_its_next_command(browser):
+    rows = [
+        planned("bounded", reread=None, reread_at_most=1300),
+        planned("known", reread=1300, reread_at_most=1300),
+        planned("open", reread=7, reread_at_most=None),
+    ]
+    moved = "Failed over already: dr serves. To go back: `drkit failback --to primary`"
+    plan = decision(Answer.MOVED, positions=rows, moved=moved)
+    with served(board_of(sources(lambda: [snapshot(state="sealed")], lambda: [plan]))) as running:
+        page, errors = opened(browser, f"{running.url}/#plan")
+        page.wait_for_selector("tbody tr")
+        cells = {row.locator("th").inner_text(): row.inner_text() for row in page.locator("tbody tr").all()}
+        assert "≤ 1,300" in cells["bounded"]
+        assert "≥ 7" in cells["open"]
+        assert "1,300" in cells["known"]
+        assert "≤" not in cells["known"]
+        assert page.locator(".decision.moved h2 code").inner_text() == "drkit failback --to primary"
+        assert "`" not in page.locator("#announcement").inner_text()
+        assert errors == []
+        page.context.close()
+
+
+def test_a_long_reason_is_not_repeated_and_no_sentence_ends_twice(browser):
+    why = "dr does not answer: its brokers were asked for 10 s, and the last error was a refused connection."
+    rows = [planned(f"g{n}", reason=why if n < 3 else "another one", translation="conservative") for n in range(4)]
+    plan = decision(Answer.NO, positions=rows, obstructions=(Obstruction(None, why, "Nothing moves", "Start dr"),))
+    with served(board_of(sources(lambda: [snapshot()], lambda: [plan]))) as running:
+        page, errors = opened(browser, f"{running.url}/#planned")
+        page.wait_for_selector("tbody tr")
+        reasons = [row.locator("td").last.inner_text() for row in page.locator("tbody tr").all()]
+        assert sorted(reasons) == sorted([why, "as above", "as above", "another one"])
+        assert page.locator(".decision .obstructions").inner_text() == f"{why} Nothing moves. Do: Start dr"
+        assert errors == []
+        page.context.close()
+
+
 def test_it_prints_dark_on_white_without_what_only_a_screen_needs(browser):
     with served(board_of(sources())) as running:
         page, errors = opened(browser, f"{running.url}/#partitions", color_scheme="dark")

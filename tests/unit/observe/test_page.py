@@ -10,6 +10,7 @@ from datetime import timedelta
 import pytest
 import trustme
 
+from drkit.cli.views.positions_view import again
 from drkit.config import Objectives
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, Unreachable
@@ -19,6 +20,7 @@ from drkit.observe.page.application import MAX_STREAMS
 from drkit.observe.page.board import Board, LastDrill
 from drkit.observe.page.decision import Answer, Duration
 from drkit.observe.page.polling import Poller
+from drkit.observe.page.rows import plan_rows
 from drkit.observe.page.server import Certificates, PageServer, bind
 from drkit.observe.page.tables import MAX_SEARCH, MAX_SIZE, Table, page_of, query_of
 from tests.support.page import (
@@ -119,6 +121,23 @@ def test_the_plan_is_a_table_by_group_and_by_position(page):
     assert page.ask("/api/plan?size=1").json()["total"] == 400
     one = page.ask("/api/planned?group=consumer-0003&to=dr").json()["rows"]
     assert [(row["partition"], row["target_offset"], row["lost"]) for row in one] == [(3, 905, None)]
+
+
+def test_what_is_read_again_is_exact_at_most_or_at_least_as_the_terminal_has_it():
+    plan = decision(
+        positions=(
+            planned("exact", reread=7, reread_at_most=7),
+            planned("bounded", reread=7, reread_at_most=7),
+            planned("bounded", 1, reread=None, reread_at_most=293),
+            planned("unbounded", reread=7, reread_at_most=7),
+            planned("unbounded", 1, reread=None, reread_at_most=None),
+            planned("unplaced", reread=None, reread_at_most=None, target_offset=None),
+        )
+    )
+    found = {row["group"]: (row["reread"], row["reread_at_most"]) for row in plan_rows([plan])}
+    assert found == {"exact": (7, 7), "bounded": (7, 300), "unbounded": (7, None), "unplaced": (0, 0)}
+    shown = {group: again(known, most) for group, (known, most) in found.items()}
+    assert shown == {"exact": "7", "bounded": "≤ 300", "unbounded": "≥ 7", "unplaced": "0"}
 
 
 def test_the_first_view_stays_small_however_much_there_is(page):
@@ -479,6 +498,17 @@ def test_a_yes_from_before_the_store_went_away_is_unknown():
     found = board.decisions(now())[0]
     assert (found.answer, found.obstructions[0].what) == (Answer.UNKNOWN, "the store does not answer")
     assert found.obstructions[0].remedy == "Start it"
+
+
+def test_who_serves_after_a_failover_is_unknown_once_that_cluster_is_silent():
+    seen = [snapshot(state="sealed")]
+    moved = "Failed over already: dr serves. To go back: `drkit failback --to primary`"
+    board = board_of(sources(lambda: [seen[-1]], lambda: [decision(Answer.MOVED, moved=moved)]))
+    first = board.summary()["decisions"][0]
+    assert (first["answer"], first["headline"]) == ("moved", moved)
+    seen.append(snapshot(state="sealed", target_reachable=False))
+    board.status.look_once()
+    assert board.summary()["decisions"][0]["answer"] == "unknown"
 
 
 def test_a_no_stays_a_no_whatever_a_later_status_shows():

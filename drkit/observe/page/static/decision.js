@@ -1,7 +1,7 @@
 // The first view: may I fail over now, what would be lost, how long would it take, the last drill, the last audit.
-import { ago, count, counted, element, prose, seconds, UNKNOWN } from "./text.js";
+import { ago, count, counted, element, prose, seconds, sentence, UNKNOWN } from "./text.js";
 
-const SIGNS = { yes: "✓", unfenced: "!", no: "✕", unknown: "?" };
+const SIGNS = { yes: "✓", unfenced: "!", no: "✕", moved: "⇥", unknown: "?" };
 const NARROW = matchMedia("(max-width: 48rem)");
 
 export function decisionSection(decision, summary) {
@@ -17,9 +17,9 @@ export function decisionSection(decision, summary) {
 
 function obstructions(decision) {
   const items = decision.obstructions.map((each) => element("li", {},
-    each.link ? element("b", {}, `${each.link}: `) : null, prose(each.what),
-    each.meaning ? element("span", { class: "means" }, ". ", prose(each.meaning)) : null,
-    each.remedy ? element("span", {}, ". ", element("b", {}, "Do: "), prose(each.remedy)) : null,
+    each.link ? element("b", {}, `${each.link}: `) : null, each.meaning || each.remedy ? sentence(each.what) : prose(each.what),
+    each.meaning ? element("span", { class: "means" }, each.remedy ? sentence(each.meaning) : prose(each.meaning)) : null,
+    each.remedy ? element("span", {}, element("b", {}, "Do: "), prose(each.remedy)) : null,
     each.waived_by ? element("span", { class: "dim" }, " (accepted with ", element("code", { class: "flag" }, each.waived_by), ")") : null));
   if (!items.length) return null;
   const shown = NARROW.matches ? 1 : 3; // the figures below stay in the first view

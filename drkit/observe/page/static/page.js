@@ -3,7 +3,7 @@ import { Charts } from "./charts.js";
 import { decisionSection } from "./decision.js";
 import { DrillReport, RunReport } from "./reports.js";
 import { Table, TABLES } from "./tables.js";
-import { ago, bytes, count, counted, element, instant, prose, seconds, UNKNOWN } from "./text.js";
+import { ago, bytes, count, counted, element, instant, prose, seconds, sentence, UNKNOWN } from "./text.js";
 
 const SILENCE = 20_000; // ms without an event: whatever is shown may be over
 const VIEWS = [["overview", "Overview"], ["topics", "Topics"], ["groups", "Groups"], ["plan", "Plan"], ["workers", "Workers"], ["runs", "Runs"], ["drills", "Drills"]];
@@ -78,7 +78,7 @@ function linkCard(link) {
       element("summary", {}, counted(link.problems.length + link.more_problems, "problem")),
       element("ul", { class: "obstructions" }, link.problems.map((each) => element("li", {},
         each.place ? element("b", {}, `${each.place} `) : null, each.halted ? element("span", { class: "bad" }, "halted: ") : null,
-        prose(each.reason), ". ", each.remedy ? element("span", {}, element("b", {}, "Do: "), prose(each.remedy)) : null)))) : null);
+        sentence(each.reason), each.remedy ? element("span", {}, element("b", {}, "Do: "), prose(each.remedy)) : null)))) : null);
 }
 
 // Replaces what a place holds; what was folded open stays so, and the focus stays where it was.
@@ -99,8 +99,8 @@ function showDecisions(found) {
   keepOpen(place, found.decisions.length ? found.decisions.map((each) => decisionSection(each, found))
     : [element("p", { class: "notice" }, "No link is configured.")]);
   const said = found.decisions.map((each) => each.headline).join(". ");
-  if (said !== announced) at("announcement").textContent = announced = said;
-  const signs = { yes: "✓", unfenced: "!", no: "✕", unknown: "?" };
+  if (said !== announced) at("announcement").textContent = (announced = said).replaceAll("`", "");
+  const signs = { yes: "✓", unfenced: "!", no: "✕", moved: "⇥", unknown: "?" };
   document.title = `${found.decisions.map((each) => `${signs[each.answer] ?? "?"} ${each.to}`).join(" ")} · drkit`;
 }
 

@@ -3,11 +3,17 @@ import { ago, bytes, count, element, fetched, instant, prose, seconds, UNKNOWN }
 
 const REFRESH = 10_000;
 const SHORT = 26; // characters of a name that stays on one line
+const LONG = 80; // characters of a reason that isn't repeated row by row
 const number = (key, title, show = count) => ({ key, title, number: true, text: (row) => show(row[key]) });
 const word = (key, title) => ({ key, title, text: (row) => row[key] ?? UNKNOWN });
-const reason = { key: null, title: "Reason", wide: true, text: (row) => row.reason ?? "" };
+const reason = { key: null, once: true, title: "Reason", wide: true, text: (row) => row.reason ?? "" };
 const certainty = { key: "translation", title: "Translation", text: (row) => row.translation,
   tone: (row) => ({ exact: "good", conservative: "careful", unavailable: "bad" })[row.translation] };
+// Exactly so many, at most so many, or at least what is known: as the terminal says it.
+const again = { key: "reread_at_most", title: "Read again", number: true, text: ({ reread, reread_at_most: most }) => {
+  if (most !== null) return most === reread ? count(most) : `≤ ${count(most)}`;
+  return reread ? `≥ ${count(reread)}` : UNKNOWN;
+} };
 const linked = (view, ...keys) => (row) => {
   const parameters = new URLSearchParams();
   for (const key of keys) parameters.set(key, row[key]);
@@ -26,23 +32,23 @@ export const TABLES = {
     number("lag_seconds", "Behind", seconds), number("source_end", "Source end"), number("mirrored_through", "Mirrored through"),
     number("target_end", "Target end"), number("delta", "Delta"), word("link", "Link"), reason] },
   groups: { title: "Groups", columns: [
-    { ...word("group", "Group"), href: linked("positions", "link", "group") }, word("link", "Link"), number("topics", "Topics"), number("positions", "Positions"),
+    { ...word("group", "Group"), href: linked("positions", "link", "group") }, number("topics", "Topics"), number("positions", "Positions"),
     number("exact", "Exact"), number("conservative", "Conservative"),
     { ...number("unavailable", "Unavailable"), tone: (row) => (row.unavailable ? "bad" : "") }, number("age_seconds", "Captured", ago),
-    { key: "worst", title: "Worst", text: (row) => row.translation, tone: certainty.tone }, reason] },
+    { key: "worst", title: "Worst", text: (row) => row.translation, tone: certainty.tone }, word("link", "Link"), reason] },
   positions: { title: "Positions", under: "groups", columns: [
-    word("group", "Group"), { key: "topic", title: "Partition", text: (row) => `${row.topic}:${row.partition}` }, word("link", "Link"),
-    number("source_offset", "On the source"), number("target_offset", "On the target"), certainty, number("age_seconds", "Captured", ago), reason] },
+    word("group", "Group"), { key: "topic", title: "Partition", text: (row) => `${row.topic}:${row.partition}` },
+    number("source_offset", "On the source"), number("target_offset", "On the target"), certainty, number("age_seconds", "Captured", ago), word("link", "Link"), reason] },
   plan: { title: "Plan of a failover, by group", columns: [
-    { ...word("group", "Group"), href: linked("planned", "to", "link", "group") }, word("link", "Link"), number("positions", "Positions"),
-    { ...number("unplaced", "Without an offset"), tone: (row) => (row.unplaced ? "bad" : "") }, number("reread", "Read again"),
+    { ...word("group", "Group"), href: linked("planned", "to", "link", "group") }, number("positions", "Positions"),
+    { ...number("unplaced", "Without an offset"), tone: (row) => (row.unplaced ? "bad" : "") }, again,
     { ...number("lost", "Lost"), tone: (row) => (row.lost === null ? "bad" : row.lost ? "careful" : "") }, number("skipped", "Skipped"),
-    { key: "worst", title: "Worst", text: (row) => row.translation, tone: certainty.tone }, reason] },
+    { key: "worst", title: "Worst", text: (row) => row.translation, tone: certainty.tone }, word("link", "Link"), reason] },
   planned: { title: "Planned positions", under: "plan", columns: [
-    word("group", "Group"), { key: "topic", title: "Partition", text: (row) => `${row.topic}:${row.partition}` }, word("link", "Link"),
+    word("group", "Group"), { key: "topic", title: "Partition", text: (row) => `${row.topic}:${row.partition}` },
     number("source_offset", "From"), { key: "target_offset", title: "To", number: true, text: (row) => (row.target_offset === null ? "none" : count(row.target_offset)),
-      tone: (row) => (row.target_offset === null ? "bad" : "") }, word("strategy", "By"), certainty, number("reread", "Read again"), number("lost", "Lost"),
-    number("skipped", "Skipped"), reason] },
+      tone: (row) => (row.target_offset === null ? "bad" : "") }, word("strategy", "By"), certainty, again, number("lost", "Lost"),
+    number("skipped", "Skipped"), word("link", "Link"), reason] },
   workers: { title: "Workers", columns: [
     word("worker", "Worker"), word("link", "Link"), { ...word("state", "State"), tone: (row) => (row.state === "mirroring" ? "good" : "careful") },
     number("partitions", "Partitions"), number("records_per_second", "Records/s"), number("bytes_per_second", "Bytes/s", bytes),
@@ -128,10 +134,11 @@ export class Table {
     this.failed.hidden = true;
     this.showHeads(page);
     const focused = this.body.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
-    this.body.replaceChildren(...page.rows.map((row) => element("tr", {}, this.spec.columns.map((column, index) => {
-      const text = column.text(row);
+    this.body.replaceChildren(...page.rows.map((row, line) => element("tr", {}, this.spec.columns.map((column, index) => {
+      const repeated = column.once && line && column.text(row).length > LONG && column.text(row) === column.text(page.rows[line - 1]);
+      const text = repeated ? "as above" : column.text(row);
       const tone = column.tone ? column.tone(row) : "";
-      const style = [column.number ? "number" : "", column.wide && text ? "text" : "", text === UNKNOWN ? "bad" : tone, text.length <= SHORT ? "short" : ""].filter(Boolean).join(" ");
+      const style = [column.number ? "number" : "", column.wide && text ? "text" : "", repeated ? "dim" : "", text === UNKNOWN ? "bad" : tone, text.length <= SHORT ? "short" : ""].filter(Boolean).join(" ");
       const shown = column.href ? element("a", { href: column.href(row) }, text) : prose(text);
       return element(index ? "td" : "th", { class: style || null, scope: index ? null : "row" }, shown);
     }))));

@@ -49,6 +49,11 @@ export function element(name, attributes = {}, ...children) {
   return made;
 }
 
+// A message that another sentence follows.
+export function sentence(text) {
+  return prose(`${String(text ?? "").replace(/\.$/, "")}. `);
+}
+
 // A message's parts: commands and flags are code, which never breaks within a flag, and commands lose their backticks.
 export function prose(text) {
   return String(text ?? "").split(/(`[^`]+`|--[a-z][a-z-]*)/).filter(Boolean).map((part) => {
