@@ -8,10 +8,10 @@ import tempfile
 from hypothesis import settings
 
 pytest_plugins = [
-    "tests.support.lab",
-    "tests.support.joining",
-    "tests.support.sampling",
-    "tests.support.scheduling",
+    "tests.support.clusters.lab",
+    "tests.support.links.joining",
+    "tests.support.collection.sampling",
+    "tests.support.collection.scheduling",
 ]
 
 settings.register_profile("drkit", deadline=None)  # a busy machine is no failure

@@ -13,8 +13,8 @@ from chaos.adversary.__main__ import Adversary
 from chaos.adversary.plan import make
 from chaos.adversary.world import BROKER_CONFIG
 from drkit.lab import Lab
-from tests.support.guard import Guard
-from tests.support.sampling import sampled
+from tests.support.clusters.guard import Guard
+from tests.support.collection.sampling import sampled
 
 pytestmark = pytest.mark.lab
 

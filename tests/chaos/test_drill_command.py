@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from tests.support.sampling import among, sampled
+from tests.support.collection.sampling import among, sampled
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(420)]

@@ -16,7 +16,7 @@ from drkit.evidence.drill_evidence import gather_drill
 from drkit.evidence.signing import make_key, open_signer
 from drkit.evidence.statements import ExportStatements
 from drkit.lab import Lab
-from tests.support.bundles import change_a_byte, document_of
+from tests.support.drills.bundles import change_a_byte, document_of
 from tests.support.wait import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -108,7 +108,7 @@ def test_the_experiment_holds(play, file, tmp_path):
     ],
 )
 def test_the_experiment_fails_where_its_defect_is_planted(play, name, plant, said):
-    """The defects of `tests.support.drill_plants`; docs/drills.md lists them."""
+    """The defects of `tests.support.drills.drill_plants`; docs/drills.md lists them."""
     drill = play("run", name, plant=plant)
     code, result = drill.end(400)
     assert (code, result["verdict"]) == (1, "failed"), result["reasons"]

@@ -9,7 +9,7 @@ import pytest
 from chaos.soak.run import Soak
 from chaos.soak.world import BROKER_CONFIG, World
 from drkit.lab import Lab
-from tests.support.guard import Guard
+from tests.support.clusters.guard import Guard
 
 pytestmark = [pytest.mark.lab, pytest.mark.long]
 

@@ -25,8 +25,8 @@ from drkit.store.cassandra.backend import CassandraStore
 from drkit.store.cassandra.schema import TABLES, bring_up, kept_version
 from drkit.store.cassandra.session import CassandraSession
 from drkit.store.cassandra.url import parse_cassandra_url
-from tests.support.filled_store import FILLED, contents_of, fill_store
-from tests.support.sampling import some_of
+from tests.support.collection.sampling import some_of
+from tests.support.links.filled_store import FILLED, contents_of, fill_store
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.cassandra, some_of("matters of Cassandra", 12)]

@@ -19,8 +19,8 @@ from drkit.lab import Lab
 from drkit.model.errors import ConfigError, Unreachable
 from drkit.model.topology import LinkId
 from drkit.store import open_store
-from tests.support.guard import Guard
-from tests.support.tls import KEY_PASSWORD, Pem, make_certificates
+from tests.support.clusters.guard import Guard
+from tests.support.clusters.tls import KEY_PASSWORD, Pem, make_certificates
 
 pytestmark = pytest.mark.cassandra
 LINK = LinkId("primary", "dr")

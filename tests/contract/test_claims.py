@@ -14,7 +14,7 @@ from drkit.model.errors import Fenced
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import TopicPartition
 from drkit.store import open_store
-from tests.support.sampling import sampled
+from tests.support.collection.sampling import sampled
 
 AT = datetime(2026, 11, 20, 4, 3, 10, 123457, UTC)
 TP = TopicPartition("flüge-✈", 7)

@@ -19,8 +19,8 @@ from drkit.store.backup import checked_backup, read_backup, write_backup
 from drkit.store.open import open_schema
 from drkit.store.version import LOOK_SECONDS, Migration, check_version, migrations_from
 from drkit.store.workers import WorkerNote, forget_workers, put_worker
-from tests.support.filled_store import FILLED, contents_of, fill_store
-from tests.support.other_release import SECOND, newer
+from tests.support.commands.other_release import SECOND, newer
+from tests.support.links.filled_store import FILLED, contents_of, fill_store
 from tests.support.wait import wait_until
 
 BROKEN = Migration(2, "one that fails", ("UPDATE no_such_table SET x = 1",), ("ALTER TABLE {keyspace}.none ADD x int",))

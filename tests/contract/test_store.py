@@ -13,7 +13,7 @@ from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.runs.journal import JournalEntry, RunSummary, verify_chain
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store import open_store
-from tests.support.sampling import sampled
+from tests.support.collection.sampling import sampled
 
 AT = datetime(2026, 11, 20, 4, 3, 10, 123457, UTC)
 HUGE = 2**62

@@ -14,7 +14,7 @@ import pytest
 
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import LinkId, TopicPartition
-from tests.support.store_worker import AT
+from tests.support.links.store_worker import AT
 
 ROOT = Path(__file__).parents[2]
 WORKERS = 3
@@ -28,7 +28,7 @@ def start() -> Iterator[Start]:
 
     def run(verb: str, url: str, name: str, worker: int, count: int) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.store_worker", verb, url, name, str(worker), str(count)],
+            [sys.executable, "-m", "tests.support.links.store_worker", verb, url, name, str(worker), str(count)],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             text=True,

@@ -16,9 +16,9 @@ from drkit.lab.toolchain import ensure
 from drkit.lab.toolchain.lockfile import read_lock
 from drkit.model.errors import DrkitError
 from drkit.model.topology import TopicPartition as KafkaPartition
-from tests.support.estates import TIMEOUT, OwnLink, own_link, texts
-from tests.support.guard import Guard
-from tests.support.running import Commands
+from tests.support.clusters.guard import Guard
+from tests.support.commands.running import Commands
+from tests.support.links.estates import TIMEOUT, OwnLink, own_link, texts
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.spark]

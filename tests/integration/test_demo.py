@@ -8,7 +8,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from tests.support.guard import Guard
+from tests.support.clusters.guard import Guard
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 

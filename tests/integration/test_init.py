@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from drkit.config import load_config
 from drkit.lab import Lab
-from tests.support.terminal import at_terminal
+from tests.support.commands.terminal import at_terminal
 
 
 def verb(folder: Path, *words: str, code: int = 0) -> dict:

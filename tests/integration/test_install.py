@@ -21,7 +21,7 @@ import pytest
 
 from drkit import __version__
 from drkit.config.extras import MODULES, Extra
-from tests.support.bad_input import CONFIG, ROOT
+from tests.support.commands.bad_input import CONFIG, ROOT
 
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
 PIP_SECONDS = 400

@@ -23,8 +23,8 @@ from drkit.lab import Lab, process
 from drkit.lab.layout import LabDir
 from drkit.lab.process import kill
 from drkit.model.errors import ConfigError, DrkitError, Refused
-from tests.support.guard import Guard
-from tests.support.sampling import sampled, some_of
+from tests.support.clusters.guard import Guard
+from tests.support.collection.sampling import sampled, some_of
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, some_of("lives of a lab", 6)]
@@ -330,7 +330,8 @@ def test_a_lab_of_three_brokers_serves_without_one(tmp_path: Path, lab_guard: Gu
 def test_the_guard_takes_a_lab_down_when_its_test_process_is_killed(tmp_path: Path):
     folder = tmp_path / "guarded"
     code = (
-        "import os, sys; from pathlib import Path; from drkit.lab import Lab; from tests.support.guard import Guard\n"
+        "import os, sys; from pathlib import Path; from drkit.lab import Lab\n"
+        "from tests.support.clusters.guard import Guard\n"
         "folder = Path(sys.argv[1]); guard = Guard(); guard.watch(folder)\n"
         "Lab.up(folder, store='sqlite', clusters=('primary',)); os.kill(os.getpid(), 9)"
     )

@@ -15,8 +15,8 @@ from jsonschema import Draft202012Validator
 from drkit.config import load_config
 from drkit.lab import Lab
 from drkit.lab.toolchain import ensure
-from tests.support.guard import Guard
-from tests.support.running import Commands
+from tests.support.clusters.guard import Guard
+from tests.support.commands.running import Commands
 
 pytestmark = pytest.mark.lab
 PATIENT = ("--timeout", "30")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from drkit.model.errors import ExitCode
-from tests.support.runbooks import Command, RunbookError, parse, read_runbook
+from tests.support.commands.runbooks import Command, RunbookError, parse, read_runbook
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNBOOKS = sorted((ROOT / "runbooks").glob("*.md"))

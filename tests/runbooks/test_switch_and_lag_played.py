@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.estates import mirror, mirroring, own_link, texts
-from tests.support.runbooks import read_runbook, run_block
-from tests.support.secured import allow, put, with_writer
+from tests.support.clusters.secured import allow, put, with_writer
+from tests.support.commands.runbooks import read_runbook, run_block
+from tests.support.links.estates import mirror, mirroring, own_link, texts
 
 RUNBOOKS = Path(__file__).resolve().parents[2] / "runbooks"
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]

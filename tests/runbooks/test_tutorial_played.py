@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from drkit.lab import Lab
-from tests.support.estates import commit_once
-from tests.support.runbooks import read_runbook, run_block
+from tests.support.commands.runbooks import read_runbook, run_block
+from tests.support.links.estates import commit_once
 from tests.support.wait import wait_until
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

@@ -13,18 +13,18 @@ _HEAD = """# Recovery: which command to run in each state
 Generated from one function (`drkit/failover/recovery/way_out.py`), which `drkit doctor`, `drkit runs` and error
 messages use too; a test keeps this page current. For each state of a run and each part that breaks it names the
 commands that let clients write somewhere again, where, and their cost. A model with an adversary
-(`tests/support/recovery_model.py`) is explored exhaustively up to two faults: there is no dead end, and nothing is
-destroyed that isn't kept.
+(`tests/support/recovery/recovery_model.py`) is explored exhaustively up to two faults: there is no dead end, and
+nothing is destroyed that isn't kept.
 
 `drkit runs RUN` shows a run's state; a begun stage counts as reached. `source` and `target` are those of the
 configured link: the primary, and the cluster failed over to. If the operator's machine is lost, frozen or replaced, run
 the same command from another one (the lease ends after 15 s); *replaced* means that its disk, with the salvage folder,
 is gone too. If both clusters are gone, one must come back first; then look here again.
 
-Every cell can be played on real clusters (`tests/integration/failover/test_recovery_cells.py`): runs are killed in
-every state, the component is really broken, the commands are executed, and a reader independent of drkit looks for
-missing records. A sample is in `make test`, all 1,025 are in `make test-long`; a cell takes about a second on two busy
-cores, the whole sweep some 20 minutes. In the sweep of 26 November 2026, at 7383667d, all 1,025 passed.
+Every cell can be played on real clusters (`tests/integration/failover/recovery/test_recovery_cells.py`): runs are
+killed in every state, the component is really broken, the commands are executed, and a reader independent of drkit
+looks for missing records. A sample is in `make test`, all 1,025 are in `make test-long`; a cell takes about a second on
+two busy cores, the whole sweep some 20 minutes. In the sweep of 26 November 2026, at 7383667d, all 1,025 passed.
 
 A process that is frozen while it writes to a SQLite store keeps it locked. A command then says so: end that process
 (`fuser FILE` lists those that have the file open), and run the command again.

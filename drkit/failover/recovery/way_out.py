@@ -1,7 +1,7 @@
 """Which command recovers when something breaks during a run, and what it costs. One pure function, `way_out`.
 
 `drkit doctor`, `drkit runs`, error messages and docs/recovery.md all say what it says. The model in
-`tests/support/recovery_model.py` shows that from every state its answer lets clients write somewhere, and
+`tests/support/recovery/recovery_model.py` shows that from every state its answer lets clients write somewhere, and
 destroys nothing that isn't kept.
 """
 

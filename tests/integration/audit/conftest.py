@@ -12,7 +12,7 @@ from drkit.audit.spark.session import SparkRuntime, stop_session
 from drkit.lab import Lab
 from drkit.lab.toolchain import Toolchain
 from drkit.model.audit.audit_result import AuditRequest, AuditResult, TopicChoice
-from tests.support.damage import Bench
+from tests.support.audits.damage import Bench
 
 Audit = Callable[..., AuditResult]
 

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 import drkit
-from tests.support.containers import COMPOSE_TOKEN, ROOT, Estate, composed_with_drkit, free_ports
+from tests.support.clusters.containers import COMPOSE_TOKEN, ROOT, Estate, composed_with_drkit, free_ports
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(1_200)]

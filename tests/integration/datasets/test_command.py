@@ -12,8 +12,8 @@ import jsonschema
 import pytest
 
 from drkit.model.topology import TopicPartition
-from tests.support.log_reader import read_log
-from tests.support.sampling import sampled, some_of
+from tests.support.collection.sampling import sampled, some_of
+from tests.support.links.log_reader import read_log
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, some_of("commands of loads", 4)]

@@ -19,8 +19,8 @@ from drkit.lab.datasets import (
 )
 from drkit.model.errors import Unreachable
 from drkit.model.topology import TopicPartition
-from tests.support.log_reader import read_log
-from tests.support.sampling import sampled, some_of
+from tests.support.collection.sampling import sampled, some_of
+from tests.support.links.log_reader import read_log
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, some_of("loads and disasters", 3)]

@@ -16,8 +16,8 @@ from drkit.lab.datasets.flights import TOPICS
 from drkit.model.clock import now, to_millis
 from drkit.model.errors import Refused
 from drkit.model.topology import TopicPartition
-from tests.support.log_reader import read_log
-from tests.support.sampling import sampled, some_of
+from tests.support.collection.sampling import sampled, some_of
+from tests.support.links.log_reader import read_log
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, some_of("loads", 4)]

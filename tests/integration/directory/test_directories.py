@@ -16,7 +16,7 @@ from drkit.directory import Entry, open_directories
 from drkit.lab.ports import free_ports
 from drkit.model.errors import DrkitError, Refused, Unreachable
 from drkit.model.topology import LinkId
-from tests.support.directories import KEY, ZONE, bind, consul, consul_like, etcd
+from tests.support.clusters.directories import KEY, ZONE, bind, consul, consul_like, etcd
 
 LINK = LinkId("primary", "dr")
 AT = datetime(2026, 11, 20, 4, 3, 10, 123000, tzinfo=UTC)

@@ -21,8 +21,8 @@ from drkit.drill.steps import play
 from drkit.drill.workload import reading
 from drkit.lab import Lab
 from drkit.lab.layout import LabDir
-from tests.support.drills import link_of
-from tests.support.log_reader import read_partition
+from tests.support.drills.drill_commands import link_of
+from tests.support.links.log_reader import read_partition
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab

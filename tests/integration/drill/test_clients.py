@@ -17,8 +17,8 @@ from drkit.drill.workload import reading
 from drkit.drill.workload.reading import NotRead
 from drkit.drill.workload.records import value_of
 from drkit.lab import Lab
-from tests.support.log_reader import read_partition
-from tests.support.sampling import some_of
+from tests.support.collection.sampling import some_of
+from tests.support.links.log_reader import read_partition
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, some_of("clients of drills", 2)]

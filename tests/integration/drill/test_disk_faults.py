@@ -9,7 +9,7 @@ from drkit.drill.faults.inject import inject
 from drkit.drill.steps import play
 from drkit.drill.workload import reading
 from drkit.lab import Lab
-from tests.support.drills import link_of
+from tests.support.drills.drill_commands import link_of
 
 pytestmark = pytest.mark.lab
 

@@ -6,8 +6,8 @@ from drkit.drill.results.store_history import drill_lease
 from drkit.failover.run.rehearsal import REHEARSAL_GROUPS
 from drkit.model.runs.journal import verify_chain
 from drkit.observe.drill_history import DRILL
-from tests.integration.failover.test_verbs import document
-from tests.support.estates import mirror, own_link, texts
+from tests.integration.failover.running.test_verbs import document
+from tests.support.links.estates import mirror, own_link, texts
 
 pytestmark = pytest.mark.lab
 ESTATE = ("drill", "run", "--target", "estate")

@@ -26,10 +26,10 @@ from drkit.drill.workload import reading
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.protocol.record_batch import parse
 from drkit.model.errors import DrkitError, Refused
-from tests.support import raw
-from tests.support.drills import link_of
-from tests.support.mirroring import Mirrored
-from tests.support.sampling import some_of
+from tests.support.clusters import raw
+from tests.support.collection.sampling import some_of
+from tests.support.drills.drill_commands import link_of
+from tests.support.links.mirroring import Mirrored
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, some_of("faults of topics", 3)]

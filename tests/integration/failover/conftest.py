@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from drkit.lab import Lab
-from tests.support.estates import OwnLink, own_link
+from tests.support.links.estates import OwnLink, own_link
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.lab import Lab
 from drkit.model.errors import Refused
 from drkit.model.topics.acls import Acl
-from tests.support.lab import USERS
+from tests.support.clusters.lab import USERS
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab

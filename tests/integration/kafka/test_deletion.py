@@ -9,7 +9,7 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.lab import Lab
 from drkit.model.errors import Unreachable
 from drkit.model.topology import TopicPartition
-from tests.support.mirroring import Side
+from tests.support.links.mirroring import Side
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from drkit.lab import Lab
-from tests.support.mirroring import Mirrored
+from tests.support.links.mirroring import Mirrored
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from drkit.config import Objectives
 from drkit.model.errors import Unreachable
 from drkit.observe.page.decision import Answer, Obstruction
-from tests.support.page import (
+from tests.support.pages.page import (
     MARKUP,
     Served,
     board_of,

@@ -10,7 +10,7 @@ import pytest
 from drkit.audit.spark.session import SparkRuntime, stop_session
 from drkit.lab import Lab
 from drkit.lab.toolchain import Toolchain
-from tests.support.mirroring import Mirrored
+from tests.support.links.mirroring import Mirrored
 
 
 @pytest.fixture(scope="session")

@@ -15,8 +15,8 @@ from drkit.mirror.runtime.events import ProgressEvent
 from drkit.model.errors import Refused
 from drkit.model.topology import TopicPartition
 from drkit.seed.run import SparkJobs, bulk_seed
-from tests.support.mirroring import Mirrored
-from tests.support.sampling import sampled
+from tests.support.collection.sampling import sampled
+from tests.support.links.mirroring import Mirrored
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, pytest.mark.spark]

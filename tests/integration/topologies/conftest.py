@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from drkit.lab import Lab
-from tests.support.guard import Guard
-from tests.support.sites import Site, mirrored_site, site_links
-from tests.support.topologies import Net
+from tests.support.clusters.guard import Guard
+from tests.support.clusters.topologies import Net
+from tests.support.links.sites import Site, mirrored_site, site_links
 
 
 @pytest.fixture(scope="session")

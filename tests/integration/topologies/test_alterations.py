@@ -12,15 +12,15 @@ import pytest
 
 from drkit.model.topology import LinkId
 from drkit.model.topology import TopicPartition as Place
-from tests.support.log_reader import Record
-from tests.support.sampling import sampled, some_of
-from tests.support.topologies import Net, write
+from tests.support.clusters.topologies import Net, write
+from tests.support.collection.sampling import sampled, some_of
+from tests.support.links.log_reader import Record
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, some_of("altering links", 3)]
 
 MakeNet = Callable[..., Net]
-CALLABLES = "tests.support.callables"
+CALLABLES = "tests.support.links.callables"
 
 
 def link(topic: str, *lines: str) -> str:

@@ -12,7 +12,7 @@ import pytest
 from drkit.kafka.admin.clusters import Clusters
 from drkit.lab import Lab
 from drkit.model.topology import TopicPartition
-from tests.support.topologies import Net, write
+from tests.support.clusters.topologies import Net, write
 
 pytestmark = pytest.mark.lab
 

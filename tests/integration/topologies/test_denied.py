@@ -10,7 +10,7 @@ from drkit.config import ClusterConfig
 from drkit.kafka.admin.producer_state import ProducerStateAdmin
 from drkit.lab import Lab
 from drkit.model.errors import Refused
-from tests.support.guard import Guard
+from tests.support.clusters.guard import Guard
 
 pytestmark = pytest.mark.lab
 

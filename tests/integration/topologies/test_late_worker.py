@@ -16,16 +16,16 @@ import pytest
 from drkit.model.clock import now
 from drkit.model.topology import LinkId
 from drkit.store.workers import live_workers
-from tests.support.log_reader import read_log
-from tests.support.mirroring import Side
-from tests.support.topologies import Net
+from tests.support.clusters.topologies import Net
+from tests.support.links.log_reader import read_log
+from tests.support.links.mirroring import Side
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab
 
 RECORDS = 60_000
 MIDST = 2_000
-RULES = "tests.support.callables"
+RULES = "tests.support.links.callables"
 
 
 def link(source: str, target: str, topic: str, *lines: str) -> str:

@@ -20,8 +20,8 @@ from drkit.failover.site.site_record import site_to_resume
 from drkit.failover.site.site_run import run_site
 from drkit.model.errors import Refused
 from drkit.model.link_state import Direction
-from tests.support.approving import approval, approved_by_both, operators
-from tests.support.sites import LINKS, Site, configure
+from tests.support.commands.approving import approval, approved_by_both, operators
+from tests.support.links.sites import LINKS, Site, configure
 
 pytestmark = pytest.mark.lab
 

@@ -24,9 +24,9 @@ from drkit.model.errors import DrkitError
 from drkit.model.link_state import Direction
 from drkit.model.runs.journal import verify_chain
 from drkit.model.topology import Link
-from tests.support.sampling import some_of
-from tests.support.sites import LINKS, TIMEOUT, A, B, Site, configure, without
-from tests.support.topologies import write
+from tests.support.clusters.topologies import write
+from tests.support.collection.sampling import some_of
+from tests.support.links.sites import LINKS, TIMEOUT, A, B, Site, configure, without
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, some_of("failbacks of a site", 2)]

@@ -23,9 +23,9 @@ from drkit.failover.site.site_record import load_site, site_to_resume
 from drkit.failover.site.site_run import resume_site
 from drkit.model.topology import LinkId
 from tests.integration.topologies.test_site_failback import Failing, by_verb, is_back, topic_id, valid, values
-from tests.support.sampling import some_of
-from tests.support.sites import LINKS, TIMEOUT, A, B, Site
-from tests.support.topologies import Net, write
+from tests.support.clusters.topologies import Net, write
+from tests.support.collection.sampling import some_of
+from tests.support.links.sites import LINKS, TIMEOUT, A, B, Site
 
 pytestmark = [pytest.mark.lab, some_of("failbacks of links of a site", 1)]
 

@@ -34,9 +34,9 @@ from drkit.model.runs.journal import JournalEntry
 from drkit.model.topics.acls import fence_rules_kind
 from drkit.model.topology import Link, LinkId
 from drkit.store.api import Store
-from tests.support.estates import OwnLink, mirror, open_link
-from tests.support.failback_ports import reading_ports
-from tests.support.secured import allow, as_user, denials, put, verb, write
+from tests.support.clusters.secured import allow, as_user, denials, put, verb, write
+from tests.support.links.estates import OwnLink, mirror, open_link
+from tests.support.recovery.failback_ports import reading_ports
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
 

@@ -18,9 +18,9 @@ from drkit.observe.history import StatusHistory
 from drkit.observe.page.board import Board, Sources
 from drkit.observe.page.decision import Answer, Decision
 from drkit.store import open_store
-from tests.support.page import served
-from tests.support.page_decision import same, words_of
-from tests.support.sites import LINKS, Site, configure, without
+from tests.support.links.sites import LINKS, Site, configure, without
+from tests.support.pages.page import served
+from tests.support.pages.page_decision import same, words_of
 
 pytestmark = pytest.mark.lab
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

@@ -24,10 +24,10 @@ from drkit.failover.site.site_record import load_site, site_to_resume
 from drkit.failover.site.site_run import run_site
 from drkit.model.link_state import Direction
 from drkit.model.runs.journal import verify_chain
-from tests.support.killing import Boundary, boundaries
-from tests.support.sampling import sampled, some_of, swept
-from tests.support.sites import LINKS, TIMEOUT, A, Site, configure, without
-from tests.support.topologies import write
+from tests.support.clusters.topologies import write
+from tests.support.collection.sampling import sampled, some_of, swept
+from tests.support.killing.killed_process import Boundary, boundaries
+from tests.support.links.sites import LINKS, TIMEOUT, A, Site, configure, without
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, some_of("runs of a site", 6)]
@@ -132,7 +132,7 @@ def test_both_primaries_gone(site: Site) -> None:
 def test_two_operators(site: Site) -> None:
     """The second is refused whole, whatever part of the links it wants, and told by which run."""
     begun = site.net.store.link_control(A)
-    words = [sys.executable, "-m", "tests.support.killed_site", str(site.net.path)]
+    words = [sys.executable, "-m", "tests.support.killing.killed_site", str(site.net.path)]
     with subprocess.Popen([*words, "hold", "site", "-", "-", "-"], stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
         held = holder.stdout.readline().strip()

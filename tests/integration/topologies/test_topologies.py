@@ -19,10 +19,10 @@ from drkit.model.link_state import Direction, LinkControl
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.observe.status import link_statuses
 from drkit.store.link_notes import judged_start, newest_own, put_newest_own
-from tests.support.log_reader import Record
-from tests.support.running import Commands
-from tests.support.sampling import sampled, some_of
-from tests.support.topologies import Net, configuration, write
+from tests.support.clusters.topologies import Net, configuration, write
+from tests.support.collection.sampling import sampled, some_of
+from tests.support.commands.running import Commands
+from tests.support.links.log_reader import Record
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, some_of("topologies", 5)]
@@ -303,7 +303,7 @@ def test_provenance_survives_a_lost_store(net: MakeNet, unique_name: str) -> Non
 
 
 def test_a_chain_carries_the_first_origin_on(net: MakeNet, three: Lab, unique_name: str) -> None:
-    strips = 'transform = "tests.support.callables:strips_headers"'
+    strips = 'transform = "tests.support.links.callables:strips_headers"'
     world = net(link("a", "b", unique_name, BOTH_WAYS) + link("b", "c", unique_name, BOTH_WAYS, strips))
     world.sides["a"].create(unique_name, 2)
     write(world.sides["a"], unique_name, ["0", "1", "2"], partition=1)

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.bad_input import CONFIG, Bad, changed, lay, refused, rows, settle
-from tests.support.in_process import in_process
+from tests.support.commands.bad_input import CONFIG, Bad, changed, lay, refused, rows, settle
+from tests.support.commands.in_process import in_process
 
 COMMANDS = (
     "config show",

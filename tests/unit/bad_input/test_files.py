@@ -13,8 +13,8 @@ import trustme
 from drkit.failover.plan.failover_plan import write_plan
 from drkit.failover.plan.planner import PlanRequest, plan_for
 from drkit.store import open_store
-from tests.support.bad_input import CONFIG, Bad, refused, rows
-from tests.unit.failover.worlds import Log, position, world
+from tests.support.commands.bad_input import CONFIG, Bad, refused, rows
+from tests.unit.failover.plan.worlds import Log, position, world
 
 PLAN = "failover --plan plan.json"
 PLAYED = "drill run night.yaml"

@@ -7,8 +7,8 @@ from typer.main import get_command
 
 from drkit.cli.application import VERBS, application
 from drkit.store import open_store
-from tests.support.bad_input import Bad, lay, refused, rows, settle
-from tests.support.in_process import in_process
+from tests.support.commands.bad_input import Bad, lay, refused, rows, settle
+from tests.support.commands.in_process import in_process
 
 LONG = "9" * 5000
 

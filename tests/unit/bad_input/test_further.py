@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from drkit.store import open_store
-from tests.support.bad_input import CONFIG, Bad, changed, refused, rows
+from tests.support.commands.bad_input import CONFIG, Bad, changed, refused, rows
 
 FILE = "drkit.toml"
 SERVERS = 'bootstrap_servers = "127.0.0.1:1"\n'

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from drkit.store import open_store
-from tests.support.bad_input import CONFIG, ROOT, Bad, check, contents, lay, rows
-from tests.support.in_process import Ended
+from tests.support.commands.bad_input import CONFIG, ROOT, Bad, check, contents, lay, rows
+from tests.support.commands.in_process import Ended
 from tests.unit.bad_input import test_configuration, test_files, test_flags, test_stores_and_hosts
 
 TABLES = (test_configuration.ROWS, test_flags.ROWS, test_files.ROWS, test_files.PROPERTIES, test_stores_and_hosts.ROWS)

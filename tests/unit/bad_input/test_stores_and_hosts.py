@@ -14,8 +14,8 @@ import pytest
 import trustme
 
 from drkit.store import open_store
-from tests.support.bad_input import CONFIG, Bad, lay, refused, rows, settle
-from tests.support.in_process import in_process
+from tests.support.commands.bad_input import CONFIG, Bad, lay, refused, rows, settle
+from tests.support.commands.in_process import in_process
 
 STORE = 'url = "sqlite:///drkit.db"'
 

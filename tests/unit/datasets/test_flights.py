@@ -15,7 +15,7 @@ import pytest
 
 from drkit.lab.datasets.events import WHEN_PRODUCED, TimestampMode
 from drkit.lab.datasets.flights import TOPICS, FlightsDataset
-from tests.support.sampling import some_of
+from tests.support.collection.sampling import some_of
 
 pytestmark = some_of("the whole data set of flights", 4)
 

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from drkit.config import load_config
-from tests.support.bad_input import ROOT
-from tests.support.runbooks import parse
+from tests.support.commands.bad_input import ROOT
+from tests.support.commands.runbooks import parse
 
 DEPLOY = ROOT / "deploy"
 KUBERNETES = DEPLOY / "kubernetes"

@@ -27,9 +27,9 @@ from drkit.observe.drill_history import VERDICTS as DRILL_VERDICTS
 from drkit.observe.metrics.audit_metrics import AuditCollector as ContinuousCollector
 from drkit.observe.metrics.drill_metrics import DrillCollector
 from drkit.observe.metrics.link_metrics import STATES, StatusCollector
-from tests.support.bad_input import ROOT
-from tests.support.page import LATENCY, snapshot, worker
-from tests.support.runbooks import read_runbook
+from tests.support.commands.bad_input import ROOT
+from tests.support.commands.runbooks import read_runbook
+from tests.support.pages.page import LATENCY, snapshot, worker
 
 DEPLOY = ROOT / "deploy"
 OF_PROMETHEUS = {"job", "instance"}

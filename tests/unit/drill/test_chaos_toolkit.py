@@ -15,7 +15,7 @@ from drkit.drill.experiment.reader import library_files, load_experiment
 from drkit.drill.experiment.step_descriptions import describe
 from drkit.drill.schema import schemas
 from drkit.model.errors import Refused
-from tests.support.in_process import in_process
+from tests.support.commands.in_process import in_process
 
 TEXT = """\
 title: t

@@ -34,7 +34,7 @@ from drkit.drill.results.archive import Drills
 from drkit.drill.schema import schemas
 from drkit.evidence import verifier
 from drkit.failover.run.state_machine import PATHS, Kind
-from tests.support.drill_results import result_of
+from tests.support.drills.drill_results import result_of
 
 TEXT = """\
 title: %s

@@ -16,7 +16,7 @@ from drkit.drill.results.archive import RESULT, Drills, new_run
 from drkit.drill.results.recording import write_history
 from drkit.drill.schema import schemas, text_of
 from drkit.model.errors import ConfigError, DrkitError
-from tests.support.drill_results import result_of
+from tests.support.drills.drill_results import result_of
 
 ROOT = Path(__file__).resolve().parents[3]
 EXPERIMENTS = sorted((ROOT / "chaos").glob("*.yaml"))

@@ -18,7 +18,7 @@ from drkit.drill.random_drill.play import RandomSession, SessionLimits, shrink
 from drkit.drill.results.archive import Drills
 from drkit.drill.schema import schemas
 from drkit.model.errors import DrkitError
-from tests.support.drill_results import result_of
+from tests.support.drills.drill_results import result_of
 
 SEEDS = range(25)
 NO_LIMIT = SessionLimits(None, None, 10)

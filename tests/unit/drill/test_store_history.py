@@ -20,7 +20,7 @@ from drkit.observe.metrics.drill_metrics import DrillCollector
 from drkit.observe.readiness.check import CheckOutcome
 from drkit.observe.readiness.readiness import drills_check
 from drkit.store import open_store
-from tests.support.kept_drills import TITLE, a_history, keep, name
+from tests.support.drills.kept_drills import TITLE, a_history, keep, name
 
 CLUSTERS = {
     alias: ClusterConfig(bootstrap_servers=f"localhost:{port}") for port, alias in enumerate(("primary", "dr"), 1)

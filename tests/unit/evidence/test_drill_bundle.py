@@ -18,8 +18,8 @@ from drkit.evidence.drill_evidence import gather_drill
 from drkit.evidence.signing import make_key, open_signer
 from drkit.evidence.statements import ExportStatements, StatedFinding
 from drkit.model.errors import ConfigError, Refused
-from tests.support.bundles import ROOT, chained, change_a_byte, document_of, problems_of
-from tests.support.kept_drills import STRUCK_AFTER, Ends, a_history, keep, name
+from tests.support.drills.bundles import ROOT, chained, change_a_byte, document_of, problems_of
+from tests.support.drills.kept_drills import STRUCK_AFTER, Ends, a_history, keep, name
 
 
 @pytest.fixture

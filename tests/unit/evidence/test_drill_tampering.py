@@ -25,8 +25,8 @@ from drkit.failover.run.state_machine import Kind
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.runs.journal import Anchor
 from drkit.store import open_store
-from tests.support.bundles import ROOT, chained, problems_of
-from tests.support.kept_drills import InnerRun, a_history, keep, name
+from tests.support.drills.bundles import ROOT, chained, problems_of
+from tests.support.drills.kept_drills import InnerRun, a_history, keep, name
 from tests.unit.evidence.test_run_bundle import DONE, played
 
 JOURNAL = "journal/R.jsonl"

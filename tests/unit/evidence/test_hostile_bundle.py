@@ -18,7 +18,7 @@ from drkit.failover.run.journal.anchors import append_anchor
 from drkit.failover.run.state_machine import Kind, Loss
 from drkit.model.clock import now
 from drkit.model.runs.journal import Anchor
-from tests.support.bundles import chained, problems_of
+from tests.support.drills.bundles import chained, problems_of
 from tests.unit.evidence.test_run_bundle import DONE, config, played, store  # noqa: F401 - fixtures
 
 GOOD = replace(DONE, loss=Loss(records=0, seconds=0.0, observed_at=now()))
@@ -273,7 +273,7 @@ def test_a_command_that_did_not_end_well_can_have_known_more_than_its_journal(bu
 
 def test_all_that_the_statement_says_is_what_the_document_says(bundle, signer, monkeypatch, tmp_path):
     monkeypatch.setattr(
-        "tests.support.bundles.envelope_of",
+        "tests.support.drills.bundles.envelope_of",
         lambda statement, signer: envelope_of(
             statement.replace(b'"predicate": {', b'"predicate": {"exported_at": "2031-01-01T00:00:00.000Z", '), signer
         ),

@@ -26,8 +26,8 @@ from drkit.model.errors import Refused
 from drkit.model.runs.journal import RunSummary
 from drkit.model.topology import LinkId
 from drkit.store import open_store
-from tests.support.bundles import document_of
-from tests.unit.failover.test_plan import a_plan
+from tests.support.drills.bundles import document_of
+from tests.unit.failover.plan.test_plan import a_plan
 
 AT = now()
 FACTS = Facts(mode=Mode.UNPLANNED, unfenced_accepted=True)

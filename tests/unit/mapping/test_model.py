@@ -1,4 +1,4 @@
-"""Translate, resume and invert against a model that keeps every record (tests/support/mirror_model.py)."""
+"""Translate, resume and invert against a model that keeps every record (tests/support/links/mirror_model.py)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from drkit.mapping import ResumeKind, invert_mappings, invert_watermark, resume_point
 from drkit.model.offsets import Certainty
-from tests.support.mirror_model import MirroredPartition, translate_rows
+from tests.support.links.mirror_model import MirroredPartition, translate_rows
 
 KINDS = st.lists(st.booleans() | st.just(True), min_size=1, max_size=12)  # mostly records, stretches of holes
 FEW = st.integers(min_value=0, max_value=6)

@@ -9,7 +9,7 @@ import pytest
 from drkit.mapping import ResumeKind, ResumePoint, invert_mappings, invert_watermark, resume_point
 from drkit.model.errors import DrkitError
 from drkit.model.offsets import OffsetMapping, Watermark
-from tests.support.mirror_model import AT, PARTITION, TOPIC
+from tests.support.links.mirror_model import AT, PARTITION, TOPIC
 
 A, B, C = (OffsetMapping(TOPIC, PARTITION, 0, *pair) for pair in ((10, 4), (17, 8), (24, 16)))
 MARK = Watermark(TOPIC, PARTITION, 0, 13, 7, 10, 30, 4, AT)

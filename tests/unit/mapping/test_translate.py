@@ -9,7 +9,7 @@ import pytest
 from drkit.mapping.mapping_rows import conflict, following, former_through, last_valid
 from drkit.mapping.translate import translate, translate_by_rows
 from drkit.model.offsets import Certainty, OffsetMapping, Translation
-from tests.support.mirror_model import AT, PARTITION, TOPIC, Watermark, translate_rows
+from tests.support.links.mirror_model import AT, PARTITION, TOPIC, Watermark, translate_rows
 
 
 def row(source: int, target: int, epoch: int = 0) -> OffsetMapping:

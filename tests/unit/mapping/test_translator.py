@@ -13,7 +13,7 @@ from drkit.model.link_state import Problem
 from drkit.model.offsets import Certainty, OffsetMapping, Translation, Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store import Store, open_store
-from tests.support.mirror_model import AT, PARTITION, TOPIC, translate_rows
+from tests.support.links.mirror_model import AT, PARTITION, TOPIC, translate_rows
 
 LINK = LinkId("primary", "dr")
 TP = TopicPartition(TOPIC, PARTITION)

@@ -10,7 +10,7 @@ from drkit.model.errors import Unreachable
 from drkit.observe.history import MEASURES, RINGS, StatusHistory, aggregate, measure
 from drkit.observe.status import RecoveryPoint
 from drkit.store import open_store
-from tests.support.page import LATENCY, LINK, partition, snapshot, worker
+from tests.support.pages.page import LATENCY, LINK, partition, snapshot, worker
 
 MINUTES, QUARTERS = RINGS
 

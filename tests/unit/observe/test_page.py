@@ -23,7 +23,7 @@ from drkit.observe.page.polling import Poller
 from drkit.observe.page.rows import plan_rows
 from drkit.observe.page.server import Certificates, PageServer, bind
 from drkit.observe.page.tables import MAX_SEARCH, MAX_SIZE, Table, page_of, query_of
-from tests.support.page import (
+from tests.support.pages.page import (
     LINK,
     MARKUP,
     STATIC,

@@ -23,7 +23,7 @@ from drkit.observe.metrics.worker_server import serve_live
 from drkit.observe.page.rows import worker_rows
 from drkit.observe.status import RecoveryPoint
 from drkit.observe.status_document import status_document
-from tests.support.page import LATENCY, partition, snapshot, worker
+from tests.support.pages.page import LATENCY, partition, snapshot, worker
 
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 

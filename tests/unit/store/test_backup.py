@@ -17,8 +17,8 @@ from drkit.model.link_state import STORE_RECOVERED
 from drkit.model.topology import LinkId
 from drkit.store import open_whole_store
 from drkit.store.backup import read_backup, write_backup
-from tests.support.filled_store import FILLED, TP, contents_of, fill_store
-from tests.support.other_release import newer
+from tests.support.commands.other_release import newer
+from tests.support.links.filled_store import FILLED, TP, contents_of, fill_store
 
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 CONFIG = """

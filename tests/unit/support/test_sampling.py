@@ -10,14 +10,14 @@ from types import ModuleType
 
 import pytest
 
-from tests.support.sampling import SEED, _drawn_tests, among, modules_in_turn, sampled, seed, swept
-from tests.support.turns import TURNS
+from tests.support.collection.sampling import SEED, _drawn_tests, among, modules_in_turn, sampled, seed, swept
+from tests.support.collection.turns import TURNS
 
 ROOT = Path(__file__).resolve().parents[3]
 SAMPLING = {"among", "sampled", "some_of", "swept"}
 SUITE = """\
 import pytest
-from tests.support.sampling import sampled
+from tests.support.collection.sampling import sampled
 
 
 CASES = [(number, "x") for number in range(12)]
@@ -40,7 +40,7 @@ def test_another():
 
 SCENARIOS = """\
 import pytest
-from tests.support.sampling import sampled, some_of
+from tests.support.collection.sampling import sampled, some_of
 
 pytestmark = [pytest.mark.filterwarnings("error"), some_of("scenarios", 2)]
 
@@ -76,7 +76,16 @@ def suite(tmp_path, *options, chosen="a seed", tests=SUITE, code=0):
     environment.pop(SEED, None)
     if chosen is not None:
         environment[SEED] = chosen
-    command = [sys.executable, "-m", "pytest", "-p", "tests.support.sampling", "-p", "no:cacheprovider", *options]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "tests.support.collection.sampling",
+        "-p",
+        "no:cacheprovider",
+        *options,
+    ]
     done = subprocess.run(
         [*command, str(tmp_path)], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )

@@ -6,14 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.scheduling import TOGETHER, begins_before, durations, scope
+from tests.support.collection.scheduling import TOGETHER, begins_before, durations, scope
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_a_test_is_scheduled_with_those_that_need_the_same_else_with_its_file():
     assert scope("tests/integration/topologies/test_denied.py::test_a[x::y]") == "a lab of three clusters"
-    assert scope("tests/integration/audit/test_rights.py::test_b") == "the secure lab"
+    assert scope("tests/integration/audit/command/test_rights.py::test_b") == "the secure lab"
     assert scope("tests/unit/model/test_units.py::test_c[1]") == "tests/unit/model/test_units.py"
 
 
@@ -58,7 +58,7 @@ def test_workers_begin_with_the_longest_and_the_run_says_what_each_took(tmp_path
         "from tests.support import scheduling\n"
         "scheduling.durations = lambda: {'test_long.py': 20.0}\n"
         "scheduling.SHOWN_SECONDS = 0.0\n"
-        "pytest_plugins = ['tests.support.scheduling']\n"
+        "pytest_plugins = ['tests.support.collection.scheduling']\n"
     )
     command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-n", "1", "--dist", "loadfile"]
     done = subprocess.run(

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from drkit.lab import Lab
-from tests.support.estates import OwnLink, own_link
-from tests.support.rights import Grants
+from tests.support.commands.rights import Grants
+from tests.support.links.estates import OwnLink, own_link
 
 
 @pytest.fixture

@@ -27,10 +27,10 @@ from drkit.lab.toolchain import ensure
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.runs.fence import FenceMethod
 from drkit.observe.page.decision import Answer
-from tests.support.estates import OwnLink, mirror, texts
-from tests.support.failback_ports import ReadingAuditor, ReadingSalvager, RealMirror
-from tests.support.rights import Grants, as_exact, printed, run
-from tests.support.sampling import some_of
+from tests.support.collection.sampling import some_of
+from tests.support.commands.rights import Grants, as_exact, printed, run
+from tests.support.links.estates import OwnLink, mirror, texts
+from tests.support.recovery.failback_ports import ReadingAuditor, ReadingSalvager, RealMirror
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900), some_of("rights of commands", 2)]
 

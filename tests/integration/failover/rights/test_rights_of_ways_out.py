@@ -20,10 +20,10 @@ from drkit.failover.run.state_machine import State
 from drkit.lab import Lab
 from drkit.state_topic.records import state_topic
 from drkit.store import open_store
-from tests.support.estates import OwnLink, mirror, mirroring, own_link, texts
-from tests.support.failback_ports import ReadingAuditor, ReadingSalvager, RealMirror
-from tests.support.rights import Grants, as_exact, printed, run
-from tests.support.sampling import some_of
+from tests.support.collection.sampling import some_of
+from tests.support.commands.rights import Grants, as_exact, printed, run
+from tests.support.links.estates import OwnLink, mirror, mirroring, own_link, texts
+from tests.support.recovery.failback_ports import ReadingAuditor, ReadingSalvager, RealMirror
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900), some_of("rights of ways out", 1)]

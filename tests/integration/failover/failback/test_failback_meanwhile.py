@@ -1,0 +1,183 @@
+"""What others do while a failback is under way: an operator at work on dr, a second one with a store of his own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from drkit.failover.failback.planner import make_failback_plan
+from drkit.failover.run.runner import Watch, nobody_watches
+from drkit.failover.run.service import resume_run, run_failback
+from drkit.failover.run.state_machine import State
+from drkit.lab import Lab
+from drkit.model.errors import DrkitError
+from drkit.state_topic.recorded_store import StateRecording
+from drkit.store import open_store
+from tests.support.collection.sampling import sampled
+from tests.support.links.estates import TIMEOUT, OwnLink, open_link, own_link, texts
+from tests.support.links.failed_over import failed_over
+from tests.support.recovery.failback_ports import reading_ports, salvaged
+from tests.support.wait import wait_until
+
+pytestmark = pytest.mark.lab
+
+
+@pytest.fixture
+def away(own: OwnLink) -> tuple[str, str]:
+    return failed_over(own, accept_unfenced=True)
+
+
+def test_partitions_that_are_added_on_dr_in_the_middle_of_a_failback_come_back_too(
+    own: OwnLink, away: tuple[str, str], tmp_path: Path
+) -> None:
+    topic, group = away
+
+    def at_work(name: str, record: object, _said: str) -> None:
+        if name == "reseed" and record is None and len(own.values("dr", topic)) == 2:
+            admin = AdminClient(own.client("dr"))
+            admin.create_partitions([NewPartitions(topic, 3)])[topic].result(TIMEOUT)
+            wait_until(lambda: len(own.values("dr", topic)) == 3, what="the new partition")
+            own.produce("dr", topic, texts("added", 4, [2]))
+            own.commit("dr", "g", topic, {2: 2})
+
+    ports = reading_ports(own, tmp_path / "salvage")
+    with own.estate() as estate:
+        plan = make_failback_plan(estate, "primary")
+        result = run_failback(
+            estate, plan, ports, cluster_id=plan.target.cluster_id or "", accept_unfenced=True, watch=at_work
+        )
+        told = []
+        while result.error is not None:
+            told.append(str(result.error))
+            assert len(told) < 4, told
+            result = resume_run(estate, result.run, ports, accept_unfenced=True)
+    assert result.machine.state is State.CLOSED
+    assert own.records("primary", topic) == own.records("dr", topic)
+    assert len(own.values("primary", topic)) == 3
+    assert own.committed("primary", group) == {(topic, 0): 12, (topic, 1): 14, (topic, 2): 2}
+
+
+@pytest.mark.parametrize("stage", sampled("a failback in another one", ["scrub", "reseed", "commit"], 1))
+def test_a_second_operator_with_a_store_of_his_own_destroys_nothing(
+    own: OwnLink, away: tuple[str, str], tmp_path: Path, stage: str
+) -> None:
+    """Both have recovered, or copied, the store: no lease keeps them apart. The second one's failback comes to its end
+    in the middle of the first one's, clients return to the primary, and the first one continues."""
+    topic, group = away
+    other = tmp_path / "other"
+    other.mkdir()
+    text = own.config_path.read_text()
+    own.store.close()
+    for file in own.config_path.parent.glob("drkit.db*"):
+        shutil.copy(file, other)
+    own.store = open_store(own.config.store.plain_url)
+    (other / "drkit.toml").write_text(text.replace(f"{own.config_path.parent}/drkit.db", f"{other}/drkit.db"))
+    second = open_link(other / "drkit.toml", own.name)
+    told: list[str] = []
+
+    def meanwhile(name: str, record: object, _said: str) -> None:
+        if name == stage and record is None and not told:
+            told.append(failed_back(second, tmp_path / "other-salvage"))
+            if told == ["closed"]:
+                own.produce("primary", topic, texts("since", 3))
+                own.commit("primary", "g", topic, {0: 18, 1: 18})
+
+    acknowledged = values(own, topic)
+    try:
+        first = failed_back(own, tmp_path / "salvage", meanwhile)
+        told.append(first)
+        kept = values(own, topic) | salvaged(tmp_path)
+        assert acknowledged <= kept, told
+        if told[0] == "closed":
+            assert {f"since-{p}-{n}" for p in (0, 1) for n in range(3)} <= set(flat(own, "primary", topic)), told
+            assert own.committed("primary", group) == {(topic, 0): 18, (topic, 1): 18}, told
+    finally:
+        second.store.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of its own for the store."""
+    if os.geteuid() != 0:
+        pytest.skip("a small disk is mounted: that needs root")
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)], check=True)
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("stage", sampled("a disk full in a failback", ["scrub", "commit"], 1))
+def test_a_disk_that_is_full_for_the_store_stops_a_failback_where_it_can_be_resumed(
+    lab: Lab, small_disk: Path, tmp_path: Path, unique_name: str, stage: str
+) -> None:
+    """The real disk, by the kernel: journal, decisions, mapping and watermarks of the way back are on it."""
+    own = own_link(lab, tmp_path, unique_name, f"sqlite:///{small_disk}/drkit.db")
+    topic, group = failed_over(own, accept_unfenced=True)
+    acknowledged = values(own, topic)
+    filler = small_disk / "filler"
+
+    def full(name: str, record: object, _said: str) -> None:
+        if name == stage and record is None and not filler.exists():
+            with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+                while True:
+                    file.write(b"\0" * 4096)
+
+    ports = reading_ports(own, tmp_path / "salvage")
+    with own.estate() as estate:
+        plan = make_failback_plan(estate, "primary")
+        try:
+            told = run_failback(
+                estate, plan, ports, cluster_id=plan.target.cluster_id or "", accept_unfenced=True, watch=full
+            ).error
+        except DrkitError as error:
+            told = error
+        assert "disk is full" in str(told)
+        assert filler.exists()
+        filler.unlink()
+        assert acknowledged <= values(own, topic) | salvaged(tmp_path)
+        result = resume_run(estate, own.store.runs()[0].run, ports, accept_unfenced=True)
+        assert result.error is None, result.error
+    assert result.machine.state is State.CLOSED
+    assert own.records("primary", topic) == own.records("dr", topic)
+    assert acknowledged <= values(own, topic) | salvaged(tmp_path)
+    assert own.committed("primary", group) == {(topic, 0): 12, (topic, 1): 14}
+    own.store.close()
+
+
+def failed_back(own: OwnLink, folder: Path, watch: Watch = nobody_watches) -> str:
+    """How a failback ends."""
+    with (
+        closing(StateRecording(own.config, own.store)) as recording,
+        replace(own, store=recording.store).estate() as estate,
+    ):
+        try:
+            plan = make_failback_plan(estate, "primary")
+            result = run_failback(
+                estate,
+                plan,
+                reading_ports(own, folder),
+                cluster_id=plan.target.cluster_id or "",
+                accept_unfenced=True,
+                watch=watch,
+            )
+        except DrkitError as error:
+            return str(error)
+    return "closed" if result.error is None else f"{result.machine.state}: {result.error}"
+
+
+def flat(own: OwnLink, alias: str, topic: str) -> list[str]:
+    return [value for values in own.values(alias, topic).values() for value in values]
+
+
+def values(own: OwnLink, topic: str) -> set[str]:
+    return {value for alias in ("primary", "dr") for value in flat(own, alias, topic)}

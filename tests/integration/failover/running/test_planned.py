@@ -1,0 +1,121 @@
+"""Planned failover: it loses nothing or does nothing."""
+
+import threading
+
+import pytest
+
+from drkit.failover.plan.planner import PlanRequest, make_plan
+from drkit.failover.run.service import run_failover, standing_obstacles
+from drkit.failover.run.state_machine import Mode, State
+from drkit.model.errors import Refused
+from drkit.model.link_state import Direction
+from tests.support.collection.sampling import some_of
+from tests.support.links.estates import mirror, mirroring, texts, without_primary
+from tests.support.wait import wait_until
+
+pytestmark = [pytest.mark.lab, some_of("planned moves", 2)]
+
+PLANNED = PlanRequest("dr", mode=Mode.PLANNED)
+
+
+def planned(own):
+    with own.estate() as estate:
+        return run_failover(estate, make_plan(estate, PLANNED), accept_unfenced=True)
+
+
+def test_a_planned_move_waits_for_the_mirror_and_loses_nothing(own):
+    topic = own.create("primary", "t")
+    own.produce("primary", topic, texts("x", 300))
+    group = own.commit("primary", "g", topic, {0: 120, 1: 299})
+    with mirroring(own):
+        wait_until(lambda: own.store.watermarks(own.link.id), what="the mirror to begin")
+        result = planned(own)
+    assert result.error is None
+    assert result.machine.state is State.CLOSED
+    assert (result.evidence.rpo_records, result.evidence.rpo_seconds) == (0, 0.0)
+    assert own.values("dr", topic) == own.values("primary", topic)
+    assert own.unread("dr", group, topic) == own.unread("primary", group, topic)
+
+
+def test_a_primary_that_is_still_written_stops_it_before_anything_is_changed(own):
+    topic = own.create("primary", "t")
+    own.produce("primary", topic, texts("x", 20))
+    group = own.commit("primary", "g", topic, {0: 10})
+    stop, wrote = threading.Event(), threading.Event()
+
+    def write():
+        count = 0
+        while not stop.is_set():
+            own.produce("primary", topic, texts(f"live-{count}", 1))
+            count += 1
+            wrote.set()
+
+    with mirroring(own):
+        wait_until(lambda: own.store.watermarks(own.link.id), what="the mirror to begin")
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            assert wrote.wait(30)
+            result = planned(own)
+        finally:
+            stop.set()
+            writer.join()
+    assert isinstance(result.error, Refused)
+    assert "clients still write to primary" in result.error.what
+    assert result.machine.state is State.CANCELLED
+    control = own.store.link_control(own.link.id)
+    assert control is None or control.direction is Direction.ACTIVE
+    assert own.committed("dr", group) == {}
+    with mirroring(own):
+        again = planned(own)  # nothing was left behind that would hinder the next try
+    assert again.error is None
+
+
+def test_a_lag_without_a_mirror_is_refused(own):
+    topic = own.create("primary", "t")
+    own.produce("primary", topic, texts("x", 5))
+    mirror(own)
+    own.produce("primary", topic, texts("y", 5))
+    with own.estate() as estate:
+        (obstacle,) = standing_obstacles(make_plan(estate, PLANNED), waived=frozenset({"--accept-unfenced"}))
+        assert "10 records are not on dr and no mirror runs" in obstacle.what
+        with pytest.raises(Refused, match="no mirror runs"):
+            run_failover(estate, make_plan(estate, PLANNED), accept_unfenced=True)
+
+
+def test_without_the_primary_there_is_no_planned_move(own):
+    topic = own.create("primary", "t")
+    own.produce("primary", topic, texts("x", 5))
+    mirror(own)
+    with own.estate(without_primary(own)) as estate:
+        plan = make_plan(estate, PLANNED)
+        with pytest.raises(Refused, match="primary does not answer"):
+            run_failover(estate, plan, accept_unfenced=True)
+    assert own.store.runs() == []
+
+
+def test_all_caught_up_it_needs_no_mirror(own):
+    topic = own.create("primary", "t")
+    own.produce("primary", topic, texts("x", 5))
+    group = own.commit("primary", "g", topic, {0: 5, 1: 1})
+    mirror(own)
+    result = planned(own)
+    assert result.error is None
+    assert own.committed("dr", group) == {(topic, 0): 5, (topic, 1): 1}
+
+
+def test_a_topic_that_left_the_link_holds_nothing_up(own):
+    kept, gone = own.create("primary", "kept"), own.create("primary", "gone")
+    for topic in (kept, gone):
+        own.produce("primary", topic, texts("x", 5))
+    group = own.commit("primary", "g", kept, {0: 5, 1: 1})
+    own.commit("primary", "g", gone, {0: 2})
+    mirror(own)
+    own.produce("primary", gone, texts("not-mirrored-any-more", 5))
+    link = own.config.links[0].model_copy(update={"exclude_topics": (gone,)})
+    with own.estate(own.config.model_copy(update={"links": (link,)})) as estate:
+        plan = make_plan(estate, PLANNED)
+        assert f"no group is moved on {gone}: mirrored before" in plan.warnings[0]
+        result = run_failover(estate, plan, accept_unfenced=True)
+    assert result.error is None
+    assert own.committed("dr", group) == {(kept, 0): 5, (kept, 1): 1}

@@ -1,0 +1,76 @@
+"""What `--until-caught-up` may call caught up: beside another worker, and where the clusters changed places."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from drkit.drill.environment.log_surgery import stopped
+from drkit.model.clock import now
+from drkit.store.workers import WorkerNote, put_worker
+from tests.support.links.mirroring import Mirrored
+
+pytestmark = pytest.mark.lab
+
+ALL, KEPT = 100, 60
+
+
+def write(mirrored: Mirrored, topic: str, first: int, end: int) -> None:
+    producer = mirrored.source.producer()
+    for number in range(first, end):
+        producer.produce(topic, value=b"%06d" % number, partition=0)
+    assert producer.flush(30) == 0
+
+
+def mirrored_topic(mirrored: Mirrored, name: str) -> str:
+    """Mirrored in two steps: the mirror makes one batch of what it finds, and a log is cut between two."""
+    topic = mirrored.name(name)
+    mirrored.source.create(topic)
+    for first, end in ((0, KEPT), (KEPT, ALL)):
+        write(mirrored, topic, first, end)
+        assert mirrored.catch_up().caught_up
+    return topic
+
+
+def another_has_just_died(mirrored: Mirrored) -> None:
+    """A worker on another machine that lost its power a moment ago: its note holds for some seconds more."""
+    at = now()
+    note = WorkerNote("elsewhere:1:0:gone", False, False, 1, at, at + timedelta(seconds=60))
+    put_worker(mirrored.store, mirrored.link.id, note)
+
+
+def test_what_a_dead_worker_recorded_of_a_target_that_was_cut_since_is_copied_again_first(mirrored: Mirrored) -> None:
+    topic = mirrored_topic(mirrored, "cut")
+    with stopped(mirrored.lab, "dr-1") as disk:
+        assert disk.cut(topic, 0, KEPT) == KEPT
+    another_has_just_died(mirrored)
+    assert mirrored.catch_up().caught_up
+    assert mirrored.target.end(topic) == ALL
+    mirrored.assert_same(topic)
+
+
+def test_what_a_dead_worker_recorded_of_the_topic_before_it_was_accepted_as_a_new_one(mirrored: Mirrored) -> None:
+    topic = mirrored_topic(mirrored, "accepted")
+    told = mirrored.drkit("link", "resume", str(mirrored.link.id), "--topic", topic, "--accept-recreated")
+    assert told.returncode == 0, told.stderr
+    another_has_just_died(mirrored)
+    assert mirrored.catch_up().caught_up
+    ours = [record.value for record in mirrored.source.read(topic)]
+    assert [record.value for record in mirrored.target.read(topic)] == ours + ours
+
+
+def test_clusters_that_changed_places_are_refused_before_anything_is_written(mirrored: Mirrored) -> None:
+    topic, foreign = mirrored_topic(mirrored, "both"), mirrored.name("only-on-dr")
+    mirrored.target.create(foreign)
+    text = mirrored.config_path.read_text()
+    primary, dr = mirrored.source.bootstrap, mirrored.target.bootstrap
+    mirrored.config_path.write_text(text.replace(primary, "there").replace(dr, primary).replace("there", dr))
+    told = mirrored.drkit("mirror", "--until-caught-up")
+    assert told.returncode == 3, told.stderr
+    assert "primary and dr changed places" in " ".join(told.stderr.split())
+    assert mirrored.source.partitions(foreign) == 0, "nothing of dr's is created on the primary"
+    mirrored.config_path.write_text(text)
+    write(mirrored, topic, ALL, ALL + 10)
+    assert mirrored.catch_up().caught_up
+    mirrored.assert_same(topic)

@@ -1,0 +1,643 @@
+"""A source that loses its tail and grows again: nothing is papered over, whoever looks when.
+
+Producers flush what they buffered as soon as the leader is back, so that its log has long grown beyond the mirror's
+position when somebody looks at its end. Here the broker's disk is cut while it is down (`log_surgery` of the drills).
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drkit.audit.compare.range_proof import choose
+from drkit.audit.compare.scope import observe_scope
+from drkit.config import ClusterConfig
+from drkit.drill.environment.log_surgery import stopped
+from drkit.failover.plan.take_snapshot import observe
+from drkit.failover.run.cluster_context import ClusterContext
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.mirror.control import acknowledge
+from drkit.mirror.resume.offset_alignment.fill_decision import Observed
+from drkit.mirror.resume.partition_resume import Resumer
+from drkit.model.audit.audit_result import AuditRequest
+from drkit.model.digests import Uncovered
+from drkit.model.topology import TopicPartition
+from drkit.observe.status import link_statuses
+from tests.support.collection.sampling import some_of
+from tests.support.links.batches import batch_bytes
+from tests.support.links.mirroring import Mirrored, Side
+from tests.support.wait import wait_until
+
+pytestmark = [pytest.mark.lab, some_of("cut sources", 3)]
+
+KIND = "source_truncated"
+KEPT, THROUGH, GROWN = 900, 1_000, 1_050
+
+
+def write(mirrored: Mirrored, topic: str, values: list[bytes], *, keyed: bool = False) -> None:
+    """Fifty records a batch: a log can be cut between them, and they are forwarded as they are."""
+    producer = mirrored.source.producer()
+    for first in range(0, len(values), 50):
+        for value in values[first : first + 50]:
+            producer.produce(topic, value=value, key=value if keyed else None, partition=0)
+        assert producer.flush(30) == 0
+
+
+def named(what: str, first: int, last: int) -> list[bytes]:
+    return [b"%s-%d" % (what.encode(), number) for number in range(first, last)]
+
+
+def cut_again(mirrored: Mirrored, topic: str, kept: int, grown: int) -> None:
+    """A second time, further down; it grows as far as that no end tells."""
+    with stopped(mirrored.lab, "primary-1") as disk:
+        assert disk.cut(topic, 0, kept) == kept
+    write(mirrored, topic, named("third", kept, grown))
+    assert mirrored.source.end(topic) == grown
+
+
+def said(mirrored: Mirrored, topic: str, offset: int) -> tuple[Any, ...]:
+    """What status says is mirrored, and is missing, and translate of a position."""
+    told = mirrored.drkit("status", "--output", "json")
+    (link,) = json.loads(told.stdout)["links"]
+    (partition,) = (each for each in link["partitions"] if each["topic"] == topic)
+    place = mirrored.drkit("translate", "--topic", f"{topic}:0", "--offset", str(offset), "--output", "json")
+    (position,) = json.loads(place.stdout)["positions"]
+    return (
+        partition["mirrored_through"],
+        partition["lag_records"],
+        position["translation"],
+        position["target_offset"],
+    )
+
+
+def state(mirrored: Mirrored) -> tuple[str, str | None]:
+    (status,) = link_statuses(mirrored.config, mirrored.store, [mirrored.link])
+    return status.state, status.reason
+
+
+def cut(mirrored: Mirrored, *topics: str, grow: bool = True) -> None:
+    """The source comes back without what it had from `KEPT` on, and grows beyond `THROUGH`."""
+    with stopped(mirrored.lab, "primary-1") as disk:
+        for topic in topics:
+            assert disk.cut(topic, 0, KEPT) == KEPT
+    for topic in topics if grow else ():
+        write(mirrored, topic, named("other", KEPT, GROWN))
+        assert mirrored.source.end(topic) == GROWN
+
+
+def mirrored_topic(mirrored: Mirrored, name: str) -> str:
+    topic = mirrored.name(name)
+    mirrored.source.create(topic)
+    write(mirrored, topic, named("first", 0, THROUGH))
+    return topic
+
+
+def values(mirrored: Mirrored, topic: str) -> list[bytes | None]:
+    return [record.value for record in mirrored.target.read(topic, committed=False)]
+
+
+def assert_stands_still(mirrored: Mirrored, topic: str) -> None:
+    (problem,) = mirrored.problems()
+    assert (problem.kind, problem.topic, problem.partition, problem.halted) == (KIND, topic, 0, True)
+    assert f"lost offsets {KEPT} to {THROUGH - 1} after they were mirrored" in problem.reason
+    assert f"ends at {KEPT} there" in problem.reason
+    assert values(mirrored, topic) == named("first", 0, THROUGH)
+
+
+def assert_not_proven(mirrored: Mirrored, topic: str, kept: int = KEPT) -> None:
+    """The audit by digest takes what was mirrored of the lost stretch for nothing."""
+    request = AuditRequest(link=mirrored.link, out="", from_digests=True)
+    (scope,) = (e for e in observe_scope(request, mirrored.store, mirrored.config).partitions if e.topic == topic)
+    assert scope.source_kept == kept
+    claims, left = choose(scope)
+    assert all(claim.digest.source_end <= kept for claim in claims)
+    assert {why for _, why in left} == {Uncovered.SOURCE_DIVERGED}
+
+
+def unjudged(mirrored: Mirrored) -> list[str]:
+    """Offsets of which an audit says that nothing can be compared with them any more."""
+    scope = observe_scope(AuditRequest(link=mirrored.link, out=""), mirrored.store, mirrored.config)
+    found = [re.search(r"offsets \d+ to \d+", each) for each in scope.incomplete]
+    return [each.group() for each in found if each is not None]
+
+
+def test_a_source_cut_and_grown_again_while_the_mirror_was_down(mirrored: Mirrored) -> None:
+    topic = mirrored_topic(mirrored, "down")
+    assert mirrored.catch_up().caught_up
+    cut(mirrored, topic)
+    assert_not_proven(mirrored, topic)
+    (halted,) = mirrored.catch_up().halted
+    assert halted.kind == KIND
+    assert_stands_still(mirrored, topic)
+    assert_not_proven(mirrored, topic)
+    # retention takes the history away by which it was seen: it isn't forgotten
+    assert unjudged(mirrored) == [], "both sides are compared"
+    mirrored.source.purge(topic, THROUGH - 30)
+    assert unjudged(mirrored) == [f"offsets {KEPT} to {THROUGH - 31}"], "its leader epochs show it"
+    mirrored.source.purge(topic, THROUGH + 10)
+    assert unjudged(mirrored) == [f"offsets {KEPT} to {THROUGH - 1}"], "the problem on record shows it"
+    (halted,) = mirrored.catch_up().halted
+    assert halted.kind == KIND
+    assert_stands_still(mirrored, topic)
+
+
+def test_a_source_cut_and_grown_again_under_a_mirror_that_slept(mirrored: Mirrored) -> None:
+    """It wakes with a connection that is gone and a log beyond its position; others of the same broker continue."""
+    topic, whole = mirrored_topic(mirrored, "slept"), mirrored.name("whole")
+    mirrored.source.create(whole)
+    write(mirrored, whole, named("first", 0, 20))
+    with mirrored.running() as running:
+        mirrored.wait_through(topic)
+        mirrored.wait_through(whole)
+        mirrored.hold(whole)
+        told = mirrored.drkit("link", "pause", str(mirrored.link.id), "--topic", topic)
+        assert told.returncode == 0, told.stderr
+        cut(mirrored, topic)
+        for each in (topic, whole):
+            assert mirrored.drkit("link", "resume", str(mirrored.link.id), "--topic", each).returncode == 0
+        wait_until(lambda: mirrored.problems(KIND), what="the problem")
+        write(mirrored, whole, named("later", 0, 20))
+        mirrored.wait_through(whole)
+        assert_stands_still(mirrored, topic)
+    assert running.error is None
+    mirrored.assert_same(whole)
+
+
+def test_a_cut_that_takes_the_end_of_a_committed_transaction(mirrored: Mirrored) -> None:
+    """Its records, long mirrored, are still there, and open again: whether they stay isn't known, so no position among
+    them is exact."""
+    topic = mirrored.name("reopened")
+    mirrored.source.create(topic)
+    write(mirrored, topic, named("first", 0, KEPT))
+    producer = mirrored.source.producer(transactional_id=topic)
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for first in (0, 50):
+        for value in named("decided", first, first + 50):
+            producer.produce(topic, value=value, partition=0)
+        assert producer.flush(30) == 0
+    producer.commit_transaction(30)
+    assert mirrored.catch_up().caught_up
+    with stopped(mirrored.lab, "primary-1") as disk:
+        assert disk.cut(topic, 0, KEPT + 50) == KEPT + 50
+    write(mirrored, topic, named("other", KEPT + 50, GROWN))
+    assert said(mirrored, topic, KEPT - 1)[2:] == ("exact", KEPT - 1)
+    for offset in (KEPT, KEPT + 10):
+        assert said(mirrored, topic, offset)[2:] == ("conservative", KEPT)
+    (halted,) = mirrored.catch_up().halted
+    assert halted.kind == KIND
+    (problem,) = mirrored.problems()
+    assert problem.unsure_from == KEPT
+    assert f"lost offsets {KEPT + 50} to {THROUGH} after they were mirrored" in problem.reason
+    assert f"from offset {KEPT} on is open there again" in problem.reason
+    assert said(mirrored, topic, KEPT + 10)[2:] == ("conservative", KEPT)
+
+
+def test_a_source_cut_while_an_operator_holds_the_topic(mirrored: Mirrored) -> None:
+    """Nobody fetches it, so no broker compares: whoever looks does, though a mirror is running on the link."""
+    topic = mirrored_topic(mirrored, "held")
+    with mirrored.running() as running:
+        mirrored.wait_through(topic)
+        wait_until(lambda: state(mirrored)[0] == "mirroring", what="the mirror")
+        mirrored.hold(topic)
+        told, why = state(mirrored)
+        assert (told, f"{topic} is paused" in (why or "")) == ("degraded", True)
+        cut(mirrored, topic)
+        assert said(mirrored, topic, 950) == (KEPT, GROWN - KEPT, "conservative", KEPT)
+        assert "lost offsets 900 to 999 after they were mirrored" in (state(mirrored)[1] or "")
+    assert running.error is None
+
+
+def last_epoch(mirrored: Mirrored, topic: str, offset: int) -> int:
+    """The leader epoch of the source's batch below an offset."""
+    with ClusterAdmin("primary", ClusterConfig(bootstrap_servers=mirrored.source.bootstrap)) as admin:
+        return admin.epochs_below({TopicPartition(topic, 0): offset})[TopicPartition(topic, 0)]
+
+
+@pytest.mark.parametrize("running", [True, False], ids=["running", "down"])
+def test_a_source_that_was_set_back_whole_gives_out_its_leader_epochs_a_second_time(
+    mirrored: Mirrored, tmp_path: Path, running: bool
+) -> None:
+    """All of it, the controller's log too, as from a copy of its disks: no epoch tells, the records do."""
+    topic, copy = mirrored.name("back"), tmp_path / "copy"
+    mirrored.source.create(topic)
+    write(mirrored, topic, named("first", 0, KEPT))
+    with stopped(mirrored.lab, "primary-1") as disk:
+        disk.copy_to(copy)
+
+    def set_back() -> None:
+        epoch = last_epoch(mirrored, topic, THROUGH)
+        with stopped(mirrored.lab, "primary-1") as disk:
+            disk.set_back(copy)
+        write(mirrored, topic, named("other", KEPT, GROWN))
+        assert last_epoch(mirrored, topic, THROUGH) == epoch
+
+    if running:
+        with mirrored.running() as mirror:
+            write(mirrored, topic, named("second", KEPT, THROUGH))
+            mirrored.wait_through(topic)
+            # paused, so that it doesn't read before the source has grown again
+            assert mirrored.drkit("link", "pause", str(mirrored.link.id), "--topic", topic).returncode == 0
+            set_back()
+            assert mirrored.drkit("link", "resume", str(mirrored.link.id), "--topic", topic).returncode == 0
+            wait_until(lambda: mirrored.problems("foreign_writer"), what="the problem")
+        assert mirror.error is None
+    else:
+        write(mirrored, topic, named("second", KEPT, THROUGH))
+        assert mirrored.catch_up().caught_up
+        set_back()
+        assert_not_proven(mirrored, topic, kept=0)  # the last records alone differ: nobody knows from where on
+        through, lag, certainty, _ = said(mirrored, topic, KEPT + 50)
+        assert (through, lag, certainty) == (0, GROWN, "conservative")
+        assert mirrored.catch_up().halted
+    (problem,) = (each for each in mirrored.problems() if each.topic == topic)
+    assert (problem.kind, problem.partition, problem.halted, problem.unsure_from) == ("foreign_writer", 0, True, KEPT)
+    assert_not_proven(mirrored, topic)
+    assert f"target offset {KEPT} differs from source offset {KEPT}" in problem.reason
+    assert values(mirrored, topic) == named("first", 0, KEPT) + named("second", KEPT, THROUGH)
+    through, lag, certainty, _ = said(mirrored, topic, KEPT + 50)
+    assert (through, lag, certainty) == (KEPT, GROWN - KEPT, "conservative")
+
+
+def test_what_a_source_that_was_set_back_holds_in_place_of_what_was_given_up_counts(
+    mirrored: Mirrored, tmp_path: Path
+) -> None:
+    """Offsets 50 to 79 were removed before they were mirrored, which was acknowledged; other records are there now."""
+    topic, copy = mirrored.name("in-place"), tmp_path / "copy"
+    mirrored.source.create(topic)
+    write(mirrored, topic, named("first", 0, 50))
+    assert mirrored.catch_up().caught_up
+    with stopped(mirrored.lab, "primary-1") as disk:
+        disk.copy_to(copy)
+    write(mirrored, topic, named("second", 50, 100))
+    with ClusterAdmin("primary", ClusterConfig(bootstrap_servers=mirrored.source.bootstrap)) as admin:
+        admin.delete_records({TopicPartition(topic, 0): 80})
+    assert mirrored.catch_up().caught_up
+    acknowledge(mirrored.store, mirrored.link, "retention_gap", topic)
+    assert said(mirrored, topic, 0) == (100, 0, "exact", 0)
+    with stopped(mirrored.lab, "primary-1") as disk:
+        disk.set_back(copy)
+    write(mirrored, topic, named("other", 50, 100))
+    assert mirrored.catch_up().halted
+    missing = set(mirrored_values(mirrored.source, topic)) - set(mirrored_values(mirrored.target, topic))
+    through, lag, _, _ = said(mirrored, topic, 60)
+    assert (through, lag, len(missing)) == (50, 50, 50)
+
+
+def mirrored_values(side: Side, topic: str) -> list[bytes | None]:
+    return [record.value for record in side.read(topic)]
+
+
+@pytest.mark.parametrize("callables", ["here", "elsewhere"])
+def test_of_a_link_that_alters_records_a_source_that_was_set_back_is_seen_without_a_mirror(
+    mirrored: Mirrored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, callables: str
+) -> None:
+    """Where no batch is known, its last records are compared as the link makes them; where that can't be asked, no
+    number is claimed."""
+    name = f"louder_{callables}"
+    module = tmp_path / f"{name}.py"
+    module.write_text("def louder(record):\n    return record.replace(value=record.value.upper())\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    mirrored.configure(f'transform = "{name}:louder"\nprovenance = true')
+    topic, copy = mirrored.name("altered"), tmp_path / "copy"
+    mirrored.source.create(topic)
+    write(mirrored, topic, named("first", 0, KEPT))
+    with stopped(mirrored.lab, "primary-1") as disk:
+        disk.copy_to(copy)
+    write(mirrored, topic, named("second", KEPT, GROWN))
+    assert mirrored.catch_up().caught_up
+    assert said(mirrored, topic, KEPT + 50) == (GROWN, 0, "exact", KEPT + 50)
+    mark = mirrored.store.watermarks(mirrored.link.id)[TopicPartition(topic, 0)]
+    assert mark.source_batch is not None
+    mirrored.store.put_watermarks(mirrored.link.id, [replace(mark, source_batch=None)])
+    with stopped(mirrored.lab, "primary-1") as disk:
+        disk.set_back(copy)
+    write(mirrored, topic, named("other", KEPT, GROWN))
+    if callables == "here":
+        through, lag, certainty, _ = said(mirrored, topic, KEPT + 50)
+        assert (through, lag, certainty) == (0, GROWN, "conservative")
+    else:
+        module.unlink()
+        importlib.invalidate_caches()
+        monkeypatch.delitem(sys.modules, name)
+        (status,) = link_statuses(mirrored.config, mirrored.store, [mirrored.link])
+        (partition,) = (each for each in status.partitions if each.topic == topic)
+        assert partition.lag_records is None
+        assert "whether primary still holds what was mirrored is not known" in (partition.lag_reason or "")
+        assert name in (partition.lag_reason or "")
+        assert status.recovery_point.records is None
+
+
+@pytest.mark.parametrize(
+    "alters", ['filter = "callables_:keep"', 'transform = "callables_:louder"', "provenance = true"]
+)
+@pytest.mark.parametrize("running", [True, False], ids=["running", "down"])
+def test_of_a_link_that_alters_records_a_mirror_continues_no_source_that_was_set_back(
+    mirrored: Mirrored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alters: str, running: bool
+) -> None:
+    topics = altering(mirrored, tmp_path, monkeypatch, alters)
+    whole = topics("whole")
+    only_left_out = topics("left-out") if "filter" in alters else None
+    everything = {whole: (b"kept", b"kept", b"kept"), only_left_out: (b"left-out", b"left-out", b"kept")}
+    everything.pop(None, None)
+    copy = tmp_path / "copy"
+    for topic, (first, _, _) in everything.items():
+        write(mirrored, topic, named(f"{first.decode()} first", 0, KEPT))
+    with stopped(mirrored.lab, "primary-1") as disk:
+        disk.copy_to(copy)
+    for topic, (_, second, _) in everything.items():
+        write(mirrored, topic, named(f"{second.decode()} second", KEPT, THROUGH))
+    for _ in mirroring(mirrored, everything, running=running):
+        with stopped(mirrored.lab, "primary-1") as disk:
+            disk.set_back(copy)
+        for topic, (_, _, third) in everything.items():
+            write(mirrored, topic, named(f"{third.decode()} third", KEPT, THROUGH))
+        if running:
+            for topic in everything:
+                assert mirrored.drkit("link", "resume", str(mirrored.link.id), "--topic", topic).returncode == 0
+            halted = wait_until(lambda: len(mirrored.problems("foreign_writer")) == len(everything), what="problems")
+            assert halted
+    for _ in ("status alone", "behind a mirror"):
+        for topic in everything:
+            through, lag, certainty, _ = said(mirrored, topic, KEPT + 50)
+            assert lag >= THROUGH - KEPT
+            assert through <= KEPT
+            assert certainty == "conservative"
+        ended = mirrored.drkit("mirror", "--until-caught-up")
+        assert ended.returncode == 1, ended.stderr
+    assert {p.topic for p in mirrored.problems("foreign_writer") if p.halted} == set(everything)
+
+
+@pytest.mark.parametrize("grown", [THROUGH, THROUGH + 30, THROUGH - 30], ids=["same", "more", "less"])
+@pytest.mark.parametrize("policy", ["compact", "delete"])
+@pytest.mark.parametrize("running", [True, False], ids=["running", "down"])
+@pytest.mark.parametrize("lost", ["left out", "aborted", "carried"])
+def test_what_a_source_that_was_set_back_holds_where_it_held_what_was_mirrored_last_counts(
+    mirrored: Mirrored,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    grown: int,
+    policy: str,
+    running: bool,
+    lost: str,
+) -> None:
+    """Where all that was read last was left out or aborted, nothing on the target says what stood there."""
+    altering(mirrored, tmp_path, monkeypatch, 'filter = "callables_:keep"' if lost == "left out" else "")
+    topic, copy = mirrored.name(f"{policy}-{grown}"), tmp_path / "copy"
+    mirrored.source.create(topic, cleanup_policy=policy)
+    write(mirrored, topic, named("kept first", 0, 500), keyed=True)
+    write(mirrored, topic, named("left-out first", 500, KEPT), keyed=True)
+    with stopped(mirrored.lab, "primary-1") as disk:
+        disk.copy_to(copy)
+    if lost == "aborted":
+        abort(mirrored, topic, named("aborted", KEPT, THROUGH - 1))
+    else:
+        write(mirrored, topic, named("left-out second", KEPT, THROUGH), keyed=True)
+    for _ in mirroring(mirrored, [topic], running=running):
+        with stopped(mirrored.lab, "primary-1") as disk:
+            disk.set_back(copy)
+        write(mirrored, topic, named("kept third", KEPT, grown), keyed=True)
+        if running:
+            assert mirrored.drkit("link", "resume", str(mirrored.link.id), "--topic", topic).returncode == 0
+            wait_until(lambda: any(p.halted for p in mirrored.problems()), 60, "the partition is halted")
+    for _ in ("status alone", "behind a mirror"):
+        through, lag, certainty, _ = said(mirrored, topic, KEPT + 50)
+        assert lag >= grown - KEPT
+        assert through <= KEPT
+        assert certainty == "conservative"
+        assert mirrored.drkit("failover", "--to", "dr", "--dry-run").returncode == 3
+        assert mirrored.drkit("mirror", "--until-caught-up").returncode == 1
+
+
+@pytest.mark.parametrize("running", [True, False], ids=["running", "down"])
+@pytest.mark.parametrize("lost", ["left out", "aborted"])
+def test_what_a_source_that_was_set_back_holds_below_the_last_records_of_the_target_counts(
+    mirrored: Mirrored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, running: bool, lost: str
+) -> None:
+    """It holds nothing that the link carries where the last records on the target are from."""
+    altering(mirrored, tmp_path, monkeypatch, 'filter = "callables_:keep"' if lost == "left out" else "")
+    topic, copy = mirrored.name("below"), tmp_path / "copy"
+    mirrored.source.create(topic, cleanup_policy="compact")
+    write(mirrored, topic, named("kept first", 0, 500), keyed=True)
+    with stopped(mirrored.lab, "primary-1") as disk:
+        disk.copy_to(copy)
+    write(mirrored, topic, named("kept second", 500, THROUGH), keyed=True)
+    for _ in mirroring(mirrored, [topic], running=running):
+        with stopped(mirrored.lab, "primary-1") as disk:
+            disk.set_back(copy)
+        write(mirrored, topic, named("kept third", 500, 550), keyed=True)
+        if lost == "left out":
+            write(mirrored, topic, named("left-out third", 550, THROUGH), keyed=True)
+        else:
+            abort(mirrored, topic, named("aborted", 550, THROUGH - 1))
+        if running:
+            assert mirrored.drkit("link", "resume", str(mirrored.link.id), "--topic", topic).returncode == 0
+            wait_until(lambda: any(p.halted for p in mirrored.problems()), 60, "the partition is halted")
+    for _ in ("status alone", "behind a mirror"):
+        through, lag, certainty, _ = said(mirrored, topic, 550)
+        assert lag >= 50
+        assert through <= 500
+        assert certainty == "conservative"
+        assert mirrored.drkit("failover", "--to", "dr", "--dry-run").returncode == 3
+        assert mirrored.drkit("mirror", "--until-caught-up").returncode == 1
+
+
+def abort(mirrored: Mirrored, topic: str, values: list[bytes]) -> None:
+    """Write a transaction that aborts: these records, and a marker."""
+    producer = mirrored.source.producer(transactional_id=topic)
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    end = mirrored.source.end(topic) + len(values) + 1
+    for value in values:
+        producer.produce(topic, value=value, key=value, partition=0)
+    assert producer.flush(30) == 0
+    producer.abort_transaction(30)
+    wait_until(lambda: mirrored.source.end(topic) == end, what="the marker")
+
+
+def test_what_a_source_that_was_set_back_holds_where_the_targets_cleaner_worked_counts(
+    mirrored: Mirrored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The target has a later record with the key of what it lacks, but not from where the source's log goes on now."""
+    altering(mirrored, tmp_path, monkeypatch, 'filter = "callables_:keep"')
+    topic, copy = mirrored.name("cleaned"), tmp_path / "copy"
+    mirrored.source.create(topic, cleanup_policy="compact", segment_ms="100", min_cleanable_dirty_ratio="0.0001")
+    write(mirrored, topic, named("kept first", 0, 500), keyed=True)
+    with stopped(mirrored.lab, "primary-1") as disk:
+        disk.copy_to(copy)
+    twice = named("kept twice", 0, 50)
+    for again in range(3):
+        write(mirrored, topic, twice, keyed=True)
+        assert mirrored.catch_up().caught_up
+        write(mirrored, topic, named("kept second", 50 * again, 50 * again + 50), keyed=True)
+        assert mirrored.catch_up().caught_up
+    wait_until(lambda: values(mirrored, topic).count(twice[0]) == 1, 120, "the cleaner")
+    with stopped(mirrored.lab, "primary-1") as disk:
+        disk.set_back(copy)
+    write(mirrored, topic, twice, keyed=True)
+    write(mirrored, topic, named("left-out third", 550, 800), keyed=True)
+    for _ in ("status alone", "behind a mirror"):
+        through, lag, certainty, _ = said(mirrored, topic, 550)
+        assert lag >= 50
+        assert through <= 500
+        assert certainty == "conservative"
+        assert mirrored.drkit("mirror", "--until-caught-up").returncode == 1
+
+
+def altering(mirrored: Mirrored, folder: Path, monkeypatch: pytest.MonkeyPatch, alters: str) -> Callable[[str], str]:
+    """Configure a link that alters records; returns what creates a topic."""
+    name = f"callables_{folder.name.replace('-', '_')}"
+    (folder / f"{name}.py").write_text(
+        "def keep(record):\n    return record.value.startswith(b'kept')\n\n"
+        "def louder(record):\n    return record.replace(value=record.value.upper())\n"
+    )
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    mirrored.configure(alters.replace("callables_", name))
+
+    def create(what: str) -> str:
+        topic = mirrored.name(what)
+        mirrored.source.create(topic)
+        return topic
+
+    return create
+
+
+def mirroring(mirrored: Mirrored, topics: Iterable[str], *, running: bool) -> Iterator[None]:
+    """Mirror everything; then, while the mirror is down, or runs and holds these topics."""
+    if not running:
+        assert mirrored.catch_up().caught_up
+        yield
+        return
+    with mirrored.running() as mirror:
+        for topic in topics:
+            mirrored.wait_through(topic)
+            # paused, so that it doesn't read before the source has grown again
+            assert mirrored.drkit("link", "pause", str(mirrored.link.id), "--topic", topic).returncode == 0
+        yield
+    assert mirror.error is None
+
+
+@pytest.mark.parametrize("grow", [True, pytest.param(False, marks=pytest.mark.long)], ids=["grown", "shorter"])
+def test_a_running_mirror_reads_nothing_of_a_log_that_was_cut(mirrored: Mirrored, grow: bool) -> None:
+    topic = mirrored_topic(mirrored, "running")
+    with mirrored.running() as running:
+        mirrored.wait_through(topic)
+        cut(mirrored, topic, grow=grow)
+        wait_until(lambda: mirrored.problems(KIND), what="the problem")
+    assert running.error is None
+    assert_stands_still(mirrored, topic)
+
+
+def test_a_second_cut_further_down_under_a_standing_problem(mirrored: Mirrored) -> None:
+    """A running mirror looks again at what stands still; while none runs, status and translate look themselves."""
+    topic = mirrored_topic(mirrored, "twice")
+    with mirrored.running() as running:
+        mirrored.wait_through(topic)
+        cut(mirrored, topic)
+        wait_until(lambda: mirrored.problems(KIND), what="the problem")
+        cut_again(mirrored, topic, 700, GROWN)
+        wait_until(lambda: mirrored.problems(KIND)[0].unsure_from == 700, what="the lower place")
+        assert said(mirrored, topic, 800) == (700, GROWN - 700, "conservative", 700)
+    assert running.error is None
+    assert "lost offsets 700 to 999" in mirrored.problems(KIND)[0].reason
+    cut_again(mirrored, topic, 400, 450)
+    assert said(mirrored, topic, 500) == (400, 50, "conservative", 400)
+    with ClusterContext(mirrored.config, mirrored.store) as estate:
+        (problem,) = observe(estate, mirrored.link).problems
+    assert problem.unsure_from == 400
+    assert mirrored.problems(KIND)[0].unsure_from == 700, "a look writes nothing"
+    assert values(mirrored, topic) == named("first", 0, THROUGH)
+
+
+def test_a_former_leader_that_comes_back_with_a_longer_log(mirrored: Mirrored) -> None:
+    """Its tail was nobody else's, and it never had the epoch of what was mirrored last: no epoch ends too low."""
+    topic = mirrored_topic(mirrored, "former")
+    with stopped(mirrored.lab, "primary-1") as disk:
+        former = disk.batches(topic, 0)[-1].leader_epoch
+    write(mirrored, topic, named("newer", THROUGH, GROWN))
+    assert mirrored.catch_up().caught_up
+    with stopped(mirrored.lab, "primary-1") as disk:
+        assert disk.cut(topic, 0, THROUGH) == THROUGH
+        rows = [(1_700_000_000_000, None, value, []) for value in named("former", THROUGH, GROWN + 10)]
+        assert disk.append(topic, 0, batch_bytes(rows), former) == GROWN + 10
+    assert mirrored.source.end(topic) == GROWN + 10
+    (halted,) = mirrored.catch_up().halted
+    assert halted.kind == KIND
+    assert "doesn't know leader epoch" in halted.reason
+    assert values(mirrored, topic) == named("first", 0, THROUGH) + named("newer", THROUGH, GROWN)
+
+
+def _accept(mirrored: Mirrored, topic: str) -> None:
+    told = mirrored.drkit("link", "resume", str(mirrored.link.id), "--topic", topic, "--accept-recreated")
+    assert told.returncode == 0, told.stderr
+
+
+def _accept_without_the_old(mirrored: Mirrored, topic: str) -> None:
+    mirrored.target.delete(topic)
+    _accept(mirrored, topic)
+
+
+@pytest.mark.parametrize(
+    ("accept", "stays"), [(_accept_without_the_old, 0), (_accept, THROUGH)], ids=["deleted", "kept"]
+)
+def test_what_the_operator_is_told_leads_on(
+    mirrored: Mirrored, accept: Callable[[Mirrored, str], None], stays: int
+) -> None:
+    topic = mirrored_topic(mirrored, "accepted")
+    assert mirrored.catch_up().caught_up
+    cut(mirrored, topic)
+    (halted,) = mirrored.catch_up().halted
+    assert f"{THROUGH} offsets of partition 0, which stay" in halted.remedy
+    assert mirrored.drkit("link", "resume", str(mirrored.link.id), "--topic", topic).returncode == 0
+    assert [each.kind for each in mirrored.catch_up().halted] == [KIND], "trying again doesn't accept it"
+    accept(mirrored, topic)
+    report = mirrored.catch_up()
+    assert report.caught_up
+    assert not report.halted
+    assert not mirrored.problems()
+    ours = [record.value for record in mirrored.source.read(topic)]
+    assert ours == named("first", 0, KEPT) + named("other", KEPT, GROWN)
+    assert values(mirrored, topic) == named("first", 0, stays) + ours
+
+
+def test_a_topic_that_is_accepted_while_both_sides_are_compared_continues(
+    mirrored: Mirrored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What they showed is about the former topic: it doesn't halt what the operator has accepted since."""
+    topic, copy = mirrored.name("accepted-meanwhile"), tmp_path / "copy"
+    mirrored.source.create(topic)
+    write(mirrored, topic, named("first", 0, KEPT))
+    with stopped(mirrored.lab, "primary-1") as disk:
+        disk.copy_to(copy)
+    write(mirrored, topic, named("second", KEPT, THROUGH))
+    assert mirrored.catch_up().caught_up
+    with stopped(mirrored.lab, "primary-1") as disk:
+        disk.set_back(copy)
+    write(mirrored, topic, named("third", KEPT, THROUGH))
+    compared, compare = [], Resumer._first_difference
+
+    def accepting(resumer: Resumer, seen: Observed) -> tuple[str, int] | None:
+        found = compare(resumer, seen)
+        if not compared:
+            _accept(mirrored, topic)
+        compared.append(found)
+        return found
+
+    monkeypatch.setattr(Resumer, "_first_difference", accepting)
+    with mirrored.running() as running:
+        wait_until(lambda: compared, what="the acceptance")
+        wait_until(lambda: mirrored.through(topic) == THROUGH and not mirrored.problems(), what="the accepted topic")
+    assert running.error is None
+    assert [found is not None for found in compared] == [True]
+    third = named("first", 0, KEPT) + named("third", KEPT, THROUGH)
+    assert values(mirrored, topic) == named("first", 0, KEPT) + named("second", KEPT, THROUGH) + third

@@ -1,0 +1,185 @@
+"""Somebody removes records from the target that the source still holds: by DeleteRecords, as any retention does."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from drkit.drill.environment.log_surgery import stopped
+from drkit.mapping import Translator
+from drkit.mirror.control import acknowledge, pause, resume_link
+from drkit.mirror.runtime.catch_up import CatchUp
+from drkit.model.errors import Refused
+from drkit.model.link_state import TARGET_PURGED, Problem
+from drkit.model.offsets import Certainty
+from drkit.model.topology import TopicPartition
+from drkit.observe.status import LinkStatus, link_statuses
+from tests.support.links.mirroring import Mirrored, Side
+from tests.support.wait import wait_until
+
+pytestmark = pytest.mark.lab
+
+DAY_MS = 86_400_000
+
+
+def write(side: Side, topic: str, numbers: Iterable[int], *, days_old: int = 0) -> None:
+    producer = side.producer(linger_ms=50)
+    stamp = int(time.time() * 1000) - days_old * DAY_MS
+    for number in numbers:
+        producer.produce(topic, value=b"%06d" % number, key=b"k%d" % number, partition=0, timestamp=stamp)
+    assert producer.flush(30) == 0
+
+
+def status_of(mirrored: Mirrored) -> LinkStatus:
+    return link_statuses(mirrored.config, mirrored.store, [mirrored.link])[0]
+
+
+def told(mirrored: Mirrored, topic: str, stretch: tuple[int, int]) -> Problem:
+    """Wait until a problem names this stretch of source offsets."""
+
+    def found() -> Problem | None:
+        here = (each for each in mirrored.problems(TARGET_PURGED) if each.topic == topic)
+        return next((each for each in here if (each.unsure_from, each.unsure_until) == stretch), None)
+
+    return wait_until(found, 30, f"{topic}: {stretch} told")
+
+
+def test_a_purge_under_a_running_mirror_is_told_counted_and_accepted(mirrored: Mirrored) -> None:
+    topic = mirrored.name("orders")
+    mirrored.source.create(topic)
+    write(mirrored.source, topic, range(60))
+    with mirrored.running() as running:
+        mirrored.wait_through(topic, offset=60)
+        mirrored.target.purge(topic, 25)
+        problem = told(mirrored, topic, (0, 25))
+        assert f"{topic}:0 on dr begins at 25: source offsets 0 to 24" in problem.reason
+        status = status_of(mirrored)
+        (partition,) = status.partitions
+        assert status.state == "degraded"
+        assert (partition.lag_records, partition.mirrored_through, partition.target_start) == (25, 0, 25)
+        assert status.recovery_point.records == 25
+        assert status.recovery_point.seconds is not None
+        translator = Translator(mirrored.store, mirrored.link.id)
+        for offset in (0, 10, 24):
+            answer = translator.translate(TopicPartition(topic, 0), offset)
+            assert (answer.certainty, answer.target_offset) == (Certainty.CONSERVATIVE, 25)
+            assert "removed there" in (answer.reason or "")
+        assert translator.translate(TopicPartition(topic, 0), 25).certainty is Certainty.EXACT
+
+        write(mirrored.source, topic, range(60, 70))
+        mirrored.wait_through(topic, offset=70)
+        pause(mirrored.store, mirrored.link, topic)
+        resume_link(mirrored.store, mirrored.link, topic)
+        assert status_of(mirrored).recovery_point.records == 25, "who goes on has not given up the records"
+        _, (read,) = acknowledge(mirrored.store, mirrored.link, TARGET_PURGED, topic)
+        assert "source offsets 0 to 24" in read.reason
+        wait_until(lambda: status_of(mirrored).state == "mirroring", 30, "accepted")
+        mirrored.target.purge(topic, 40)
+        told(mirrored, topic, (25, 40))
+        assert status_of(mirrored).recovery_point.records == 15
+        mirrored.source.purge(topic, 40)
+        wait_until(lambda: not mirrored.problems(), 30, "both sides begin at 40")
+        assert status_of(mirrored).recovery_point.records == 0
+    assert running.error is None
+
+
+def test_what_was_given_up_and_came_back_counts_when_it_is_removed_again(mirrored: Mirrored) -> None:
+    """A broker that crashes within a minute of a purge undoes it."""
+    topic = mirrored.name("undone")
+    mirrored.source.create(topic)
+    for first in range(0, 60, 20):
+        write(mirrored.source, topic, range(first, first + 20))
+    with mirrored.running() as running:
+        mirrored.wait_through(topic, offset=60)
+        mirrored.target.purge(topic, 40)
+        told(mirrored, topic, (0, 40))
+        acknowledge(mirrored.store, mirrored.link, TARGET_PURGED, topic)
+        wait_until(lambda: status_of(mirrored).state == "mirroring", 30, "given up")
+        with stopped(mirrored.lab, "dr-1") as disk:
+            disk.forget_start(topic, 0)
+        assert len(mirrored.target.read(topic)) == 60, "all are there again"
+        wait_until(lambda: seen_start(mirrored, topic) == 0, 60, "the mirror has seen them")
+        mirrored.target.purge(topic, 40)
+        told(mirrored, topic, (0, 40))
+        assert status_of(mirrored).recovery_point.records == 40
+    assert running.error is None
+
+
+def seen_start(mirrored: Mirrored, topic: str) -> int:
+    """Where the target's log begins by the newest watermark."""
+    return mirrored.store.watermarks(mirrored.link.id)[TopicPartition(topic, 0)].target_start
+
+
+def test_a_purge_just_before_a_run_has_caught_up_is_told(mirrored: Mirrored, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = mirrored.name("late")
+    mirrored.source.create(topic)
+    write(mirrored.source, topic, range(60))
+    plain = CatchUp.done
+
+    def purged_then(self: CatchUp, record: Callable[[], None]) -> bool:
+        if done := plain(self, record):
+            mirrored.target.purge(topic, 20)
+        return done
+
+    monkeypatch.setattr(CatchUp, "done", purged_then)
+    (problem,) = mirrored.catch_up().missing
+    assert (problem.kind, problem.unsure_from, problem.unsure_until) == (TARGET_PURGED, 0, 20)
+
+
+def test_a_purge_while_no_mirror_runs_is_seen_and_what_retention_explains_is_not(mirrored: Mirrored) -> None:
+    """All logs begin at 20 on the target: of some topics that is what retention would have done."""
+    topics = {
+        "plain": ({}, (0, 20)),
+        "cleaned": ({"cleanup_policy": "compact,delete"}, (0, 20)),
+        "young": ({"retention_ms": str(2 * DAY_MS)}, (0, 20)),
+        "aged": ({"retention_ms": str(DAY_MS // 2)}, None),
+        "halves": ({"retention_ms": str(DAY_MS // 2)}, (10, 20)),
+        "sized": ({"retention_bytes": "1000000000"}, (0, 20)),
+        "small": ({"retention_bytes": "100"}, None),
+    }
+    names = {mirrored.name(name): expected for name, (_, expected) in topics.items()}
+    for name, (settings, _) in topics.items():
+        topic = mirrored.name(name)
+        mirrored.source.create(topic, **settings)
+        write(mirrored.source, topic, range(10), days_old=1)
+        write(mirrored.source, topic, range(10, 20), days_old=0 if name == "halves" else 1)
+        write(mirrored.source, topic, range(20, 50))
+    assert mirrored.catch_up().missing == ()
+    for topic in names:
+        mirrored.target.purge(topic, 20)
+
+    def seen(problems: Iterable[Problem]) -> dict[str, tuple[int | None, int | None]]:
+        return {each.topic: (each.unsure_from, each.unsure_until) for each in problems if each.kind == TARGET_PURGED}
+
+    expected = {topic: stretch for topic, stretch in names.items() if stretch is not None}
+    assert mirrored.problems() == []
+    status = status_of(mirrored)
+    assert seen(status.problems) == expected, "no mirror runs: the status looks itself"
+    lags = {each.topic: each.lag_records for each in status.partitions}
+    assert lags == {topic: 0 if stretch is None else stretch[1] - stretch[0] for topic, stretch in names.items()}
+    plain = mirrored.name("plain")
+    answers = {}
+    for offset in (5, 20):
+        said = mirrored.drkit(
+            "translate", "--topic", plain, "--partition", "0", "--offset", str(offset), "--output", "json"
+        )
+        (position,) = json.loads(said.stdout)["positions"]
+        answers[offset] = position["translation"], position["target_offset"]
+    assert answers == {5: ("conservative", 20), 20: ("exact", 20)}, "the target is asked where it begins"
+    report = mirrored.catch_up()
+    assert report.caught_up
+    assert seen(report.missing) == seen(mirrored.problems()) == expected
+    done = mirrored.drkit("mirror", "--until-caught-up")
+    assert done.returncode == 1
+    assert "source offsets 0 to 19" in done.stderr
+    resume_link(mirrored.store, mirrored.link)
+    assert seen(mirrored.catch_up().missing) == expected, "who goes on has not given up the records"
+    with pytest.raises(Refused, match="for one topic at a time"):
+        acknowledge(mirrored.store, mirrored.link, TARGET_PURGED)
+    for topic in expected:
+        acknowledge(mirrored.store, mirrored.link, TARGET_PURGED, topic)
+    assert mirrored.catch_up().missing == (), "accepted"
+    assert seen(status_of(mirrored).problems) == {}

@@ -1,0 +1,219 @@
+"""Positions of consumer groups: captured, kept fresh, forgotten only when the group is really gone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+import pytest
+from confluent_kafka import Consumer, Message, ShareConsumer
+
+from drkit.config import ClusterConfig
+from drkit.failover.positions.past_positions import PastPosition, committed_at
+from drkit.kafka.groups.group_admin import GroupAdmin
+from drkit.model.clock import now
+from drkit.model.offsets import Certainty, GroupPosition
+from drkit.model.topology import TopicPartition
+from drkit.store.link_notes import unmovable_groups
+from tests.support.collection.sampling import some_of
+from tests.support.links.mirroring import Mirrored
+from tests.support.wait import wait_until
+
+pytestmark = [pytest.mark.lab, some_of("captured groups", 3)]
+
+
+@pytest.fixture
+def groups(mirrored: Mirrored) -> Iterator[GroupAdmin]:
+    with GroupAdmin("primary", ClusterConfig(bootstrap_servers=mirrored.source.bootstrap)) as admin:
+        yield admin
+
+
+def captured(mirrored: Mirrored, group: str) -> dict[TopicPartition, GroupPosition]:
+    return {p.tp: p for p in mirrored.store.group_positions(mirrored.link.id) if p.group == group}
+
+
+def fill(mirrored: Mirrored, topic: str, partitions: int = 1) -> None:
+    mirrored.source.create(topic, partitions)
+    producer = mirrored.source.producer()
+    for number in range(100):
+        producer.produce(topic, value=b"%d" % number, partition=number % partitions)
+    assert producer.flush(20) == 0
+
+
+def test_positions_are_captured_and_stay_fresh(mirrored: Mirrored, groups: GroupAdmin) -> None:
+    topic, group = mirrored.name("t"), mirrored.name("g")
+    fill(mirrored, topic, 2)
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    groups.commit(group, {first: (7, "a note")})
+    with mirrored.running():
+        position = wait_until(lambda: captured(mirrored, group).get(first), what="the first position")
+        assert (position.offset, position.metadata) == (7, "a note")
+        groups.commit(group, {first: (9, ""), second: (3, "")})
+        wait_until(lambda: offsets(mirrored, group) == {first: 9, second: 3}, what="the new positions")
+        then = captured(mirrored, group)[first].captured_at
+        wait_until(lambda: captured(mirrored, group)[first].captured_at > then, what="a fresher capture of the same")
+
+
+def offsets(mirrored: Mirrored, group: str) -> dict[TopicPartition, int]:
+    return {tp: position.offset for tp, position in captured(mirrored, group).items()}
+
+
+def test_only_groups_and_topics_of_the_link(mirrored: Mirrored, groups: GroupAdmin, unique_name: str) -> None:
+    topic, outside = mirrored.name("t"), f"x{unique_name}"
+    fill(mirrored, topic)
+    mirrored.source.create(outside)
+    groups.commit(mirrored.name("g"), {TopicPartition(topic, 0): (5, ""), TopicPartition(outside, 0): (0, "")})
+    groups.commit(f"x{unique_name}-g", {TopicPartition(topic, 0): (6, "")})
+    assert mirrored.catch_up().caught_up
+    positions = mirrored.store.group_positions(mirrored.link.id)
+    assert [(p.group, p.topic, p.offset) for p in positions] == [(mirrored.name("g"), topic, 5)]
+
+
+def test_a_deleted_group_is_forgotten(mirrored: Mirrored, groups: GroupAdmin) -> None:
+    topic, gone, stays = mirrored.name("t"), mirrored.name("gone"), mirrored.name("stays")
+    fill(mirrored, topic)
+    for group in (gone, stays):
+        groups.commit(group, {TopicPartition(topic, 0): (5, "")})
+    with mirrored.running():
+        wait_until(lambda: captured(mirrored, gone) and captured(mirrored, stays), what="both groups")
+        groups.delete_groups([gone])
+        wait_until(lambda: not captured(mirrored, gone), what="the group forgotten")
+        assert captured(mirrored, stays)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_live_groups_of_both_protocols(mirrored: Mirrored, protocol: str) -> None:
+    topic, group = mirrored.name("t"), mirrored.name(protocol)
+    fill(mirrored, topic)
+    consumer = Consumer(
+        {
+            "bootstrap.servers": mirrored.source.bootstrap,
+            "group.id": group,
+            "group.protocol": protocol,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "log_level": 0,
+        }
+    )
+    try:
+        consumer.subscribe([topic])
+        message = wait_until(lambda: read_to(consumer, 40), 60, "record 40")
+        consumer.commit(message=message, asynchronous=False)
+        assert mirrored.catch_up().caught_up
+    finally:
+        consumer.close()
+    assert captured(mirrored, group)[TopicPartition(topic, 0)].offset == 41
+
+
+def read_to(consumer: Consumer, offset: int) -> object:
+    message = consumer.poll(0.2)
+    return message if message is not None and message.error() is None and message.offset() == offset else None
+
+
+def test_a_dead_source_leaves_the_positions_as_captured(mirrored: Mirrored, groups: GroupAdmin) -> None:
+    topic, group = mirrored.name("t"), mirrored.name("g")
+    fill(mirrored, topic)
+    groups.commit(group, {TopicPartition(topic, 0): (5, "")})
+    with mirrored.running() as running:
+        wait_until(lambda: captured(mirrored, group), what="the position")
+        mirrored.lab.kill("primary")
+        try:
+            wait_until(lambda: running.events[-1].document().get("state") == "waiting", 60, "the outage told")
+            assert offsets(mirrored, group) == {TopicPartition(topic, 0): 5}
+        finally:
+            mirrored.lab.restart("primary")
+        groups.commit(group, {TopicPartition(topic, 0): (8, "")})
+        wait_until(lambda: offsets(mirrored, group) == {TopicPartition(topic, 0): 8}, 60, "captured again")
+    assert running.error is None
+
+
+def test_a_share_group_is_named_as_unavailable(
+    mirrored: Mirrored, groups: GroupAdmin, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic, group = mirrored.name("t"), mirrored.name("share")
+    fill(mirrored, topic)
+    consumer = ShareConsumer({"bootstrap.servers": mirrored.source.bootstrap, "group.id": group, "log_level": 0})
+    producer = mirrored.source.producer()
+
+    def received() -> list[Message]:  # a new share group begins at the topic's end
+        producer.produce(topic, value=b"shared")
+        assert producer.flush(20) == 0
+        return list(consumer.poll(0.3))
+
+    try:
+        consumer.subscribe([topic])
+        wait_until(received, 60, "records of the share group")
+        assert listed_type(groups, group) == "share"
+        with caplog.at_level(logging.WARNING, logger="drkit.mirror.groups.group_capture"):
+            assert mirrored.catch_up().caught_up
+    finally:
+        consumer.close()
+    assert captured(mirrored, group) == {}
+    assert any("share group" in record.message and group in record.message for record in caplog.records)
+    (kept,) = unmovable_groups(mirrored.store, mirrored.link.id)
+    assert (kept.group, kept.type, list(kept.starts)) == (group, "share", [TopicPartition(topic, 0)])
+    groups.delete_groups([group])
+    assert mirrored.catch_up().caught_up
+    assert unmovable_groups(mirrored.store, mirrored.link.id) == []
+
+
+def shares(consumer: ShareConsumer) -> bool:
+    """Whether it gets records: then the group is there."""
+    return consumer.poll(0.2) is not None
+
+
+def listed_type(groups: GroupAdmin, group: str) -> str | None:
+    found = groups.list_groups().get(group)
+    return None if found is None else found.type
+
+
+def test_the_past_of_a_group_is_kept_and_never_ahead_of_it(mirrored: Mirrored, groups: GroupAdmin) -> None:
+    topic, group = mirrored.name("t"), mirrored.name("g")
+    fill(mirrored, topic)
+    place = TopicPartition(topic, 0)
+    committed: list[tuple[datetime, datetime, int]] = []
+    with mirrored.running():
+        for offset in (5, 9, 14):
+            begun = now()
+            groups.commit(group, {place: (offset, f"at {offset}")})
+            committed.append((begun, now(), offset))
+            wait_until(lambda: offsets(mirrored, group).get(place) == committed[-1][2], what=f"offset {offset}")
+
+        def seen_still() -> bool:
+            return captured(mirrored, group)[place].captured_at > committed[-1][1]
+
+        wait_until(seen_still, what="a look after the last commit")
+        groups.delete_groups([group])
+        wait_until(lambda: not captured(mirrored, group), what="the group forgotten")
+        wait_until(lambda: position_at(mirrored, group, place, now()) is None, what="its end in the timeline")
+    for (_, after, offset), (before_next, _, _) in pairwise([*committed, (committed[-1][1], now(), 0)]):
+        past = position_at(mirrored, group, place, max(after, before_next))
+        assert past is not None
+        assert past.offset is None or past.offset <= offset
+        if past.certainty is Certainty.EXACT:
+            assert (past.offset, past.metadata) == (offset, f"at {offset}")
+    newest = [
+        state.positions[0].offset
+        for around in mirrored.store.group_states_around(mirrored.link.id, committed[-1][1] + timedelta(seconds=30))
+        for state in (around.then,)
+        if around.group == group and state is not None and state.positions
+    ]
+    assert newest == []  # it is gone
+    last = position_at(mirrored, group, place, captured_last(mirrored, group))
+    assert last is not None
+    assert last.offset == 14
+
+
+def captured_last(mirrored: Mirrored, group: str) -> datetime:
+    """The moment up to which the group was last seen to stand somewhere."""
+    for around in mirrored.store.group_states_around(mirrored.link.id, now()):
+        if around.group == group and around.then is not None and around.then.held_until is not None:
+            return around.then.held_until
+    raise AssertionError("the group's end is not in the timeline")
+
+
+def position_at(mirrored: Mirrored, group: str, place: TopicPartition, moment: datetime) -> PastPosition | None:
+    states = mirrored.store.group_states_around(mirrored.link.id, moment)
+    return committed_at(moment, states, mirrored.store.group_positions(mirrored.link.id)).get((group, place))

@@ -1,0 +1,186 @@
+"""What a link says about its target's topics: settings that follow or don't, and deletions."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from tests.support.collection.sampling import some_of
+from tests.support.links.mirroring import Mirrored, Side
+from tests.support.wait import wait_until
+
+pytestmark = [pytest.mark.lab, some_of("policies of topics", 3)]
+
+
+def settings(side: Side, topic: str) -> dict[str, str]:
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    found = side.admin.describe_configs([resource])[resource].result(20)
+    return {name: entry.value for name, entry in found.items()}
+
+
+def change(side: Side, topic: str, name: str, value: str) -> None:
+    entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)]
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+    side.admin.incremental_alter_configs([resource])[resource].result(20)
+
+
+def write(side: Side, topic: str, count: int, text: str = "r") -> None:
+    producer = side.producer()
+    for number in range(count):
+        producer.produce(topic, value=f"{text}{number}".encode(), partition=0)
+    assert producer.flush(20) == 0
+
+
+def made(mirrored: Mirrored, *parts: str) -> list[str]:
+    """Topics of the link with five records each."""
+    topics = [mirrored.name(part) for part in parts]
+    for topic in topics:
+        mirrored.source.create(topic)
+        write(mirrored.source, topic, 5)
+    return topics
+
+
+# ---- settings ----------------------------------------------------------------------------------------
+
+
+def test_settings_follow_or_are_overridden_as_the_link_says(mirrored: Mirrored) -> None:
+    plain, orders = mirrored.name("plain"), mirrored.name("orders")
+    mirrored.configure(
+        f"""
+[links.topic_settings]
+include = ["retention[.].*", "max.message.bytes", "unclean.leader.election.enable"]
+exclude = ["retention.bytes"]
+overrides = {{ "segment.bytes" = 3000000, "max.message.bytes" = 2222222 }}
+[[links.topic_settings.topics]]
+match = "{orders}"
+settings = {{ "max.message.bytes" = 3333333 }}
+"""
+    )
+    for topic in (plain, orders):
+        mirrored.source.create(
+            topic,
+            retention_ms="777000",
+            retention_bytes="999999",
+            max_message_bytes="1111111",
+            unclean_leader_election_enable="true",
+            segment_ms="7654321",
+        )
+        write(mirrored.source, topic, 5)
+    with mirrored.running():
+        for topic in (plain, orders):
+            mirrored.wait_through(topic)
+        theirs = settings(mirrored.target, plain)
+        assert theirs["retention.ms"] == "777000"
+        assert theirs["retention.bytes"] == "-1", "excluded"
+        assert theirs["segment.ms"] != "7654321", "not included"
+        assert theirs["unclean.leader.election.enable"] == "true"
+        assert theirs["segment.bytes"] == "3000000"
+        assert theirs["max.message.bytes"] == "2222222"
+        assert settings(mirrored.target, orders)["max.message.bytes"] == "3333333"
+        change(mirrored.target, plain, "max.message.bytes", "1000000")
+        wait_until(lambda: settings(mirrored.target, plain)["max.message.bytes"] == "2222222", what="it put back")
+        change(mirrored.source, plain, "retention.ms", "888000")
+        wait_until(lambda: settings(mirrored.target, plain)["retention.ms"] == "888000", what="what follows")
+    assert mirrored.problems() == []
+    mirrored.assert_same(plain)
+
+
+def test_an_override_that_the_brokers_do_not_know_or_refuse_is_shown_and_holds_nothing_up(mirrored: Mirrored) -> None:
+    (topic,) = made(mirrored, "odd")
+    mirrored.configure(
+        """
+[links.topic_settings.overrides]
+"retention.mss" = 5
+"segment.bytes" = "many"
+"max.message.bytes" = 2222222
+"""
+    )
+    change(mirrored.source, topic, "retention.ms", "777000")
+    with mirrored.running():
+        mirrored.wait_through(topic)
+        change(mirrored.source, topic, "retention.ms", "888000")
+        wait_until(lambda: settings(mirrored.target, topic)["retention.ms"] == "888000", what="what follows")
+        wait_until(lambda: len(mirrored.problems()) == 2, what="both problems")
+    unknown, refused = mirrored.problems("setting_unknown")[0], mirrored.problems("target_config_refused")[0]
+    assert "retention.mss" in unknown.reason
+    assert "segment.bytes" in refused.reason
+    assert not unknown.halted
+    assert not refused.halted
+    mirrored.assert_same(topic)
+
+
+def test_what_the_source_has_of_the_standbys_settings_is_noted_for_the_switch(mirrored: Mirrored) -> None:
+    topic = mirrored.name("stamped")
+    mirrored.source.create(topic, message_timestamp_after_max_ms="123456")
+    write(mirrored.source, topic, 5)
+    assert mirrored.catch_up().caught_up
+    notes = mirrored.store.notes(mirrored.link.id, "source_settings")
+    assert '"message.timestamp.after.max.ms": "123456"' in notes[topic]
+    assert settings(mirrored.target, topic)["message.timestamp.after.max.ms"] == str(2**63 - 1)
+
+
+# ---- deletions ---------------------------------------------------------------------------------------
+
+
+def test_a_deleted_topic_is_deleted_and_forgotten_and_a_new_one_of_its_name_is_mirrored(mirrored: Mirrored) -> None:
+    mirrored.configure('deletions = "mirror"')
+    goes, stays = made(mirrored, "goes", "stays")
+    with mirrored.running() as running:
+        mirrored.wait_through(goes)
+        mirrored.wait_through(stays)
+        mirrored.source.delete(goes)
+        wait_until(lambda: mirrored.target.partitions(goes) == 0, 60, "its end on the target")
+        wait_until(lambda: goes not in mirrored.store.topic_states(mirrored.link.id), what="it forgotten")
+        assert mirrored.through(goes) == -1
+        assert mirrored.problems() == []
+        mirrored.source.create(goes)
+        write(mirrored.source, goes, 3, "anew")
+        write(mirrored.source, stays, 3)
+        mirrored.wait_through(goes)
+        mirrored.wait_through(stays)
+    assert running.error is None
+    assert len(mirrored.assert_same(goes)) == 3
+    mirrored.assert_same(stays)
+    mirrored.assert_translates(goes)
+
+
+def test_a_topic_that_drkit_did_not_create_stays(mirrored: Mirrored) -> None:
+    mirrored.configure('deletions = "mirror"')
+    theirs = mirrored.name("theirs")
+    mirrored.target.create(theirs)
+    (ours,) = made(mirrored, "ours")
+    made(mirrored, "theirs", "other")
+    with mirrored.running():
+        for topic in (theirs, ours, mirrored.name("other")):
+            mirrored.wait_through(topic)
+        mirrored.source.delete(theirs)
+        mirrored.source.delete(ours)
+        wait_until(lambda: mirrored.target.partitions(ours) == 0, 60, "the end of ours")
+        wait_until(lambda: mirrored.problems("source_topic_deleted"), what="the problem")
+    assert len(mirrored.target.read(theirs)) == 5
+
+
+def test_more_deletions_than_the_limit_wait_for_an_operator_who_names_them(mirrored: Mirrored) -> None:
+    mirrored.configure('deletions = "mirror"\ndeletion_limit = 2')
+    topics = made(mirrored, "a", "b", "c", "d")
+    named = topics[1]
+
+    def held() -> set[str]:
+        return {problem.topic for problem in mirrored.problems("deletion_held")}
+
+    with mirrored.running():
+        for topic in topics:
+            mirrored.wait_through(topic)
+        for topic in topics[:3]:
+            mirrored.source.delete(topic)
+        wait_until(lambda: held() == set(topics[:3]), 60, "three held")
+        assert mirrored.drkit("link", "resume", str(mirrored.link.id)).returncode == 0
+        assert mirrored.drkit("link", "resume", str(mirrored.link.id), "--topic", named).returncode == 0
+        assert mirrored.drkit("link", "acknowledge", str(mirrored.link.id), "deletion_held").returncode == 3
+        assert held() == set(topics[:3]), "who goes on deletes nothing, and all of a link is no name of a topic"
+        told = mirrored.drkit("link", "acknowledge", str(mirrored.link.id), "deletion_held", "--topic", named)
+        assert told.returncode == 0, told.stderr
+        wait_until(lambda: mirrored.target.partitions(named) == 0, 60, "the end of the one named")
+        wait_until(lambda: named not in mirrored.store.topic_states(mirrored.link.id), what="it forgotten")
+    for topic in (topics[0], topics[2], topics[3]):
+        assert len(mirrored.target.read(topic)) == 5

@@ -1,0 +1,1 @@
+"""Audits whose every finding is known beforehand."""

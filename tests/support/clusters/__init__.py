@@ -1,0 +1,1 @@
+"""Real clusters and servers that tests start."""

@@ -1,0 +1,1 @@
+"""What of the suite runs, in which order and on which worker."""

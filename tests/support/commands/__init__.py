@@ -1,0 +1,1 @@
+"""drkit's commands, run as a person or a program does."""

@@ -1,0 +1,1 @@
+"""Drills and their evidence: played, planted, tampered with."""

@@ -1,0 +1,258 @@
+"""Planted defects for the commands of a drill: each must make an experiment of the library fail.
+
+`planted(folder, name)` is the environment for `drkit drill`: Python loads `sitecustomize` from there in every child; it
+patches the defect into its command before drkit's own modules are loaded. drkit itself has no code for this.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from chaos.adversary.fault_points import patch
+from chaos.adversary.plants import PLANTS as ADVERSARYS
+
+_CUSTOM = """\
+import sys
+
+if {verb!r} in sys.orig_argv:
+    from tests.support.drills.drill_plants import put
+
+    put({name!r})
+"""
+
+
+def seal_not_heeded() -> None:
+    """The mirror continues regardless of decisions about its link."""
+
+    def make(_: Callable[..., Any]) -> Callable[..., Any]:
+        from drkit.mirror.control import Orders  # noqa: PLC0415 - what is patched is loaded first
+
+        return lambda *_: Orders()
+
+    patch("drkit.mirror.control:read_orders", make)
+
+
+def seal_of_both_directions() -> None:
+    """The seal of a link stops the link of the other direction, too."""
+
+    def make(plain: Callable[..., Any]) -> Callable[..., Any]:
+        from drkit.model.link_state import Direction  # noqa: PLC0415 - as above
+
+        def read_orders(store: Any, link: Any) -> Any:
+            other = store.link_control(link.id.reversed())
+            sealed = other is not None and other.direction is Direction.SEALED
+            return plain(store, replace(link, id=link.id.reversed()) if sealed else link)
+
+        return read_orders
+
+    patch("drkit.mirror.control:read_orders", make)
+
+
+def deletions_followed() -> None:
+    """Topics deleted on the source are deleted on the target, although the link doesn't ask for it."""
+    from drkit.model.topology import Link  # noqa: PLC0415 - as above
+
+    Link.mirrors_deletions = property(lambda _: True)  # type: ignore[method-assign, assignment]
+
+
+def gaps_not_told() -> None:
+    """Records that the source's retention removed before they were mirrored are silently skipped."""
+    patch("drkit.mirror.resume.partition_resume:Resumer._note_gap", lambda _: lambda *_, **__: None)
+
+
+def fence_believed() -> None:
+    """The rules of a fence aren't created, and nobody checks whether writers are denied."""
+    patch("drkit.failover.fencing.deny_rules:closing_rules", lambda _: lambda *_: frozenset())
+    patch(
+        "drkit.failover.fencing.cluster_fence:ClusterFence._denied",
+        lambda _: lambda *_: "every broker turns a writer away",
+    )
+
+
+def checksums_not_compared() -> None:
+    """Batches are forwarded whether their checksum matches or not."""
+
+    def make(plain: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda data: plain(memoryview(_with_checksums(bytearray(data))))
+
+    patch("drkit.mirror.engine.fetcher:scan", make)
+
+
+def _with_checksums(data: bytearray) -> bytearray:
+    """Fetched bytes, in which each complete batch has a matching checksum."""
+    from crc32c import crc32c  # noqa: PLC0415 - as above
+
+    from drkit.kafka.protocol.record_batch import CRC_FROM, HEADER_BYTES, LOG_OVERHEAD  # noqa: PLC0415 - as above
+
+    at = 0
+    while len(data) - at >= HEADER_BYTES:
+        after = at + LOG_OVERHEAD + int.from_bytes(data[at + 8 : at + 12], "big")
+        if after > len(data):
+            break
+        data[at + CRC_FROM - 4 : at + CRC_FROM] = crc32c(data[at + CRC_FROM : after]).to_bytes(4, "big")
+        at = after
+    return data
+
+
+def caught_up_believed() -> None:
+    """The old primary is assumed to hold exactly the mirrored records, without a look at its logs."""
+    patch("drkit.failover.failback.planner:is_caught_up", lambda _: lambda *_, **__: True)
+
+
+def silence_not_ended() -> None:
+    """A connection with a pending response is waited for forever."""
+    patch("drkit.kafka.client.connection:ResponseReader._look", lambda _: lambda _: None)
+
+
+def interruption_taken_for_done() -> None:
+    """A commit that had begun when the run was killed counts as finished."""
+    patch(
+        "drkit.failover.stages.failover_stages:Commit._done_before",
+        lambda _: lambda _self, _context, wanted: dict.fromkeys(wanted, "committed"),
+    )
+
+
+def aborts_forwarded() -> None:
+    """Records of aborted transactions are forwarded like those of committed ones."""
+    patch(
+        "drkit.mirror.engine.sequencer:pieces",
+        lambda plain: lambda batches, _aborted, position, rules: plain(batches, (), position, rules),
+    )
+
+
+def ends_for_positions() -> None:
+    """A group continues at the end of the target's log, whatever it had read."""
+
+    def make(plain: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda base, mapped, view, *because: replace(
+            plain(base, mapped, view, *because), target_offset=view.target_end
+        )
+
+    patch("drkit.failover.positions.positions:_by_mapping", make)
+
+
+def time_believed() -> None:
+    """With a moment, a group continues at the first record of that time, whatever it had not read before it."""
+
+    def make(plain: Callable[..., Any]) -> Callable[..., Any]:
+        def by_time(base: Any, mapped: Any, found: int | None, view: Any, at: Any) -> Any:
+            end = view.target_end or 0
+            timed = end if found is None else min(found, end)
+            return replace(plain(base, mapped, found, view, at), target_offset=timed)
+
+        return by_time
+
+    patch("drkit.failover.positions.positions:_by_time", make)
+
+
+def positions_too_early() -> None:
+    """A group continues at the begin of the target's log, and what it reads again is stated as if it did not."""
+
+    def make(plain: Callable[..., Any]) -> Callable[..., Any]:
+        def bounded(placed: Any, tp: Any, snapshot: Any, *, final: bool) -> Any:
+            begin = snapshot.partitions[tp].target_start
+            return replace(plain(placed, tp, snapshot, final=final), target_offset=begin)
+
+        return bounded
+
+    patch("drkit.failover.positions.positions:_bounded", make)
+
+
+def tail_copied_again() -> None:
+    """A mirror that starts continues at its last watermark on the source, behind all that is on the target."""
+
+    def make(plain: Callable[..., Any]) -> Callable[..., Any]:
+        def resume_point(rows: Any, watermark: Any, log_end: int, **ends: Any) -> Any:
+            found = plain(rows, watermark, log_end, **ends)
+            if watermark is None:
+                return found
+            return replace(found, source_offset=watermark.source_through, last_row=None)
+
+        return resume_point
+
+    patch("drkit.mirror.resume.partition_resume:resume_point", make)
+
+
+def halted_for_good() -> None:
+    """A partition that was halted once, as by a broker of the target that is gone, is never started again."""
+
+    def make(plain: Callable[..., Any]) -> Callable[..., Any]:
+        started: set[Any] = set()
+
+        def resume(resumer: Any, wanted: dict[Any, Any], *others: Any) -> list[Any]:
+            link = resumer._link  # two links may have a topic of one name
+            fresh = {tp: ready for tp, ready in wanted.items() if (link, tp) not in started}
+            resumed: list[Any] = plain(resumer, fresh, *others) if fresh else []
+            started.update((link, each.start.tp) for each in resumed)
+            return resumed
+
+        return resume
+
+    patch("drkit.mirror.resume.partition_resume:Resumer.resume", make)
+
+
+def source_connected_once() -> None:
+    """A connection to the source that has ended is never made again."""
+
+    def make(plain: Callable[..., Any]) -> Callable[..., Any]:
+        first: dict[tuple[int, str], Any] = {}
+
+        async def connection(client: Any, node: int, purpose: str) -> Any:
+            if client.alias != "primary":
+                return await plain(client, node, purpose)
+            known = first.get((node, purpose))
+            if known is None:
+                known = first[node, purpose] = await plain(client, node, purpose)
+            return known if known is not None and known.open else None
+
+        return connection
+
+    patch("drkit.kafka.client.data_client:DataClient.connection", make)
+
+
+_VERBS = {
+    "fence_believed": "failover",
+    "ends_for_positions": "failover",
+    "time_believed": "failover",
+    "positions_too_early": "failover",
+    "caught_up_believed": "reprotect",
+    "interruption_taken_for_done": "resume",
+}
+"""The commands with a defect, except for the mirror."""
+PLANTS: dict[str, Callable[[], None]] = ADVERSARYS | {
+    each.__name__: each
+    for each in (
+        seal_not_heeded,
+        seal_of_both_directions,
+        deletions_followed,
+        gaps_not_told,
+        fence_believed,
+        checksums_not_compared,
+        caught_up_believed,
+        silence_not_ended,
+        interruption_taken_for_done,
+        aborts_forwarded,
+        ends_for_positions,
+        time_believed,
+        positions_too_early,
+        tail_copied_again,
+        halted_for_good,
+        source_connected_once,
+    )
+}
+
+
+def put(name: str) -> None:
+    """Patch a defect into this process."""
+    PLANTS[name]()
+
+
+def planted(folder: Path, name: str) -> dict[str, str]:
+    """The environment in which a drill's commands have the defect of this name."""
+    folder.mkdir(exist_ok=True)
+    (folder / "sitecustomize.py").write_text(_CUSTOM.format(name=name, verb=_VERBS.get(name, "mirror")))
+    return {"PYTHONPATH": os.pathsep.join(part for part in (str(folder), os.environ.get("PYTHONPATH")) if part)}

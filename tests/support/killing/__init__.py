@@ -1,0 +1,1 @@
+"""Processes that kill, stop or interrupt themselves at a chosen point."""

@@ -1,0 +1,1 @@
+"""A test's own link: its records, its runtime, its independent readers."""

@@ -1,0 +1,70 @@
+"""A thousand groups fit on a screen."""
+
+from dataclasses import replace
+from io import StringIO
+
+from rich.console import Console
+
+from drkit.cli.views.positions_view import print_positions, sums
+from drkit.failover.positions.positions import Edge, PlannedPosition, Selection, choose_positions
+from tests.unit.failover.plan.worlds import Log, moment, position, world
+
+
+def many(groups):
+    log = Log("r" * 10, stamps=range(0, 10_000, 1000), through=8)
+    views = [replace(log.view(at=moment(6000)), partition=p) for p in range(3)]
+    stands = [position(n % 11, group=f"g{n:04}", partition=p) for n in range(groups) for p in range(3)]
+    return choose_positions(world(views, stands), Selection(), moment(6000))
+
+
+def printed(positions: tuple[PlannedPosition, ...]) -> list[str]:
+    console = Console(file=StringIO(), width=80, color_system=None)
+    print_positions(console, positions)
+    return console.file.getvalue().splitlines()
+
+
+def test_groups_are_summed_up_and_those_that_hurt_come_first():
+    found = sums(many(1000))
+    assert len(found) == 1000
+    assert [group.severity for group in found] == sorted(group.severity for group in found)
+    assert (found[0].group, found[0].lost, found[0].again, found[0].by) == ("g0010", 6, 6, "timestamp")
+    assert found[-1].lost == found[-1].again == 0
+
+
+def test_a_thousand_groups_fit_on_a_screen():
+    lines = printed(many(1000))
+    assert len(lines) < 40
+    assert all(len(line) <= 80 for line in lines)
+    text = " ".join(" ".join(lines).split())
+    assert "… and 980 more groups" in text
+    assert "by timestamp, conservative; e.g. g0009 t:0" in text
+    assert " preserved, exact; e.g. g0000 t:0: the group had read only up to here" in text
+
+
+def test_a_few_positions_are_shown_one_by_one():
+    lines = printed(many(2))
+    assert lines[0].split() == ["group", "partition", "from", "to", "by", "again", "lost"]
+    assert sum(line.startswith("g000") for line in lines) == 6
+
+
+def test_a_long_name_keeps_its_partition():
+    log = Log("r" * 10, stamps=range(0, 10_000, 1000), through=10)
+    views = [replace(log.view(), partition=p) for p in range(2)]
+    stands = [position(3, group="shop.europe.billing.invoices.nightly", partition=p) for p in range(2)]
+    found = choose_positions(world(views, stands), Selection(), None)
+    lines = printed(tuple(replace(each, topic="shop.europe.billing.invoices.v2") for each in found))
+    assert all(len(line) <= 80 for line in lines)
+    assert [line.split()[0] for line in lines[1:3]] == ["shop.europe…es.nightly"] * 2
+    assert [line.split()[1] for line in lines[1:3]] == ["shop.europe…oices.v2:0", "shop.europe…oices.v2:1"]
+
+
+def test_what_is_skipped_has_a_column_and_reasons_that_differ_in_numbers_are_one():
+    log = Log("r" * 10, stamps=range(0, 10_000, 1000), through=10)
+    views = [replace(log.view(), partition=p) for p in range(2)]
+    stands = [position(3, group="g"), position(5, group="g", partition=1), position(5, group="h", partition=1)]
+    lines = printed(choose_positions(world(views, stands), Selection(edge=Edge.LATEST), None))
+    assert lines[0].split() == ["group", "partition", "from", "to", "by", "again", "skipped", "lost"]
+    assert [line.split()[-2] for line in lines[1:4]] == ["7", "5", "5"], "most skipped first"
+    text = " ".join(" ".join(lines[4:]).split())
+    assert text.count("as requested") == 1
+    assert "3 positions, e.g. g t:0: the log of the target ends at 10: as requested; 7 offsets" in text

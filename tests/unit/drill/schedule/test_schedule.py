@@ -1,0 +1,147 @@
+"""Times that passed are made up for or left out, as the policy says; in a blackout nothing is played."""
+
+import threading
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from apscheduler.events import EVENT_JOB_MAX_INSTANCES, EVENT_JOB_MISSED, JobExecutionEvent, JobSubmissionEvent
+
+from drkit.drill.results.archive import Drills
+from drkit.drill.schedule.blackouts import Blackouts, read_calendars
+from drkit.drill.schedule.cron import trigger, zone
+from drkit.drill.schedule.missed_policy import MissedPolicy
+from drkit.drill.schedule.scheduler import JOB, DrillSchedule, passed_since, time_to_make_up
+from drkit.model.clock import now
+from tests.support.drills.kept_drills import a_history, experiment_text, keep, name
+from tests.support.wait import wait_until
+
+ZONE = zone("UTC")
+NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+
+
+class Clock(DrillSchedule):
+    """Plays nothing: it keeps when it would have. `during` is done as the first drill runs."""
+
+    def __init__(self, *arguments, during=lambda _: None, **named):
+        self.said = []
+        super().__init__(*arguments, self.said.append, **named)
+        self.played = []
+        self.during = during
+
+    def _run_once(self):
+        self.played.append(now())
+        if len(self.played) == 1:
+            self.during(self)
+
+
+@pytest.fixture
+def clock(tmp_path):
+    file = tmp_path / "clock.yaml"
+    file.write_text(experiment_text())
+    return lambda cron="0 4 1 1 *", **named: Clock(file, cron, ZONE, [], **named)
+
+
+def passes(*times):
+    """Times that come while a drill runs: APScheduler tells of them."""
+    return lambda clock: clock._not_run(JobSubmissionEvent(EVENT_JOB_MAX_INSTANCES, JOB, "default", list(times)))
+
+
+@pytest.mark.parametrize(
+    ("policy", "minutes", "made_up"),
+    [
+        ("skip", [1], None),
+        ("grace", [1], 1),
+        ("grace", [9, 4], 4),
+        ("grace", [9], None),
+        ("once", [9], 9),
+        ("once", [5000, 9], 9),
+        ("once", [], None),
+    ],
+)
+def test_what_is_owed(policy, minutes, made_up):
+    passed = [NOON - timedelta(minutes=each) for each in minutes]
+    found = time_to_make_up(MissedPolicy(policy), passed, NOON)
+    assert found == (None if made_up is None else NOON - timedelta(minutes=made_up))
+
+
+def test_what_passed_since_the_last_drill():
+    daily = trigger("0 4 * * *", ZONE)
+    assert passed_since(daily, None, NOON) is None
+    assert passed_since(daily, NOON - timedelta(hours=3), NOON) is None
+    assert passed_since(daily, NOON - timedelta(days=3), NOON) == NOON - timedelta(days=2, hours=8)
+
+
+@pytest.mark.parametrize(("policy", "drills"), [("skip", 1), ("grace", 2), ("once", 2)])
+def test_a_time_that_passes_while_a_drill_runs(clock, policy, drills):
+    at = now()
+    playing = clock(missed=MissedPolicy(policy), during=passes(at - timedelta(seconds=9), at))
+    playing._run_due()
+    assert len(playing.played) == drills, "one makes up for both"
+    left_out = [(each.at, each.reason) for each in playing.result().left_out]
+    assert len(left_out) == (2 if policy == "skip" else 0)
+    assert any("still running" in line for line in playing.said)
+    assert playing.result().missed == policy
+
+
+def test_a_time_that_passed_too_long_ago_is_left_out(clock):
+    early = now() - timedelta(minutes=6)
+    playing = clock(during=passes(early))
+    playing._run_due()
+    assert len(playing.played) == 1
+    assert [each.at for each in playing.result().left_out] == [early]
+
+
+def test_a_machine_that_slept_too_long_is_told(clock):
+    playing = clock()
+    playing._not_run(JobExecutionEvent(EVENT_JOB_MISSED, JOB, "default", NOON))
+    (left_out,) = playing.result().left_out
+    assert (left_out.at, left_out.reason) == (NOON, "more than 300 s late")
+
+
+def test_in_a_blackout_nothing_is_played_and_it_is_told(clock, tmp_path):
+    calendar = tmp_path / "c.toml"
+    calendar.write_text("[[blackout]]\nfrom = 2020-01-01\nuntil = 2120-01-01\nreason = 'a long freeze'\n")
+    playing = clock(blackouts=read_calendars([calendar], ZONE))
+    playing._run_due()
+    assert playing.played == []
+    (left_out,) = playing.result().left_out
+    assert left_out.reason.endswith("2120-01-02 00:00:00 UTC: a long freeze")
+    assert playing.result().next_runs[0].year == 2121
+    assert len(clock(blackouts=Blackouts()).result().next_runs) == 5
+
+
+@pytest.mark.parametrize(("policy", "played"), [("skip", False), ("grace", False), ("once", True)])
+def test_what_passed_while_no_clock_ran(clock, tmp_path, monkeypatch, policy, played):
+    """The last kept drill of the experiment is days old; of another experiment there is a newer one."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "drills").mkdir()
+    drills = Drills(tmp_path / "drills")
+    days = (now() - datetime(2026, 11, 20, 4, 3, tzinfo=UTC)).days
+    keep(drills, name(1), a_history(), number=days - 3)
+    keep(drills, name(2), a_history(), number=days + 1, title="Another")
+    begun = threading.Event()
+    playing = clock("0 4 * * *", missed=MissedPolicy(policy), kept=drills, during=lambda _: begun.set())
+    assert (playing._passed_while_away() is not None) is played
+    if played:
+        playing.start(at_once=False)
+        try:
+            wait_until(begun.is_set, what="the drill that is owed")
+            assert any(
+                line.startswith("made up for, it passed while the scheduler was stopped") for line in playing.said
+            )
+        finally:
+            playing.stop()
+
+
+def test_an_experiment_that_was_never_played_owes_nothing(clock, tmp_path):
+    assert clock(missed=MissedPolicy.ONCE, kept=Drills(tmp_path / "none"))._passed_while_away() is None
+
+
+def test_other_calendars_are_observed_from_then_on(clock, tmp_path):
+    plan = clock("0 12 * * *")
+    assert plan.next_runs()[0].year < 2100
+    calendar = tmp_path / "c.toml"
+    calendar.write_text("[[blackout]]\nfrom = 2020-01-01\nuntil = 2120-12-31\nreason = 'a long freeze'\n")
+    plan.observe(read_calendars([calendar], ZONE))
+    assert plan.next_runs()[0].year == 2121
+    assert "2121-01-01 12:00:00" in plan.said[-1]

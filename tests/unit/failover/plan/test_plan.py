@@ -1,0 +1,305 @@
+import json
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from drkit.config import Objectives
+from drkit.failover.plan.failover_plan import plan_from_json, plan_json, read_plan, what_moved, write_plan
+from drkit.failover.plan.planner import PlanRequest, failover_stages, plan_for
+from drkit.failover.plan.waivers import ACCEPT_LOSS, ACCEPT_UNFENCED, ALLOW_REWIND
+from drkit.failover.positions.positions import Selection
+from drkit.failover.run.evidence import evidence_of, loss_at, missed_objectives, unproven_objectives
+from drkit.failover.run.state_machine import PATHS, Facts, Kind, Loss, Mode
+from drkit.lag.partition_lag import Doubts
+from drkit.model.errors import ConfigError, Refused
+from drkit.model.link_state import Direction, Problem
+from drkit.model.topology import TopicPartition
+from tests.unit.failover.plan.worlds import AT, Log, moment, position, world
+
+TP = TopicPartition("t", 0)
+
+
+def a_world(log=None, offset=3, **options):
+    return world([(log or Log("rrrrrr", through=4)).view()], [position(offset)], **options)
+
+
+def a_plan(seen=None, **asked):
+    return plan_for(seen or a_world(), PlanRequest("dr", **asked), endpoint="127.0.0.1:1")
+
+
+def hard(plan):
+    """Obstacles that no flag waives."""
+    return [obstacle for obstacle in plan.obstacles if obstacle.waived_by is None]
+
+
+# -- the frozen plan -------------------------------------------------------------------------------
+
+
+def test_the_same_world_gives_the_same_digest_whenever_it_is_looked_at():
+    later = replace(a_world(), observed_at=AT + timedelta(minutes=5))
+    assert a_plan().digest == a_plan(later).digest
+    assert len(a_plan().digest) == 64
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        a_plan(a_world(offset=2)),
+        a_plan(mode=Mode.PLANNED),
+        a_plan(selection=Selection(groups=("billing",))),
+        a_plan(a_world(source_reachable=True)),
+        a_plan(a_world(direction=Direction.PAUSED)),
+        a_plan(at=moment(5)),
+    ],
+)
+def test_another_decision_has_another_digest(other):
+    assert other.digest != a_plan().digest
+    assert what_moved(a_plan(), other)
+
+
+def test_the_plan_shows_the_stages_that_the_runner_carries_out():
+    plan = a_plan()
+    stages = failover_stages(plan)
+    assert [s.name for s in stages] == [s.name for s in plan.stages] == [s.stage for s in PATHS[Kind.FAILOVER]]
+    assert [s.explain() for s in stages] == [s.explanation for s in plan.stages]
+
+
+def test_a_plan_survives_its_file(tmp_path):
+    plan = a_plan(at=moment(5), selection=Selection(groups=("billing",)))
+    write_plan(plan, tmp_path / "plan.json")
+    assert read_plan(tmp_path / "plan.json") == plan
+    assert plan_from_json(plan_json(plan)) == plan
+
+
+def test_a_plan_that_was_edited_is_not_applied(tmp_path):
+    file = tmp_path / "plan.json"
+    write_plan(a_plan(), file)
+    body = json.loads(file.read_text())
+    body["plan"]["positions"][0]["target_offset"] = 0
+    file.write_text(json.dumps(body))
+    with pytest.raises(ConfigError, match="changed after it was written"):
+        read_plan(file)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": "drkit-failover-plan/1", "plan": {}}', "\0"])
+def test_what_is_no_plan_is_refused(tmp_path, text):
+    file = tmp_path / "plan.json"
+    file.write_text(text)
+    with pytest.raises(ConfigError):
+        read_plan(file)
+
+
+def test_a_plan_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="can't be read"):
+        read_plan(tmp_path / "none.json")
+    with pytest.raises(ConfigError, match="can't be written"):
+        write_plan(a_plan(), tmp_path / "no" / "folder.json")
+
+
+def test_what_moved_is_said_for_each_thing():
+    before = a_plan(a_world(source_reachable=True))
+    seen = world(
+        [Log("rrrrrr", through=4).view()],
+        [position(2), position(1, group="new")],
+        direction=Direction.SEALED,
+        source_reachable=False,
+    )
+    moved = " / ".join(what_moved(before, a_plan(seen)))
+    assert "the source primary is now unreachable" in moved
+    assert "was active and is sealed" in moved
+    assert "billing on t:0 would now go to 2, not 3" in moved
+    assert "new now has a position on t:0" in moved
+    gone = what_moved(before, a_plan(world([Log("rr").view()], [], source_reachable=True)))
+    assert any("billing has no position on t:0 any more" in sentence for sentence in gone)
+    assert what_moved(before, before) == []
+
+
+# -- what can't be planned -------------------------------------------------------------------------
+
+
+def test_without_a_target_there_is_nothing_to_fail_over_to():
+    with pytest.raises(Refused, match="dr does not answer"):
+        a_plan(a_world(target_reachable=False))
+
+
+def test_without_a_record_of_the_link_nothing_is_known():
+    with pytest.raises(Refused, match="the store holds nothing about primary->dr") as caught:
+        a_plan(world([], []))
+    assert "drkit mirror" in caught.value.remedy
+
+
+# -- preconditions ---------------------------------------------------------------------------------
+
+
+def test_an_unfenced_primary_needs_the_flag_and_nothing_else_stands_in_the_way():
+    plan = a_plan()
+    assert [obstacle.waived_by for obstacle in plan.obstacles] == [ACCEPT_UNFENCED]
+    assert "does not answer" in plan.obstacles[0].what
+    assert "UNFENCED" in plan.obstacles[0].meaning
+
+
+def test_a_group_that_is_active_on_the_target_is_refused_by_name():
+    (obstacle,) = hard(a_plan(a_world(members={"billing": 2, "bystander": 1})))
+    assert "billing is active on dr" in obstacle.what
+    assert "bystander" not in obstacle.what
+    assert "Stop these consumers" in obstacle.remedy
+
+
+def test_a_rewind_is_refused_unless_told_so():
+    seen = a_world(committed={("billing", TP): 4})
+    rewind = [o for o in a_plan(seen).obstacles if o.waived_by == ALLOW_REWIND]
+    assert "from 4 to 3" in rewind[0].what
+    assert not [o for o in a_plan(seen, allow_rewind=True).obstacles if o.waived_by == ALLOW_REWIND]
+
+
+@pytest.mark.parametrize("existing", [0, 3])
+def test_an_existing_position_that_is_not_ahead_is_no_rewind(existing):
+    seen = a_world(committed={("billing", TP): existing})
+    assert not [o for o in a_plan(seen).obstacles if o.waived_by == ALLOW_REWIND]
+
+
+def test_a_link_that_is_sealed_was_failed_over_already():
+    (obstacle,) = hard(a_plan(a_world(direction=Direction.SEALED)))
+    assert "failed over already by run 01JTHEOTHERRUN" in obstacle.what
+    named = a_plan(a_world(direction=Direction.SEALED), selection=Selection(groups=("billing",)))
+    assert hard(named) == []
+
+
+def test_a_link_that_is_turned_round_is_refused():
+    (obstacle,) = hard(a_plan(a_world(direction=Direction.REVERSED)))
+    assert "is reversed" in obstacle.what
+
+
+def test_a_planned_move_needs_the_source():
+    (obstacle,) = hard(a_plan(mode=Mode.PLANNED))
+    assert "primary does not answer" in obstacle.what
+    assert "--unplanned" in obstacle.remedy
+
+
+def test_a_planned_move_that_lags_needs_a_mirror():
+    assert "no mirror runs" in hard(a_plan(a_world(source_reachable=True), mode=Mode.PLANNED))[0].what
+    running = a_world(source_reachable=True, mirror="worker-1")
+    assert hard(a_plan(running, mode=Mode.PLANNED)) == []
+    drained = a_world(Log("rrrr"), source_reachable=True)
+    assert hard(a_plan(drained, mode=Mode.PLANNED)) == []
+
+
+def test_a_halted_partition_never_drains():
+    halted = Problem("retention_gap", "t", 0, "records are gone", "re-seed it", halted=True, since=AT)
+    seen = replace(a_world(source_reachable=True, mirror="worker-1"), problems=(halted,))
+    assert hard(a_plan(seen, mode=Mode.PLANNED))[0].remedy == "re-seed it"
+    assert any("records are gone" in warning for warning in a_plan(seen).warnings)
+
+
+def test_the_plan_warns_of_what_it_leaves_out():
+    views = [Log("rr").view(), replace(Log("rr").view(), partition=1)]
+    warnings = " / ".join(a_plan(world(views, [position(1)])).warnings)
+    assert "billing never committed on t:1: its auto.offset.reset decides there" in warnings
+    partial = " / ".join(a_plan(selection=Selection(groups=("billing",))).warnings)
+    assert "only part of the groups and topics is moved" in partial
+
+
+# -- loss and objectives ---------------------------------------------------------------------------
+
+
+def test_the_expected_loss_is_what_was_seen_and_not_mirrored():
+    loss = a_plan().loss
+    assert (loss.records, loss.seconds, loss.observed_at) == (2, 4.0, AT)
+    assert [(topic.topic, topic.records) for topic in loss.by_topic] == [("t", 2)]
+
+
+def test_a_caught_up_link_loses_nothing():
+    loss = a_plan(a_world(Log("rrrr"))).loss
+    assert (loss.records, loss.seconds) == (0, 0.0)
+
+
+def test_what_was_never_recorded_makes_the_loss_unknown_not_zero():
+    unrecorded = replace(Log("rr").view(), topic="u", target_topic="u", watermark=None)
+    loss = loss_at([Log("rrrr").view(), unrecorded], AT)
+    assert (loss.records, loss.seconds) == (None, None)
+    assert "u" in loss.reason
+    assert loss_at([], AT).records is None
+
+
+def test_where_the_clock_went_back_since_the_last_look_the_loss_has_no_known_age():
+    """Nobody has looked at a source that is gone for who knows how long: that is no loss of 0.0 s."""
+    loss = loss_at([Log("rrrr").view()], AT - timedelta(hours=1))
+    assert (loss.records, loss.seconds, loss.lower_bound) == (0, None, True)
+    assert "last looked at 3,600.0 s after the fence, by a clock that is ahead" in loss.reason
+
+
+def test_a_live_source_counts_what_came_since_the_mirror_looked():
+    view = replace(Log("rrrr").view(), source_start=0, source_end=9)
+    loss = loss_at([view], AT + timedelta(seconds=7))
+    assert (loss.records, loss.seconds) == (5, 7.0)  # it was caught up at AT: the oldest is no older than that
+    assert loss.observed_at == AT + timedelta(seconds=7)
+
+
+def test_a_source_topic_that_was_never_mirrored_is_lost_whole():
+    view = replace(Log("rr").view(), watermark=None, source_start=10, source_end=15)
+    loss = loss_at([view], AT)
+    assert (loss.records, loss.seconds) == (5, None)
+
+
+def of(view, **said):
+    """A problem of the view's partition."""
+    problem = Problem(said.pop("kind"), "t", 0, "why", "do this", halted=True, since=AT - timedelta(seconds=60))
+    return replace(view, problems=(replace(problem, **said),))
+
+
+@pytest.mark.parametrize("end", [None, 10])
+def test_what_problems_name_as_missing_is_lost(end):
+    """Whether the source answers, or is gone and only what is on record tells."""
+    whole = replace(Log("r" * 10).view(), source_start=None if end is None else 0, source_end=end)
+    cut = of(whole, kind="source_truncated", unsure_from=7)
+    purged = of(whole, kind="target_purged", halted=False, unsure_from=0, unsure_until=4)
+    lost = of(whole, kind="target_recreated")
+    assert [loss_at([view], AT).records for view in (whole, cut, purged, lost)] == [0, 3, 4, 10]
+    assert [loss_at([view], AT).seconds for view in (cut, purged)] == [60.0, 60.0]
+
+
+def test_what_could_not_be_judged_makes_the_loss_a_lower_bound_for_good():
+    view = replace(Log("r" * 10).view(), source_start=0, source_end=12, doubts=Doubts(unjudged="who purged it?"))
+    loss = loss_at([view], AT)
+    assert (loss.records, loss.lower_bound, loss.reason) == (2, True, "who purged it?")
+    assert loss.unjudged == ("who purged it?",)
+
+
+def test_a_partition_whose_lag_is_not_known_says_why():
+    recovered = of(Log("r" * 10).view(), kind="store_recovered", unsure_from=4)
+    assert loss_at([recovered], AT).records is None
+    assert "t:0: the store was lost and recovered" in loss_at([recovered], AT).reason
+
+
+def test_what_was_removed_from_the_target_stands_in_the_way_until_it_is_accepted():
+    """No mirror brings it back: a planned move would lose it, and so would one that only waits for the backlog."""
+    whole = replace(Log("r" * 10).view(), source_start=0, source_end=10)
+    purged = of(whole, kind="target_purged", halted=False, unsure_from=0, unsure_until=4)
+    seen = world([purged], [position(3)], source_reachable=True, mirror="a worker")
+    (obstacle,) = [each for each in hard(a_plan(seen, mode=Mode.PLANNED)) if "no mirror brings back" in each.what]
+    assert obstacle.remedy == "do this"
+    waits = a_plan(seen, catch_up=True)
+    (backlog,) = [each for each in waits.obstacles if each.waived_by == ACCEPT_LOSS]
+    assert backlog.what.startswith("4 records of primary would be lost")
+    assert not [e for e in a_plan(seen, catch_up=True, accept_loss=4).obstacles if e.waived_by == ACCEPT_LOSS]
+
+
+def test_evidence_keeps_what_is_not_known_null():
+    evidence = evidence_of(Facts(mode=Mode.UNPLANNED), AT)
+    assert (evidence.rpo_records, evidence.rpo_seconds, evidence.rto_seconds, evidence.fenced) == (None,) * 4
+    assert evidence.rpo_basis == "observed"
+
+
+def test_objectives_are_judged_by_what_is_known():
+    facts = Facts(mode=Mode.UNPLANNED, loss=Loss(2, 4.0, AT), verified_at=AT + timedelta(seconds=61), fenced=False)
+    evidence = evidence_of(facts, AT)
+    assert evidence.rto_seconds == 61.0
+    missed = missed_objectives(evidence, Objectives(rpo_records=1, rpo_seconds=5, rto_seconds=60))
+    assert missed == ["RPO 2 records, objective 1", "RTO 61.0 seconds, objective 60.0"]
+    assert missed_objectives(evidence, Objectives()) == []
+    unknown = evidence_of(Facts(mode=Mode.UNPLANNED), AT)
+    assert missed_objectives(unknown, Objectives(rpo_records=0)) == []
+    assert unproven_objectives(unknown, Objectives(rpo_records=0)) == [
+        "RPO in records is not known: nothing was recorded"
+    ]

@@ -1,0 +1,265 @@
+"""A site's plan: which links it takes, one digest over theirs, what other links see, what is accepted for all."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import replace
+
+import pytest
+
+from drkit.failover.plan.choose_links import LinkLeftOut
+from drkit.failover.plan.failover_plan import Obstacle
+from drkit.failover.plan.planner import PlanRequest, plan_for
+from drkit.failover.plan.waivers import ACCEPT_LOSS
+from drkit.failover.run.evidence import expected_evidence
+from drkit.failover.run.state_machine import Facts, Kind, Mode, Run, State
+from drkit.failover.site.other_links import other_links
+from drkit.failover.site.shared_groups import SharedGroups
+from drkit.failover.site.site_document import site_plan_document
+from drkit.failover.site.site_plan import (
+    SitePlan,
+    read_site_plan,
+    refusal_of,
+    site_plan_from_json,
+    site_plan_json,
+    standing,
+    summed,
+    write_site_plan,
+)
+from drkit.failover.site.site_planner import _accepting
+from drkit.failover.site.site_record import least_far
+from drkit.model.errors import ConfigError, PartlyDone
+from drkit.model.link_patterns import matching
+from drkit.model.topology import Link, LinkId
+from tests.unit.failover.plan.worlds import AT, Log, position, world
+
+EAST, WEST = LinkId("east", "dr"), LinkId("west", "dr")
+
+
+def a_link_plan(link, *, group="billing", offset=3, **asked):
+    seen = world([Log("rrrrrr", through=4).view()], [position(offset, group=group)], link=Link(link, topics=(".*",)))
+    return plan_for(seen, PlanRequest("dr", **asked), endpoint="127.0.0.1:1")
+
+
+def a_site_plan(*plans, **more):
+    chosen = plans or (a_link_plan(EAST), a_link_plan(WEST, group="audit"))
+    return SitePlan(to="dr", mode=Mode.UNPLANNED, made_at=AT, plans=chosen, **more)
+
+
+# -- choosing links --------------------------------------------------------------------------------
+
+
+LINKS = [
+    Link(LinkId(source, target), topics=(".*",)) for source, target in (("east", "dr"), ("west", "dr"), ("a", "b"))
+]
+
+
+@pytest.mark.parametrize(
+    ("patterns", "found"),
+    [
+        (["east->dr"], ["east->dr"]),
+        ([" east -> dr "], ["east->dr"]),
+        (["[ew].*->dr"], ["east->dr", "west->dr"]),
+        (["west->dr", "east->dr"], ["east->dr", "west->dr"]),
+        ([".*"], ["east->dr", "west->dr", "a->b"]),
+    ],
+)
+def test_links_are_named_or_match(patterns, found):
+    assert [str(link.id) for link in matching(LINKS, patterns)] == found
+
+
+@pytest.mark.parametrize("pattern", ["south->dr", "eas", "(", ""])
+def test_a_pattern_that_means_no_link_is_refused(pattern):
+    with pytest.raises(ConfigError) as caught:
+        matching(LINKS, ["east->dr", pattern])
+    assert "east->dr, west->dr, a->b" in caught.value.remedy
+
+
+def test_what_other_links_see():
+    links = [
+        Link(LinkId.parse(name), topics=(".*",))
+        for name in ("hub->dr", "hub->spoke", "dr->hub", "dr->archive", "field->hub", "west->dr", "x->y")
+    ]
+    found = {str(each.link): each.effect for each in other_links(links, links[:1], "dr")}
+    assert found.keys() == {"hub->spoke", "dr->hub", "dr->archive", "field->hub", "west->dr"}
+    assert "nothing that clients write to dr" in found["hub->spoke"]
+    assert "active-active" in found["dr->hub"]
+    assert "reach archive" in found["dr->archive"]
+    assert "leads into hub, which is left" in found["field->hub"]
+    assert "clients of west stay there" in found["west->dr"]
+
+
+# -- the plan --------------------------------------------------------------------------------------
+
+
+def test_one_digest_over_the_links_plans():
+    plan = a_site_plan()
+    assert len(plan.digest) == 64
+    assert plan.digest == a_site_plan(*reversed(plan.plans)).digest, "the order of the configuration decides nothing"
+    assert plan.digest != a_site_plan(a_link_plan(EAST, offset=2), plan.plans[1]).digest
+    assert plan.digest != a_site_plan(plan.plans[0]).digest
+    assert plan.digest != replace(plan, mode=Mode.PLANNED).digest
+
+
+def test_a_plan_is_read_back_from_the_journal_and_from_a_file(tmp_path):
+    plan = a_site_plan(left_out=(LinkLeftOut(LinkId("south", "dr"), "it was failed over already"),))
+    assert site_plan_from_json(site_plan_json(plan)) == plan
+    path = tmp_path / "plan.json"
+    write_site_plan(plan, path)
+    body = json.loads(path.read_text())
+    assert body["digest"] == plan.digest
+    assert [each["link"]["source"] for each in body["plan"]["plans"]] == ["east", "west"]
+    assert read_site_plan(path, body) == plan
+
+
+def test_a_file_that_was_changed_is_refused(tmp_path):
+    path = tmp_path / "plan.json"
+    write_site_plan(a_site_plan(), path)
+    body = json.loads(path.read_text())
+    body["plan"]["plans"][1]["positions"][0]["target_offset"] += 1
+    with pytest.raises(ConfigError, match="was changed after it was written"):
+        read_site_plan(path, body)
+    del body["plan"]["plans"]
+    with pytest.raises(ConfigError, match="is damaged"):
+        read_site_plan(path, body)
+
+
+def test_what_stands_in_the_way_names_its_link_and_the_way_round_it():
+    plan = a_site_plan()
+    assert [link for link, _ in standing(plan)] == [EAST, WEST]
+    assert standing(plan, waived=frozenset({"--accept-unfenced"})) == []
+    told = refusal_of(plan, *standing(plan)[1]).refusal()
+    assert told.what.startswith("west->dr: ")
+    assert told.remedy.endswith("drkit failover --to dr --link 'east->dr'")
+
+
+def test_the_document_lists_all_links_and_each_of_them():
+    document = site_plan_document(a_site_plan(), standing(a_site_plan()))
+    assert (document["link"], document["to"], document["dry_run"]) == (None, "dr", True)
+    assert [(row["link"], row["group"]) for row in document["groups"]] == [
+        ("east->dr", "billing"),
+        ("west->dr", "audit"),
+    ]
+    assert {row["link"] for row in document["stages"]} == {"east->dr", "west->dr"}
+    assert [each["link"] for each in document["links"]] == ["east->dr", "west->dr"]
+    assert [each["evidence"]["rpo_records"] for each in document["links"]] == [2, 2]
+    assert document["evidence"]["rpo_records"] == 4
+    assert [each["link"] for each in document["refusals"]] == ["east->dr", "west->dr"]
+
+
+def test_a_sum_that_is_not_known_of_one_link_is_not_known():
+    known = [plan.loss for plan in a_site_plan().plans]
+    unknown = replace(known[1], records=None)
+    assert summed([expected_evidence(known[0]), expected_evidence(unknown)]).rpo_records is None
+    assert summed([]).rpo_records == 0
+
+
+# -- what is accepted for all links together -------------------------------------------------------
+
+
+def losing(link, records):
+    plan = a_link_plan(link)
+    missing = Obstacle(f"{records} would be lost", "", "", waived_by=ACCEPT_LOSS)
+    return replace(plan, loss=replace(plan.loss, records=records, lower_bound=False), obstacles=(missing,))
+
+
+def test_accepted_loss_is_divided_so_that_the_links_lose_no_more():
+    plans, obstacles = _accepting([losing(EAST, 90), losing(WEST, 5), a_link_plan(LinkId("south", "dr"))], 101)
+    assert obstacles == []
+    assert [plan.accept_loss for plan in plans] == [92, 7, 2]
+    assert sum(plan.accept_loss for plan in plans) <= 101
+    assert not any(obstacle.waived_by == ACCEPT_LOSS for plan in plans for obstacle in plan.obstacles)
+
+
+def test_less_than_is_needed_is_refused_with_the_number():
+    plans, (obstacle,) = _accepting([losing(EAST, 90), losing(WEST, 5)], 94)
+    assert "95 records on 2 links" in obstacle.what
+    assert "--accept-loss 95" in obstacle.remedy
+    assert [plan.accept_loss for plan in plans] == [0, 0]
+
+
+def test_what_is_not_known_needs_the_word():
+    plans, _ = _accepting([losing(EAST, None), losing(WEST, 5)], 1000)
+    assert any(obstacle.waived_by == ACCEPT_LOSS for obstacle in plans[0].obstacles)
+    plans, obstacles = _accepting([losing(EAST, None), losing(WEST, 5)], "unknown")
+    assert obstacles == []
+    assert [plan.accept_loss for plan in plans] == ["unknown", "unknown"]
+
+
+# -- where a site run stands -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("states", "stands"),
+    [
+        ([State.CLOSED, State.CLOSED], State.CLOSED),
+        ([State.CLOSED, State.TRANSLATED], State.TRANSLATED),
+        ([State.CLOSED, State.CANCELLED], State.PLANNED),
+        ([State.CANCELLED, State.CANCELLED], State.CANCELLED),
+        ([State.CLOSED, State.ABANDONED], State.CLOSED),
+        ([State.ABANDONED, State.ABANDONED], State.ABANDONED),
+        ([State.ABANDONED, State.CANCELLED], State.CANCELLED),
+        ([State.PLANNED, State.VERIFIED], State.PLANNED),
+        ([], State.CLOSED),
+    ],
+)
+def test_a_site_stands_where_its_last_link_does(states, stands):
+    assert least_far(states) is stands
+
+
+# -- groups on several links -----------------------------------------------------------------------
+
+
+class Held:
+    """A lease that is held."""
+
+    def check(self):
+        """It is."""
+
+
+def run_at(state):
+    return Run(Kind.FAILOVER, state, Facts(Mode.UNPLANNED))
+
+
+def test_links_that_share_a_group_wait_for_each_others_commit():
+    plan = a_site_plan(a_link_plan(EAST), a_link_plan(WEST))
+    assert plan.shared_groups == {"billing": (EAST, WEST)}
+    groups = SharedGroups("SITE", plan)
+    east, west = (groups.gate(link, Held()) for link in (EAST, WEST))
+    switched = threading.Event()
+
+    def switch():
+        east("switch", run_at(State.COMMITTED), ())
+        switched.set()
+
+    waiting = threading.Thread(target=switch)
+    waiting.start()
+    west("commit", run_at(State.TRANSLATED), ())
+    assert not switched.is_set()
+    west("switch", run_at(State.COMMITTED), ())
+    waiting.join(10)
+    assert switched.is_set()
+
+
+def test_a_link_does_not_switch_without_one_that_failed_before_its_commit():
+    groups = SharedGroups("SITE", a_site_plan(a_link_plan(EAST), a_link_plan(WEST)))
+    groups.ended(WEST, State.TRANSLATED)
+    with pytest.raises(PartlyDone, match="west->dr has not committed billing") as caught:
+        groups.gate(EAST, Held())("switch", run_at(State.COMMITTED), ())
+    assert "drkit resume SITE" in caught.value.remedy
+
+
+def test_links_that_share_nothing_wait_for_nobody():
+    groups = SharedGroups("SITE", a_site_plan())
+    groups.ended(WEST, State.PLANNED)
+    groups.gate(EAST, Held())("switch", run_at(State.COMMITTED), ())
+
+
+def test_the_positions_that_are_committed_say_what_is_shared():
+    plan = a_site_plan()
+    groups = SharedGroups("SITE", plan)
+    groups.gate(WEST, Held())("commit", run_at(State.TRANSLATED), plan.plans[0].positions)
+    groups.ended(WEST, State.TRANSLATED)
+    with pytest.raises(PartlyDone, match="billing"):
+        groups.gate(EAST, Held())("switch", run_at(State.COMMITTED), ())
