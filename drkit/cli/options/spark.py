@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import platformdirs
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
+from rich.table import Column
 from rich.text import Text
 
 from drkit.cli.process.interrupts import check
@@ -36,6 +37,9 @@ SparkConfOption = Annotated[
     list[str] | None,
     typer.Option("--spark-conf", metavar="NAME=VALUE", help="Another Spark property, e.g. for executors; repeat it."),
 ]
+
+
+_BAR_WIDTH = 16
 
 
 def require_spark(user: str) -> None:
@@ -192,12 +196,12 @@ def spark_progress(run: Invocation, what: str) -> Iterator[SparkProgressWriter]:
         return
     columns = (
         SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
+        TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
+        BarColumn(_BAR_WIDTH),
         _TasksColumn(),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=log, transient=True) as bar:
+    with Progress(*columns, console=log, transient=True, expand=True) as bar:
         line = bar.add_task(what, total=None)
 
         def step(text: str) -> None:

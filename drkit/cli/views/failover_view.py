@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from drkit.cli.views.alike import alike
-from drkit.cli.views.hanging import Hanging
+from drkit.cli.views.hanging import Hanging, OneRow
 from drkit.cli.views.positions_view import number, print_positions
 from drkit.failover.plan.snapshot import ClusterView
 from drkit.failover.run.salvage_folders import salvaged_where
@@ -212,7 +212,7 @@ class StagePrinter:
     def _begin(self, stage: str, text: str) -> None:
         if not self._console.is_terminal:
             return
-        line = f"[bold]{escape(stage)}[/] [dim]{escape(text)}[/]"
+        line = OneRow(Text.assemble((stage, "bold"), " ", (text, "dim")))
         if self._status is None:
             self._status = self._console.status(line)
             self._status.start()

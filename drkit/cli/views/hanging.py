@@ -1,10 +1,11 @@
-"""A paragraph whose further lines are indented: its mark or its name stays alone at the left."""
+"""Text in the terminal's width: a paragraph whose further lines are indented, and a line that is cut to one row."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
 from rich.text import Text
 
 _LEAST_WIDTH = 20
@@ -34,3 +35,20 @@ class Hanging:
             begin += len(line.plain[begin:]) - len(line.plain[begin:].lstrip())
             for each in line[begin:].wrap(console, narrow):
                 yield Text(" " * self.indent).append_text(each)
+
+
+@dataclass(frozen=True, slots=True)
+class OneRow:
+    """A line that is drawn again and again: cut to a row, so that the next drawing covers it in any terminal."""
+
+    text: Text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Rich's protocol."""
+        line = self.text.copy()
+        line.truncate(options.max_width, overflow="ellipsis")
+        yield line
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        """Rich's protocol."""
+        return Measurement(min(_LEAST_WIDTH, options.max_width), min(self.text.cell_len, options.max_width))
