@@ -9,6 +9,7 @@ machine whose clock is far from the store's refuses to act, because its evidence
 from __future__ import annotations
 
 import getpass
+import math
 import os
 import re
 import socket
@@ -29,6 +30,7 @@ from drkit.store.api import LeaseStore
 TTL_SECONDS = 15.0
 MOST_SKEW_SECONDS = 5.0
 _RENEW_SECONDS = TTL_SECONDS / 3
+_TAKEN = "another process had it meanwhile"
 _OWNER = re.compile(r"(?P<who>.+) pid (?P<pid>\d+) started (?P<started>\d+) on (?P<machine>\S+) run (?P<run>\S+)")
 
 
@@ -133,6 +135,19 @@ class RunLease:
         """Whether another operator may act by now."""
         return self._lost is not None or time.monotonic() >= self._valid_until
 
+    def check_not_taken(self) -> None:
+        """Raise `PartlyDone` if another process has had the lease since, as far as the store says.
+
+        A process that was stopped for long trips over the other's work when it wakes: this is the reason then.
+        """
+        if self._lost is None and time.monotonic() >= self._valid_until:
+            with suppress(DrkitError):
+                lease = self._store.lease(self._name)
+                if lease is None or (lease.owner, lease.epoch) != (str(self._owner), self._epoch):
+                    self._lost = _TAKEN
+        if self._lost is not None:
+            self.check()
+
     def check(self) -> None:
         """Raise `PartlyDone` unless the lease is surely held: called before every action."""
         if self._told_to_stop is not None:
@@ -147,7 +162,8 @@ class RunLease:
         raise PartlyDone(
             f"the right to run on {self._link} was lost: {why}",
             meaning="Another operator may act now, so this one stops",
-            remedy=f"Once nobody else acts: drkit resume {self._owner.run}",
+            remedy=f"`drkit runs {self._owner.run}` shows how far it came; once nobody else acts: "
+            f"drkit resume {self._owner.run}",
         )
 
     def _acquire(self) -> None:
@@ -167,11 +183,13 @@ class RunLease:
             lease = self._store.acquire_lease(self._name, str(self._owner), TTL_SECONDS, at)
             holder = Owner.parse(lease.owner)
         if lease.owner != str(self._owner):
+            left = max(1, math.ceil((lease.expires_at - at).total_seconds()))
             who = f"{holder.who} (pid {holder.pid}, run {holder.run})" if holder is not None else lease.owner
             raise Refused(
                 f"{who} is acting on {self._link}",
                 meaning=f"One run at a time; its lease is valid until {iso(lease.expires_at)} unless it is renewed",
-                remedy="Wait for it to end, or stop that process" + self._then,
+                remedy=f"Wait for it to end, or stop that process{self._then}. If it was frozen, or its machine is "
+                f"gone, the same command works in {left} s",
             )
         self._epoch = lease.epoch
         self._valid_until = asked + TTL_SECONDS
@@ -187,7 +205,7 @@ class RunLease:
                 self._lost = f"{lease.owner} took it"
                 return
             if lease.epoch != self._epoch:  # this process was stopped; another may even have finished the run
-                self._lost = "another process had it meanwhile"
+                self._lost = _TAKEN
                 with suppress(DrkitError):
                     self._store.release_lease(self._name, str(self._owner))
                 return

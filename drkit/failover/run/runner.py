@@ -205,6 +205,7 @@ class Runner:
                 self.journal.positions(stage.name, report.positions)
             moved = advance(self.machine, stage.name, report.outcome, report.facts)
         except DrkitError as error:
+            self.lease.check_not_taken()
             raise self._failed(stage.name, error, time.monotonic() - began) from error
         if report.positions is not None:
             self.positions, self.places = report.positions, report.places

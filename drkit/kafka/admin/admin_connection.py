@@ -112,9 +112,9 @@ class _Patience:
         self._last = self._begun + max(seconds, most_seconds)
         self._until = self._begun + seconds
 
-    def heard(self) -> None:
-        """A broker has said something, now."""
-        self._until = min(self._last, max(self._until, time.monotonic() + self._seconds))
+    def heard(self, delay_seconds: float = 0.0) -> None:
+        """A broker has said something, now; the next request is sent only after the delay."""
+        self._until = min(self._last, max(self._until, time.monotonic() + delay_seconds + self._seconds))
 
     @property
     def until(self) -> Deadline:
@@ -156,10 +156,10 @@ class _Attempt:
         found = [manager.trouble for manager in self.managers if manager.trouble is not None]
         return str(found[-1]) if found else "no broker has answered yet"
 
-    def heard(self) -> None:
-        """A broker has said something, now."""
+    def heard(self, delay_seconds: float = 0.0) -> None:
+        """As `_Patience.heard`."""
         if self.patience is not None:
-            self.patience.heard()
+            self.patience.heard(delay_seconds)
 
     def wait(self, deadline: Deadline) -> bool:
         """Wait until it has ended or the patience is over; returns whether the patience is over."""
@@ -228,6 +228,7 @@ class AdminConnection:
         self._attempt: _Attempt | None = None
         self._patience: _Patience | None = None  # with the attempts since the last connection
         self._silent: set[tuple[str, int]] = set()
+        self._throttled_until: float | None = None  # by the monotonic clock; as the last throttled response said
         self._closed = threading.Event()
         self.permission: Permission | None = None
         """The permission that every change of the cluster needs, if any."""
@@ -315,7 +316,18 @@ class AdminConnection:
             self._closed.wait(min(pause, deadline.left))
             pause = min(pause * 2, _LONGEST_PAUSE)
 
+    def _note_throttled(self, attempt: _Attempt, seconds: float) -> None:
+        self._throttled_until = max(self._throttled_until or 0.0, time.monotonic() + seconds)
+        attempt.heard(seconds)
+
     def _silence(self, what: str, seconds: float, last: str) -> Unreachable:
+        if self._throttled_until is not None and self._throttled_until > time.monotonic() - seconds:
+            return Unreachable(
+                f"cluster {self.alias} throttles drkit by a quota, and did not answer within {seconds:g} s: {what}",
+                meaning="The cluster is up: its brokers have this client wait before each request",
+                remedy="Raise the quota of drkit's user or client id (kafka-configs.sh --describe --entity-type users "
+                "shows those of users, and with clients those of client ids), or give more seconds (--timeout)",
+            )
         return Unreachable(
             f"cluster {self.alias} did not answer within {seconds:g} s: {what}",
             meaning=f"The last error was: {last}",
@@ -447,7 +459,8 @@ class AdminConnection:
         client: KafkaAdminClient | None = None
         failure: BaseException | None = None
         try:
-            client = _connect(self._config, self._silent, attempt, timeout_seconds=self.timeout_seconds)
+            throttled = partial(self._note_throttled, attempt)
+            client = _connect(self._config, self._silent, attempt, throttled, timeout_seconds=self.timeout_seconds)
         except BaseException as error:  # noqa: BLE001 - raised again by who waits
             failure = error
         with self._lock:
@@ -566,7 +579,12 @@ def _connection_failed(error: kafka_errors.KafkaError) -> bool:
 
 
 def _connect(
-    config: dict[str, Any], silent: MutableSet[tuple[str, int]], attempt: _Attempt, *, timeout_seconds: float
+    config: dict[str, Any],
+    silent: MutableSet[tuple[str, int]],
+    attempt: _Attempt,
+    throttled: Callable[[float], None],
+    *,
+    timeout_seconds: float,
 ) -> KafkaAdminClient:
     """A bootstrapped client. A failed attempt leaves no thread behind, as kafka-python's own would.
 
@@ -583,6 +601,7 @@ def _connect(
             silent=silent,
             refused=attempt.told.set,
             heard=attempt.heard,
+            throttled=throttled,
             socket_connection_setup_timeout_ms=setup_ms,
             **options,
         )

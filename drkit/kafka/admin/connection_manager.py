@@ -122,6 +122,7 @@ class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # untype
     failed; it is passed to the next client, so that these are tried last. `too_old`: a broker that was reached and is
     not supported. `refused`: called when each bootstrap broker has refused all connections for `REFUSED_SECONDS`.
     `heard`: called whenever a broker has sent something; that its kernel accepted the connection doesn't count.
+    `throttled`: called with the seconds for which a broker's response has this client wait (its quota, KIP-219).
     """
 
     def __init__(
@@ -131,9 +132,11 @@ class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # untype
         silent: MutableSet[tuple[str, int]] | None = None,
         refused: Callable[[], None] | None = None,
         heard: Callable[[], None] = lambda: None,
+        throttled: Callable[[float], None] = lambda _seconds: None,
         **options: Any,
     ) -> None:
         super().__init__(net, **options)
+        self._tell_throttled = throttled
         self._tell_refused = refused
         self._heard = heard
         self._refusing: dict[tuple[str, int], float] = {}  # since when
@@ -304,6 +307,15 @@ class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # untype
 
     async def _connect(self, node: Any, conn: Any, **options: Any) -> None:
         """As the library's, then store why it failed."""
+        wait: Callable[[Any], None] = conn._maybe_throttle  # noqa: SLF001 - the library tells nobody else
+
+        def told_first(response: Any) -> None:
+            delay = getattr(response, "throttle_time_ms", 0)
+            if delay:
+                self._tell_throttled(delay / 1000)
+            wait(response)
+
+        conn._maybe_throttle = told_first  # noqa: SLF001 - as above
         await super()._connect(node, conn, **options)
         future = conn.init_future
         place = (node.host, node.port)

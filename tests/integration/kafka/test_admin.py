@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
+from kafka.protocol.admin import AlterClientQuotasRequest
 
 from drkit.config import ClusterConfig
 from drkit.kafka.admin.admin_connection import AdminConnection
@@ -297,6 +298,26 @@ def test_nobody_answers() -> None:
         for ask in (groups.list_groups, lambda: groups.committed(["g"])):
             with pytest.raises(Unreachable, match="nowhere"):
                 ask()
+
+
+def test_a_cluster_that_throttles_drkit_is_not_called_silent(admin: ClusterAdmin, lab: Lab, unique_name: str) -> None:
+    quota = AlterClientQuotasRequest.EntryData
+    entity = [quota.EntityData(entity_type="client-id", entity_name=unique_name)]
+    least = [quota.OpData(key="request_percentage", value=0.001, remove=False)]
+    limit = AlterClientQuotasRequest(entries=[quota(entity=entity, ops=least)], validate_only=False)
+    admin._connection.call("limit requests", lambda connection: connection.send(limit))
+    slow = ClusterConfig(bootstrap_servers=lab.bootstrap("primary"), client={"client.id": unique_name})
+
+    def ask() -> str:
+        try:
+            with ClusterAdmin("primary", slow, timeout_seconds=1.5) as throttled:
+                for _ in range(20):
+                    throttled.topics()
+        except Unreachable as error:
+            return error.what
+        return ""
+
+    wait_until(lambda: "primary throttles drkit by a quota" in ask(), what="the limit in force")
 
 
 def test_failed_attempts_leave_no_threads() -> None:

@@ -10,12 +10,13 @@ from drkit.cli.options.approvals import EmergencyOption, give_approval
 from drkit.cli.options.spark import MasterOption, MemoryOption, SparkConfOption
 from drkit.cli.output.writer import OutputMode
 from drkit.cli.verbs.failover.failback import AcceptSalvageOnlyOption
-from drkit.cli.verbs.failover.failover import AcceptLossOption, AcceptUnfencedOption, YesOption, accepted_loss
+from drkit.cli.verbs.failover.failover import AcceptUnfencedOption, YesOption, accepted_loss
 from drkit.cli.views.failover_view import StagePrinter
 from drkit.cli.wiring.context import ConfigOption, Invocation, OutputOption, VerboseOption, command
 from drkit.cli.wiring.failback_wiring import SalvageOption, failback_ports
 from drkit.cli.wiring.run_outcome import asking_before_fence, cancel, confirm, finish
 from drkit.cli.wiring.site_outcome import resume_whole_site
+from drkit.failover.plan.waivers import ACCEPT_LOSS
 from drkit.failover.run.interfaces import Ports
 from drkit.failover.run.state_machine import next_step
 from drkit.model.errors import ConfigError
@@ -45,7 +46,12 @@ def resume(
     yes: YesOption = False,
     accept_unfenced: AcceptUnfencedOption = False,
     accept_salvage_only: AcceptSalvageOnlyOption = False,
-    accept_loss: AcceptLossOption = None,
+    accept_loss: Annotated[
+        str | None,
+        typer.Option(
+            ACCEPT_LOSS, metavar="N|unknown", help="With --unplanned: how many records may be lost, above the budget."
+        ),
+    ] = None,
     salvage_dir: SalvageOption = None,
     master: MasterOption = "local[*]",
     spark_conf: SparkConfOption = None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import os
+import re
 import stat
 import threading
 import time
@@ -526,10 +527,14 @@ def test_a_store_that_is_silent_for_a_moment_costs_no_lease(store, monkeypatch):
 def test_what_is_not_the_run_of_a_link_is_waited_for_without_a_resume(store):
     with RunLease(store, LINK, "A"), pytest.raises(Refused) as run, RunLease(store, LINK, "B"):
         pytest.fail("two at once")
-    assert run.value.remedy == "Wait for it to end, or stop that process and then `drkit resume`"
+    assert re.fullmatch(
+        "Wait for it to end, or stop that process and then `drkit resume`. If it was frozen, or its machine is gone, "
+        r"the same command works in 1?[0-9] s",
+        run.value.remedy,
+    )
     with RunLease(store, LINK, "A", what="rehearsal"), pytest.raises(Refused) as other:
         RunLease(store, LINK, "B", what="rehearsal").__enter__()
-    assert other.value.remedy == "Wait for it to end, or stop that process"
+    assert other.value.remedy.startswith("Wait for it to end, or stop that process. If it was frozen")
 
 
 @pytest.mark.parametrize(("seconds", "refused"), [(4, False), (-4, False), (7, True), (-7, True)])

@@ -273,6 +273,35 @@ def test_a_right_that_was_lost_while_a_stage_acted_ends_the_run_before_its_outco
     assert result.stages[-1].outcome is StageOutcome.FAILED
 
 
+def test_who_slept_while_another_finished_the_run_says_so_and_not_what_it_tripped_over_on_waking(trial, estate):
+    def salvage(_context):
+        going.lease._valid_until = 0.0  # it was stopped for so long
+        estate.store.break_lease(f"run:{LINK}", going.lease.owner)
+        raise Refused("/var/salvage/01J is there already and is not empty")
+
+    going = trial(kind=Kind.FAILBACK, acts={"salvage": salvage})
+    result = going.run()
+    assert isinstance(result.error, PartlyDone)
+    assert result.error.what == "the right to run on primary->dr was lost: another process had it meanwhile"
+    assert f"`drkit runs {RUN}` shows how far it came" in result.error.remedy
+    assert going.entries == [("salvage", INTENT)], "the journal is the other's"
+
+
+@pytest.mark.parametrize("silent", [True, False])
+def test_a_lease_that_only_expired_hides_no_failure(trial, estate, monkeypatch, silent):
+    def no_answer(_name):
+        raise Unreachable("the store is gone")
+
+    def fence(_context):
+        going.lease._valid_until = 0.0
+        if silent:
+            monkeypatch.setattr(estate.store, "lease", no_answer)
+        raise Refused("dr said no")
+
+    going = trial(acts={"fence": fence})
+    assert "dr said no" in going.run().error.what
+
+
 # -- gates and hooks -------------------------------------------------------------------------------
 
 
