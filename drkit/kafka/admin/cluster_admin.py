@@ -10,6 +10,7 @@ from kafka.protocol.admin import (
     CreatePartitionsRequest,
     DeleteTopicsRequest,
 )
+from kafka.protocol.consumer import FetchRequest
 
 from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin import acls, allowed_operations, leader_epochs, log_offsets, topic_deletion
@@ -46,6 +47,7 @@ from drkit.model.topology import TopicPartition
 
 __all__ = ["TOPIC_EXISTS", "Broker", "ClusterAdmin", "NewTopic", "TopicInfo"]
 
+_FETCH_BY_ID = 13
 TOPIC_EXISTS = "TOPIC_ALREADY_EXISTS"
 """Why a topic isn't created (`ClusterAdmin.create_topics`): it is there, or somebody else was faster."""
 
@@ -82,6 +84,11 @@ class ClusterAdmin(ClusterClient):
         if not cluster_id:
             raise DrkitError(f"cluster {self.alias} reports no cluster id", remedy="It must run Kafka 0.10.1 or later")
         return cluster_id
+
+    @property
+    def reads_by_topic_id(self) -> bool:
+        """Whether its brokers are read by topic ids (Kafka 3.1, KIP-516). False: they aren't, or none is connected."""
+        return (self._connection.supports(FetchRequest) or 0) >= _FETCH_BY_ID
 
     def brokers(self) -> list[Broker]:
         """The live brokers, by node id."""

@@ -261,16 +261,21 @@ def with_divergence_now(
     if not wanted:
         return DivergenceProblems(list(problems))
     try:
-        look = compare_source(source(), wanted, topics, committed=link.committed)
+        admin = source()
+        look = compare_source(admin, wanted, topics, committed=link.committed)
+        by_name = bool(look.anew) and not admin.reads_by_topic_id
     except (Unreachable, AuthenticationError) as error:
-        look = SourceComparison(why=str(error))
+        look, by_name = SourceComparison(why=str(error)), False
     fresh = [
         each
         for found in check(look.diverged).values()
         if (each := earlier_divergence(link.id, found, problems, at)) is not None
     ]
     known = {problem.topic for problem in problems if problem.kind == TOPIC_RECREATED}
-    fresh += [topic_recreated(link.id, topics[name], look.anew[name], at) for name in sorted(look.anew.keys() - known)]
+    fresh += [
+        topic_recreated(link.id, topics[name], look.anew[name], at, by_name=by_name)
+        for name in sorted(look.anew.keys() - known)
+    ]
     places = {(problem.topic, problem.partition) for problem in fresh}
     kept = []
     unseen = set()
@@ -289,15 +294,17 @@ def with_divergence_now(
     return DivergenceProblems(kept + fresh, frozenset(unseen))
 
 
-def topic_recreated(link: LinkId, state: TopicState, topic_id: str, at: datetime) -> Problem:
-    """The problem that a topic on the source was recreated."""
+def topic_recreated(link: LinkId, state: TopicState, topic_id: str, at: datetime, *, by_name: bool) -> Problem:
+    """The problem that a topic on the source was recreated. `by_name`: its brokers are read by a topic's name, so what
+    was read before this was noticed may be the new topic's."""
+    before = "; what was read of it before this was noticed may be on the target already, since brokers older than "
+    before = f"{before}Kafka 3.1 are read by a topic's name" if by_name else ""
     return Problem(
         TOPIC_RECREATED,
         state.topic,
         None,
         f"{state.topic} on {link.source} is a new topic of the same name (id {topic_id}, mirrored was "
-        f"{state.source_topic_id}); from brokers older than Kafka 3.1, what was read of it before this was noticed may "
-        "be on the target already",
+        f"{state.source_topic_id}){before}",
         f"If that is intended: `drkit link resume '{link}' --topic {state.topic} --accept-recreated` mirrors the new "
         "topic from its start, behind what the target holds",
         halted=True,

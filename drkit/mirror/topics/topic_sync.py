@@ -313,7 +313,8 @@ class TopicSync:
             self._adopt(look, topic, created=name in self._writer.created)
         state = look.states[topic]
         if state.source_topic_id != info.topic_id:
-            self._problems.report(topic_recreated(self._link.id, state, info.topic_id, now()))
+            by_name = not self._source.reads_by_topic_id
+            self._problems.report(topic_recreated(self._link.id, state, info.topic_id, now(), by_name=by_name))
             return
         if target is None or target.topic_id != state.target_topic_id:
             self._halt_target(look, state, target)

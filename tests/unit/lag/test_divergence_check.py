@@ -8,9 +8,10 @@ from datetime import UTC, datetime
 import pytest
 
 from drkit.kafka.admin.leader_epochs import KeptEpochs
-from drkit.kafka.admin.source_divergence import Divergence
+from drkit.kafka.admin.source_divergence import Divergence, topic_recreated
 from drkit.lag.divergence_check import check_divergences
 from drkit.model.errors import Unreachable
+from drkit.model.link_state import TopicState
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store import open_store
@@ -51,3 +52,13 @@ def test_where_nobody_can_tell_what_is_below_a_divergence_nothing_is_proven(
     if replaced is not None:
         assert "dr does not answer" in found.reason(LINK)
     store.close()
+
+
+def test_only_of_brokers_that_are_read_by_name_a_new_topic_may_be_on_the_target_already() -> None:
+    state = TopicState("t", "t", "old-id", "target-id", 1, 1, created_by_drkit=True)
+    said = topic_recreated(LINK, state, "new-id", AT, by_name=False).reason
+    assert said == "t on primary is a new topic of the same name (id new-id, mirrored was old-id)"
+    assert topic_recreated(LINK, state, "new-id", AT, by_name=True).reason == (
+        f"{said}; what was read of it before this was noticed may be on the target already, since brokers older than "
+        "Kafka 3.1 are read by a topic's name"
+    )
