@@ -33,6 +33,8 @@ NOTED = Problem(KIND, "t", 0, "why", "what to do", halted=True, since=AT, unsure
 class Source:
     """Answers as a source's leader would."""
 
+    reads_by_topic_id = True
+
     def __init__(self) -> None:
         self.end: EpochEnd | None = EpochEnd(3, 900)
         self.topic_id = "ours"
