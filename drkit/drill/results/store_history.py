@@ -7,13 +7,14 @@ store's journals; a drill on a lab has the same content there as in the chain of
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from drkit.config import Config
 from drkit.drill.judge.result import DrillResult, Verdict
+from drkit.drill.results.archive import Drills
 from drkit.drill.results.recording import chained_body
 from drkit.failover.run.lease import RunLease
 from drkit.model.errors import DrkitError, PartlyDone
@@ -41,6 +42,16 @@ def lost(lease: RunLease) -> str | None:
     except PartlyDone as error:
         return error.what
     return None
+
+
+def last_began(title: str, drills: Drills, runs: Iterable[RunSummary]) -> datetime | None:
+    """When the newest drill of an experiment began, by its title; None: none is known.
+
+    `drills`: the folder of this machine; `runs`: the store's, which have the drills of all machines.
+    """
+    here = (each.started_at for each in drills.summaries() if each.title == title)
+    anywhere = (each.started_at for each in runs if (each.kind, each.detail) == (DRILL, title))
+    return max((at for at in (*here, *anywhere) if at is not None), default=None)
 
 
 def keep_in_store(config: Config, store: Store, drills: Path, result: DrillResult) -> str | None:

@@ -3,7 +3,7 @@
 | policy | a time that passed while another drill ran, the machine slept, or the scheduler was stopped |
 |---|---|
 | `skip` | is skipped and reported |
-| `grace` | is made up for within five minutes; a time that passed while the scheduler was stopped is skipped |
+| `grace` | is made up for within five minutes |
 | `once` | is made up for, however late; several missed times by one drill |
 """
 

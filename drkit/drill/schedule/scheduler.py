@@ -2,6 +2,10 @@
 
 One runs at a time (`max_instances=1`); `missed_policy` has the rule for missed times. None begins in a blackout.
 SIGTERM and Ctrl-C stop the scheduler; a running drill rolls back first.
+
+Nothing of a schedule is stored: it follows from the command line, and what it missed while it was stopped from when the
+experiment was last played, which the folder of drills and the store remember. A stored copy of the job would be a
+second truth beside them, on one machine only.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -25,7 +29,6 @@ from apscheduler.triggers.base import BaseTrigger
 from drkit.drill.environment.child_processes import environment
 from drkit.drill.experiment.reader import load_experiment
 from drkit.drill.judge.result import DrillResult, ScheduledRun, ScheduleResult, TimeLeftOut
-from drkit.drill.results.archive import Drills
 from drkit.drill.schedule.blackouts import Blackouts
 from drkit.drill.schedule.cron import next_times, trigger
 from drkit.drill.schedule.missed_policy import MissedPolicy
@@ -48,7 +51,8 @@ class DrillSchedule:
         say: called with a readable line.
         blackouts: when no drill begins.
         missed: the policy for missed times.
-        kept: earlier drills; the policy `once` needs them for times that passed while the scheduler was stopped.
+        last_began: when the newest drill of an experiment began, by its title; None: none is known. Times since then
+            passed while the scheduler was stopped.
 
     Raises:
         ConfigError: the experiment or the expression is wrong.
@@ -64,7 +68,7 @@ class DrillSchedule:
         *,
         blackouts: Blackouts | None = None,
         missed: MissedPolicy = MissedPolicy.GRACE,
-        kept: Drills | None = None,
+        last_began: Callable[[str], datetime | None] = lambda _: None,
     ) -> None:
         self._title = load_experiment(file).experiment.title
         self._file = file.resolve()
@@ -74,7 +78,7 @@ class DrillSchedule:
         self._say = say
         self._blackouts = blackouts or Blackouts()
         self._missed = missed
-        self._kept = kept
+        self._last_began = last_began
         self._trigger = trigger(expression, timezone)
         self._ran: list[ScheduledRun] = []
         self._left_out: list[TimeLeftOut] = []
@@ -94,11 +98,13 @@ class DrillSchedule:
 
     def start(self, *, at_once: bool) -> None:
         """Start the scheduler; `at_once`: the first drill runs now."""
-        passed = self._passed_while_away()
-        if passed is not None and not at_once:
+        passed, made_up = self._passed_while_away()
+        if passed is not None and not made_up:
+            self._leave_out(passed, "it passed while the scheduler was stopped, and perhaps others after it")
+        elif passed is not None and not at_once:
             self._say(f"made up for, it passed while the scheduler was stopped: {self._shown(passed)}")
         self.scheduler.add_listener(self._not_run, EVENT_JOB_MISSED | EVENT_JOB_MAX_INSTANCES | EVENT_JOB_ERROR)
-        first = {"next_run_time": now()} if at_once or passed is not None else {}
+        first = {"next_run_time": now()} if at_once or made_up else {}
         self.scheduler.add_job(self._run_due, self._trigger, id=JOB, name=self._file.name, **first)
         self.scheduler.start()
 
@@ -143,14 +149,21 @@ class DrillSchedule:
             left_out=list(self._left_out),
         )
 
-    def _passed_while_away(self) -> datetime | None:
-        """By the policy `once`, the first missed time since the newest kept drill of this experiment; else None."""
-        if self._missed is not MissedPolicy.ONCE or self._kept is None:
-            return None
-        began = [each.started_at for each in self._kept.summaries() if each.title == self._title]
-        last = max((at for at in began if at is not None), default=None)
-        here = now().astimezone(self._timezone)
-        return passed_since(self._trigger, None if last is None else last.astimezone(self._timezone), here)
+    def _passed_while_away(self) -> tuple[datetime | None, bool]:
+        """A time that passed since the newest drill of this experiment, and whether it is made up for, by the policy.
+
+        What is made up for goes first: one drill does for all of them.
+        """
+        last, here = self._last_began(self._title), now().astimezone(self._timezone)
+        if last is None:
+            return None, False
+        last, late = last.astimezone(self._timezone), self._missed.late_seconds
+        if self._missed is not MissedPolicy.SKIP:
+            since = last if late is None else max(last, here - timedelta(seconds=late))
+            owed = passed_since(self._trigger, since, here)
+            if owed is not None:
+                return owed, True
+        return passed_since(self._trigger, last, here), False
 
     def _run_due(self) -> None:
         """Play the drill that is due, and another one for times that passed meanwhile, if the policy says so."""
@@ -238,9 +251,7 @@ def time_to_make_up(policy: MissedPolicy, passed: Sequence[datetime], now: datet
     return newest if policy.late_seconds is None or late <= policy.late_seconds else None
 
 
-def passed_since(times: BaseTrigger, last: datetime | None, now: datetime) -> datetime | None:
-    """The first time that passed since the last drill began; None: none did, or there was no drill."""
-    if last is None:
-        return None
+def passed_since(times: BaseTrigger, last: datetime, now: datetime) -> datetime | None:
+    """The first time that passed since then; None: none did."""
     following = next_times(times, last, 1)
     return following[0] if following and following[0] <= now else None

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from drkit.drill.judge.result import DrillResult
     from drkit.drill.schedule.blackouts import Blackouts
     from drkit.drill.schedule.scheduler import DrillSchedule
+    from drkit.model.runs.journal import RunSummary
 
 drill_app = typer.Typer(no_args_is_help=True, help="Rehearse: play an experiment on real clusters and judge it.")
 
@@ -287,6 +288,7 @@ def schedule(
     from drkit.config.extras import Extra, require
     from drkit.drill.experiment.reader import experiment_file
     from drkit.drill.results.archive import Drills, default_drills
+    from drkit.drill.results.store_history import last_began
     from drkit.drill.schedule.blackouts import read_calendars
     from drkit.drill.schedule.cron import zone
     from drkit.drill.schedule.scheduler import DrillSchedule
@@ -305,7 +307,7 @@ def schedule(
             _sayer(invocation),
             blackouts=read_calendars(calendar or (), clock),
             missed=missed,
-            kept=Drills(drills or default_drills()),
+            last_began=lambda title: last_began(title, Drills(drills or default_drills()), _runs(invocation)),
         )
         if not dry_run:
             require(Extra.LAB, "`drkit drill`")  # now, not when the first drill is due
@@ -424,6 +426,17 @@ def _player(
         return result
 
     return play
+
+
+def _runs(invocation: Invocation) -> list[RunSummary]:
+    """The runs of the configuration's store, from every machine; what can't be asked is told, and counts as none."""
+    if invocation.config_path is None:
+        return []
+    try:
+        return list(invocation.store(recorded=False).runs())
+    except DrkitError as error:
+        _sayer(invocation)(f"only the drills of this machine are known: {error.what}")
+        return []
 
 
 def _write_new(file: Path, text: str) -> None:

@@ -7,12 +7,14 @@ import pytest
 from apscheduler.events import EVENT_JOB_MAX_INSTANCES, EVENT_JOB_MISSED, JobExecutionEvent, JobSubmissionEvent
 
 from drkit.drill.results.archive import Drills
+from drkit.drill.results.store_history import last_began
 from drkit.drill.schedule.blackouts import Blackouts, read_calendars
 from drkit.drill.schedule.cron import trigger, zone
 from drkit.drill.schedule.missed_policy import MissedPolicy
 from drkit.drill.schedule.scheduler import JOB, DrillSchedule, passed_since, time_to_make_up
 from drkit.model.clock import now
-from tests.support.drills.kept_drills import a_history, experiment_text, keep, name
+from drkit.model.runs.journal import RunSummary
+from tests.support.drills.kept_drills import TITLE, a_history, experiment_text, keep, name
 from tests.support.wait import wait_until
 
 ZONE = zone("UTC")
@@ -66,7 +68,6 @@ def test_what_is_owed(policy, minutes, made_up):
 
 def test_what_passed_since_the_last_drill():
     daily = trigger("0 4 * * *", ZONE)
-    assert passed_since(daily, None, NOON) is None
     assert passed_since(daily, NOON - timedelta(hours=3), NOON) is None
     assert passed_since(daily, NOON - timedelta(days=3), NOON) == NOON - timedelta(days=2, hours=8)
 
@@ -110,31 +111,62 @@ def test_in_a_blackout_nothing_is_played_and_it_is_told(clock, tmp_path):
     assert len(clock(blackouts=Blackouts()).result().next_runs) == 5
 
 
-@pytest.mark.parametrize(("policy", "played"), [("skip", False), ("grace", False), ("once", True)])
-def test_what_passed_while_no_clock_ran(clock, tmp_path, monkeypatch, policy, played):
-    """The last kept drill of the experiment is days old; of another experiment there is a newer one."""
+@pytest.mark.parametrize(
+    ("policy", "minutes", "played"),
+    [("skip", 2, False), ("grace", 2, True), ("grace", 9, False), ("once", 2, True), ("once", 5000, True)],
+)
+def test_what_passed_while_no_clock_ran(clock, policy, minutes, played):
+    passed = (now() - timedelta(minutes=minutes)).replace(second=0, microsecond=0)
+    yearly = f"{passed.minute} {passed.hour} {passed.day} {passed.month} *"
+    begun = threading.Event()
+    playing = clock(
+        yearly,
+        missed=MissedPolicy(policy),
+        last_began=lambda title: passed - timedelta(days=30) if title == TITLE else None,
+        during=lambda _: begun.set(),
+    )
+    playing.start(at_once=False)
+    try:
+        if played:
+            wait_until(begun.is_set, what="the drill that is owed")
+        assert any(line.startswith("made up for, it passed while the") for line in playing.said) is played
+        left_out = [(each.at, each.reason) for each in playing.result().left_out]
+        told = "it passed while the scheduler was stopped, and perhaps others after it"
+        assert left_out == ([] if played else [(passed, told)])
+    finally:
+        playing.stop()
+    assert len(playing.played) == int(played)
+
+
+def test_an_experiment_that_was_never_played_owes_nothing(clock):
+    assert clock(missed=MissedPolicy.ONCE)._passed_while_away() == (None, False)
+
+
+def test_one_that_was_played_since_owes_nothing(clock):
+    assert clock("0 4 * * *", missed=MissedPolicy.ONCE, last_began=lambda _: now())._passed_while_away() == (
+        None,
+        False,
+    )
+
+
+def test_the_newest_drill_of_an_experiment_is_of_any_machine(tmp_path, monkeypatch):
+    """Of the folder, and of the store; those of other experiments, and other runs, say nothing."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     (tmp_path / "drills").mkdir()
     drills = Drills(tmp_path / "drills")
-    days = (now() - datetime(2026, 11, 20, 4, 3, tzinfo=UTC)).days
-    keep(drills, name(1), a_history(), number=days - 3)
-    keep(drills, name(2), a_history(), number=days + 1, title="Another")
-    begun = threading.Event()
-    playing = clock("0 4 * * *", missed=MissedPolicy(policy), kept=drills, during=lambda _: begun.set())
-    assert (playing._passed_while_away() is not None) is played
-    if played:
-        playing.start(at_once=False)
-        try:
-            wait_until(begun.is_set, what="the drill that is owed")
-            assert any(
-                line.startswith("made up for, it passed while the scheduler was stopped") for line in playing.said
-            )
-        finally:
-            playing.stop()
+    keep(drills, name(1), a_history(), number=1)
+    keep(drills, name(2), a_history(), number=5, title="Another")
+    here = datetime(2026, 11, 21, 4, 3, tzinfo=UTC)
 
+    def run(days, kind="drill", title=TITLE):
+        at = here + timedelta(days=days)
+        return RunSummary(f"drill-{days}", kind, "failed", at, at, title)
 
-def test_an_experiment_that_was_never_played_owes_nothing(clock, tmp_path):
-    assert clock(missed=MissedPolicy.ONCE, kept=Drills(tmp_path / "none"))._passed_while_away() is None
+    others = [run(7, kind="failover"), run(8, title="Another")]
+    assert last_began(TITLE, drills, others) == here
+    assert last_began(TITLE, drills, [run(-1), *others]) == here
+    assert last_began(TITLE, drills, [run(3), *others]) == here + timedelta(days=3)
+    assert last_began("Never", drills, others) is None
 
 
 def test_other_calendars_are_observed_from_then_on(clock, tmp_path):
