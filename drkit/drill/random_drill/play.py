@@ -1,20 +1,24 @@
 """Plays composed experiments until the time is up, and shrinks those that find something.
 
-A finding is a refuted drill (exit code 1): a check found an anomaly, or a step failed after the disturbance. A drill
-with an unknown verdict is reported and kept, but is not a finding. A finding is shrunk block by block, as long as the
-rest fails in the same way, and kept as an experiment in the drills' folder.
+A drill that is refuted (exit code 1) found something: a check found an anomaly, or a step failed after the disturbance.
+A drill with an unknown verdict is reported and kept, but is no finding. A finding is shrunk block by block, as long as
+the rest fails in the same way: the same check of the same link, or the same step with the same exit code, also where
+it stands in a parallel step that is shrunk. It is kept as an experiment in the drills' folder. What a shrunk
+experiment no longer shows of its drill's failures is a finding of its own, shrunk again from the whole.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from drkit.drill.coverage import Cell
+from drkit.drill.experiment.base import of_link
 from drkit.drill.experiment.reader import ExperimentFile, load_experiment
-from drkit.drill.judge.result import Document, DrillResult, ExitValue, Instant, Verdict
+from drkit.drill.judge.result import Document, DrillResult, ExitValue, Instant, StepResult, Verdict
 from drkit.drill.random_drill.composition import Composition, FaultBlock, compose, planned_cells, to_yaml
 from drkit.drill.results.archive import Drills
 from drkit.drill.series import VERDICTS, Play, Say, worst
@@ -23,6 +27,7 @@ from drkit.model.errors import DrkitError
 from drkit.model.wording import counted
 
 REFUTED: ExitValue = 1
+_EXIT_CODE = re.compile(r"exit code -?\d+")
 INTERRUPTED = "interrupted by a signal"
 
 
@@ -42,8 +47,9 @@ class RandomDrill(Document):
 
 
 class RandomFinding(Document):
-    """What a random drill found. `file`: the shrunk experiment; `kept`, `left_out`: its blocks; `replays`: the drills
-    that shrank it; `cut_short`: why some blocks were not tried; null: all were."""
+    """What a random drill found. `failed`: what refuted its drill, of which the shrunk experiment shows all, by name;
+    `file`: that experiment; `kept`, `left_out`: its blocks; `replays`: the drills that shrank it; `cut_short`: why some
+    blocks were not tried; null: all were."""
 
     number: int
     run: str
@@ -185,46 +191,60 @@ class RandomSession:
         return INTERRUPTED if result.interrupted else None
 
     def _shrink_and_keep(self, composition: Composition, result: DrillResult, limits: SessionLimits) -> str | None:
-        """Shrink a finding and keep it; returns why the session ends with it, if it does."""
-        failed = failures(result)
-        self._keep(composition)  # even if shrinking it fails
-        cut = shrink(
-            composition,
-            lambda smaller: self._fails_the_same_way(smaller, failed),
-            limits,
-            stopped=INTERRUPTED if result.interrupted else None,
-        )
-        file = self._keep(cut.composition)
-        self._findings.append(
-            RandomFinding(
-                number=composition.number,
-                run=result.run,
-                failed=sorted(failed),
-                file=str(file),
-                kept=[str(block) for block in cut.composition.blocks],
-                left_out=[str(block) for block in cut.left_out],
-                replays=cut.replays,
-                cut_short=cut.cut_short,
+        """Shrink what a drill found and keep it; returns why the session ends with it, if it does."""
+        stopped = INTERRUPTED if result.interrupted else None
+        left, found = failures(result), 0
+        while left or not found:
+            found += 1
+            self._keep(composition, found)  # even if shrinking it fails
+            shown, cut = self._shrunk(composition, left, limits, stopped)
+            file = self._keep(cut.composition, found)
+            self._findings.append(
+                RandomFinding(
+                    number=composition.number,
+                    run=result.run,
+                    failed=sorted(shown),
+                    file=str(file),
+                    kept=[str(block) for block in cut.composition.blocks],
+                    left_out=[str(block) for block in cut.left_out],
+                    replays=cut.replays,
+                    cut_short=cut.cut_short,
+                )
             )
-        )
-        self._say(f"kept: drkit drill run {file}")
-        return INTERRUPTED if cut.cut_short == INTERRUPTED else None
+            self._say(f"kept: drkit drill run {file}")
+            left -= shown
+            stopped = INTERRUPTED if cut.cut_short == INTERRUPTED else None
+        return stopped
 
-    def _fails_the_same_way(self, smaller: Composition, failed: frozenset[str]) -> bool:
-        self._say(f"without one block: {smaller.struck or 'nothing strikes'}")
-        result = self._play(self._file(smaller))
-        if result.interrupted:
-            raise KeyboardInterrupt
-        return result.exit_code == REFUTED and bool(failures(result) & failed)
+    def _shrunk(
+        self, composition: Composition, failed: frozenset[str], limits: SessionLimits, stopped: str | None
+    ) -> tuple[frozenset[str], ShrunkFinding]:
+        """What the shrunk composition still shows of these failures, never nothing; and the shrunk composition."""
+        shown = failed
+
+        def fails(smaller: Composition) -> bool:
+            nonlocal shown
+            self._say(f"without one block: {smaller.struck or 'nothing strikes'}")
+            result = self._play(self._file(smaller))
+            if result.interrupted:
+                raise KeyboardInterrupt
+            same = failures(result) & shown if result.exit_code == REFUTED else frozenset()
+            shown = same or shown
+            return bool(same)
+
+        cut = shrink(composition, fails, limits, stopped=stopped)
+        return shown, cut
 
     def _file(self, composition: Composition) -> ExperimentFile:
         path = self._work / f"random-{composition.seed}-{composition.number}.yaml"
         path.write_text(to_yaml(composition), encoding="utf-8")
         return load_experiment(path)
 
-    def _keep(self, composition: Composition) -> Path:
+    def _keep(self, composition: Composition, finding: int) -> Path:
+        """Keep a finding as a file; `finding`: which one of its drill, from 1 on."""
         folder = self._drills.found
-        file = folder / f"random-{composition.seed}-{composition.number}.yaml"
+        more = "" if finding == 1 else f"-{finding}"
+        file = folder / f"random-{composition.seed}-{composition.number}{more}.yaml"
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             file.write_text(to_yaml(composition), encoding="utf-8")
@@ -279,7 +299,17 @@ def shrink(
 
 
 def failures(result: DrillResult) -> frozenset[str]:
-    """What refuted a drill: failed checks, and steps that failed after the disturbance, by name."""
-    checks = {each.check for each in result.checks if each.outcome == "failed"}
-    steps = {each.step for each in result.steps if each.section == "method" and each.outcome == "failed"}
-    return frozenset(checks | steps)
+    """What refuted a drill: failed checks with their link, and steps that failed after the disturbance.
+
+    A parallel step is named by the steps of its branches that failed: its own name changes as it is shrunk.
+    """
+    checks = {f"{each.check}{of_link(each.link)}" for each in result.checks if each.outcome == "failed"}
+    steps = (one for each in result.steps for one in ([step for b in each.branches for step in b] or [each]))
+    failed = (each for each in steps if each.section == "method" and each.outcome == "failed")
+    return frozenset(checks | {_failed_step(each) for each in failed})
+
+
+def _failed_step(step: StepResult) -> str:
+    """The step, and the exit code of its command: another one is another failure."""
+    code = _EXIT_CODE.match(step.reason or "")
+    return step.step if code is None else f"{step.step}: {code.group()}"

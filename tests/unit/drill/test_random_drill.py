@@ -4,6 +4,7 @@ import io
 import json
 import time
 from collections import Counter
+from pathlib import Path
 
 import jsonschema
 import pytest
@@ -13,8 +14,9 @@ from rich.console import Console
 from drkit.cli.views.drill_view import show_random
 from drkit.drill.coverage import CELLS, FAILED_OVER, NETWORK, STEADY, Cell, planned_strikes
 from drkit.drill.experiment.reader import load_experiment
+from drkit.drill.judge.result import CheckResult
 from drkit.drill.random_drill.composition import MOST_BLOCKS, composable, compose, planned_cells, to_yaml
-from drkit.drill.random_drill.play import RandomSession, SessionLimits, shrink
+from drkit.drill.random_drill.play import RandomSession, SessionLimits, failures, shrink
 from drkit.drill.results.archive import Drills
 from drkit.drill.schema import schemas
 from drkit.model.errors import DrkitError
@@ -251,6 +253,68 @@ def test_another_failure_is_not_the_same_finding(tmp_path):
     found, _ = session(tmp_path, play, SessionLimits(None, 5, 4))
     assert all(finding.failed == ["lost"] and not finding.left_out for finding in found.findings)
     assert any(finding.replays for finding in found.findings)
+
+
+def refuted(*checks, steps=()):
+    """A refuted result with these failed checks and steps."""
+    failed = {"outcome": "failed", "anomalies": 1, "reason": None, "witnesses": []}
+    return result_of(
+        "drill-x",
+        "kept",
+        exit_code=1,
+        verdict="failed",
+        checks=[{"check": check, "link": "primary->dr", **failed} for check in checks],
+        steps=list(steps),
+    )
+
+
+def strikes(file, what):
+    return any(strike.cell.on == what for strike in planned_strikes(file))
+
+
+def test_each_of_two_findings_of_a_drill_is_kept_with_the_blocks_that_it_needs(tmp_path):
+    """Each has a block of its own: cut down to one of them, the experiment no longer shows the other."""
+
+    def play(file):
+        checks = [check for check, on in (("lost", "mirror"), ("foreign", "dr")) if strikes(file, on)]
+        return refuted(*checks) if checks else result_of("drill-x", "kept")
+
+    found, _ = session(tmp_path, play, SessionLimits(None, 40, 9))
+    both = [each for each in found.findings if each.file.endswith("-2.yaml")]
+    assert both
+    for second in both:
+        first = next(each for each in found.findings if each.number == second.number)
+        assert {*first.failed, *second.failed} == {"lost", "foreign"}
+        for each in (first, second):
+            (check,) = each.failed
+            on = {"lost": "mirror", "foreign": "dr"}
+            other = on[{"lost": "foreign", "foreign": "lost"}[check]]
+            file = load_experiment(Path(each.file))
+            assert (strikes(file, on[check]), strikes(file, other)) == (True, False)
+
+
+def a_step(step, outcome="failed", **more):
+    return {"section": "method", "step": step, "line": 3, "outcome": outcome, "reason": None, "seconds": 0.1, **more}
+
+
+def test_a_step_that_fails_in_a_parallel_one_is_the_finding_whatever_stands_beside_it():
+    def branches(*beside):
+        inner = [a_step("failover to dr", reason="exit code 7 (failover.log)"), a_step("hold 1 s", "skipped")]
+        others = [[a_step(each, "ok")] for each in beside]
+        name = f"in parallel: failover to dr | {' | '.join(beside)}"
+        return refuted(steps=[a_step(name, branches=[inner, *others])])
+
+    whole = failures(branches("kill mirror", "disconnect mirror"))
+    assert whole == {"failover to dr: exit code 7"}
+    assert failures(branches("kill mirror")) == whole
+    assert failures(refuted(steps=[a_step("failover to dr", reason="exit code 7 (x)")])) == whole, "it stands alone"
+    assert not failures(refuted(steps=[a_step("failover to dr", reason="exit code 8 (x)")])) & whole
+
+
+def test_the_same_check_of_another_link_is_another_finding():
+    other = {"check": "lost", "link": "a->b", "outcome": "failed", "anomalies": 1, "reason": None, "witnesses": []}
+    assert failures(refuted("lost")) == {"lost"}
+    assert failures(refuted().model_copy(update={"checks": [CheckResult(**other)]})) == {"lost of a->b"}
 
 
 @pytest.mark.parametrize("at", [1, 2])
