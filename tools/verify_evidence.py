@@ -52,6 +52,8 @@ DRILL_FILES = (
 )
 """The kept files of every drill, besides the journals of its runs. The chain of drills has their digests."""
 LINK_HISTORY = ("source", "target", "disaster_at", "moved", "incomplete", "stated", "ends")
+SITE_LISTS = ("stages", "groups", "lost_by_topic", "places", "directories")
+"""What the document of a failover of several links lists over all of them; each row names its link."""
 STATED = (("partition", "partition"), ("offset", "target_offset"), ("reread_at_most", "reread_at_most"))
 """The columns of a stated position, and the members of a failover's document that they are from."""
 DEFAULT_LINK = "primary->dr"
@@ -1449,7 +1451,7 @@ class Drill:
         """Whether a link's clients were moved after a failover that succeeded; None: a step of it didn't end well."""
         over, moved = False, False
         for step in (each for played in self.steps for each in _steps_in(played)):
-            if step["step"] in _failovers(history):
+            if _moves(step["step"], history):
                 over = step["outcome"] == "ok"
             elif step["step"] == _move_of(history) and step["outcome"] != "skipped":
                 if step["outcome"] != "ok":
@@ -1462,13 +1464,19 @@ class Drill:
         played = [each for step in self.steps for each in _steps_in(step) if each["outcome"] != "skipped"]
         documents = {each["link"]: each["failover"] for each in self.result["links"]}
         for history in self.histories:
-            last = next((step for step in played[::-1] if step["step"] in _failovers(history)), None)
+            last = next((step for step in played[::-1] if _moves(step["step"], history)), None)
             yield from self._stated_problems(history, last, documents.get(history.link))
             if last is None and documents.get(history.link) is not None:
                 yield f"links of result.json has a failover of {history.link}, and no step moved it"
-        moves = [each.link for step in played for each in self.histories if step["step"] in _failovers(each)]
-        ours = documents.get(moves[-1]) if moves else None
-        yield from differences("failover of result.json", self.result["failover"], ours, "links of it gives")
+        moves = [[each.link for each in self.histories if _moves(step["step"], each)] for step in played]
+        moved, told = next((links for links in moves[::-1] if links), []), self.result["failover"]
+        if not moved:
+            yield from differences("failover of result.json", told, None, "links of it gives")
+        for link in moved:
+            part, ours = _part_of(told, link), documents.get(link)
+            yield from differences("failover of result.json", part, ours, "links of it gives")
+        if told is not None and "links" in told:
+            yield from _sum_problems(told)
 
     def _stated_problems(self, history: History, last: Row | None, told: Row | None) -> Iterator[str]:
         workload, of = self.workloads[history.link], of_link(history.link)
@@ -1514,7 +1522,7 @@ class Drill:
             yield f"The failover of result.json is run {inner}, whose journal is not in the bundle"
             return
         played = (each for step in self.steps for each in _steps_in(step))
-        moves = [step for step in played if step["step"] in _failovers(history)]
+        moves = [step for step in played if _moves(step["step"], history)]
         ended = bool(moves) and moves[-1]["outcome"] == "ok"
         # a failback in the drill counts the loss later, so the failover's document could not know it
         before = [entry for entry in self.journals[inner] if entry["event"] != "audited"]
@@ -1659,9 +1667,12 @@ def describe(step: Row) -> str:  # noqa: PLR0911, C901  # one arm a step
         case "kill" | "pause" | "resume" | "restart" | "fill_disk" | "disconnect":
             return f"{what} {step['node']}"
         case "failover":
-            return f"failover{of_link(step['link'])} to {step['to']}"
+            return f"failover{_of_links(step)} to {step['to']}"
         case "failback":
-            return f"failback to {step['to']}"
+            to = "" if step["to"] is None else f" to {step['to']}"
+            return f"failback{_of_links(step)}{to}"
+        case "reprotect":
+            return f"reprotect{_of_links(step)}"
         case "workload":
             return f"workload{of_link(step['link'])}"
         case "hold":
@@ -1732,9 +1743,38 @@ def named_check(judged: Row) -> str:
     return f"{judged['check']}{of_link(judged.get('link'))}"
 
 
-def _failovers(history: History) -> tuple[str, str]:
-    """The descriptions of a failover that moves the link."""
-    return f"failover to {history.target}", f"failover of {history.link} to {history.target}"
+def _sum_problems(told: Row) -> Iterator[str]:
+    """The numbers of a failover of several links are those of its links: records add up, of seconds the greatest."""
+    numbers = [each["evidence"] for each in told["links"] if each["evidence"] is not None]
+    for name, taken in (("rpo_records", sum), ("rpo_seconds", max), ("rto_seconds", max)):
+        values = [each[name] for each in numbers]
+        ours = None if None in values or not values else taken(values)
+        yield from differences(f"{name} of the failover of result.json", told["evidence"][name], ours, "its links give")
+
+
+def _of_links(step: Row) -> str:
+    return f" of {', '.join(step['links'])}" if step["links"] else ""
+
+
+def _moves(step: str, history: History) -> bool:
+    """Whether a step with this description is a failover that moves the link: it names the link, or none."""
+    what, named, links = step.removesuffix(f" to {history.target}").partition(" of ")
+    return (
+        what == "failover"
+        and step.endswith(f" to {history.target}")
+        and (not named or history.link in links.split(", "))
+    )
+
+
+def _part_of(told: Row | None, link: str) -> Row | None:
+    """A link's part of the document of a failover; that of a site run lists what is its own, and rows of all links."""
+    if told is None or "links" not in told:
+        return told
+    own: Row | None = next((each for each in told["links"] if each["link"] == link), None)
+    if own is None:
+        return None
+    lists = (name for name in SITE_LISTS if name not in own)
+    return own | {name: [row for row in told.get(name, ()) if row["link"] == link] for name in lists}
 
 
 def _move_of(history: History) -> str:
@@ -1743,7 +1783,7 @@ def _move_of(history: History) -> str:
 
 def _is_disaster(step: str, history: History) -> bool:
     """Whether a link's RPO and RTO count from this step, if it is the first such one."""
-    return is_disaster_of(step, history.source) or step in _failovers(history)
+    return is_disaster_of(step, history.source) or _moves(step, history)
 
 
 def is_disaster_of(step: str, source: str) -> bool:

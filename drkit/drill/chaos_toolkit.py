@@ -44,7 +44,6 @@ from drkit.model.wording import counted
 
 Activity = dict[str, Any]
 LAB, CONFIG, SALVAGE = "${lab_dir}", "${lab_dir}/drkit.toml", "${lab_dir}/salvage"
-OLD_PRIMARY: Final = "${primary_cluster_id}"
 STATUS_SECONDS: Final = 60.0
 LAB_SECONDS: Final = 300.0
 """The timeout of `drkit lab …`, whose restart waits until the node answers."""
@@ -105,8 +104,9 @@ def export_experiment(file: ExperimentFile, lab_dir: Path) -> ExportResult:
     experiment = file.experiment
     missing = sorted(export.missing, key=lambda each: each.line)
     configuration: dict[str, Any] = {"lab_dir": {"type": "env", "key": "LAB_DIR", "default": str(lab_dir)}}
-    if any(isinstance(step, Failback | Reprotect) for _, step in experiment.each_step()):
-        configuration["primary_cluster_id"] = {"type": "env", "key": "PRIMARY_CLUSTER_ID", "default": ""}
+    for alias in export.old_primaries:
+        name = _cluster_id_of(alias)
+        configuration[name] = {"type": "env", "key": name.upper(), "default": ""}
     document = {
         "version": "1.0.0",
         "title": experiment.title,
@@ -153,10 +153,11 @@ def _description(file: ExperimentFile, missing: Sequence[PartNotExported]) -> st
 
 @dataclass
 class _Export:
-    """`missing`: what has no command, so far."""
+    """`missing`: what has no command, so far. `old_primaries`: the clusters whose ids the commands so far ask for."""
 
     file: ExperimentFile
     missing: list[PartNotExported] = field(default_factory=list)
+    old_primaries: dict[str, None] = field(default_factory=dict)
 
     def lacks(self, place: Place, what: str, reason: str, instead: str | None = None) -> None:
         key = ".".join(map(str, place))
@@ -231,10 +232,10 @@ class _Export:
         match step:
             case Failover() | Failback():
                 self.lacks_strikes(step, place)
-                return [_move(step)]
+                words = _failover(step) if isinstance(step, Failover) else self.returning(step, place)
+                return [_action(describe(step), [*words, *_unfenced(step)], step.timeout_seconds)]
             case Reprotect():
-                words = ["reprotect", "--yes", f"--cluster-id={OLD_PRIMARY}", "--salvage-dir", SALVAGE]
-                return [_action(describe(step), [*words, "--config", CONFIG], step.timeout_seconds)]
+                return [_action(describe(step), self.returning(step, place), step.timeout_seconds)]
             case Load():
                 return [_load(step)]
             case Wait():
@@ -249,6 +250,17 @@ class _Export:
         reason = _NO_CONDITION if probe is None else "Chaos Toolkit looks once, and does not wait until it holds"
         self.lacks(place, describe(step), reason, None if probe is None else probe["name"])
         return [] if probe is None else [{name: probe[name] for name in probe if name != "tolerance"}]
+
+    def returning(self, step: Failback | Reprotect, place: Place) -> list[str]:
+        """The command of a failback or reprotect, with the id of each old primary."""
+        experiment = self.file.experiment
+        away = next(away for where, _, away in experiment.each_move() if where == place)
+        sources = dict.fromkeys(link.source for link in experiment.returned_by(step, away))
+        self.old_primaries |= sources
+        ids = [f"{alias}=${{{_cluster_id_of(alias)}}}" for alias in sources]
+        to = [step.to] if isinstance(step, Failback) and step.to is not None else []
+        words = [step.do, *_named("--to", to), *_named("--link", step.links), "--yes", "--config", CONFIG]
+        return [*words, *_named("--cluster-id", ids), "--salvage-dir", SALVAGE]
 
     def lacks_strikes(self, step: Move, place: Place) -> None:
         for where, stage, fault in strikes_in(step, place):
@@ -315,15 +327,19 @@ def _after(seconds: float, activity: Activity) -> Activity:
     return {**activity, "pauses": {**pauses, "before": seconds + pauses.get("before", 0.0)}} if seconds else activity
 
 
-def _move(step: Move) -> Activity:
-    words = [step.do, "--to", step.to, "--yes", "--config", CONFIG]
-    if isinstance(step, Failback):
-        words += [f"--cluster-id={OLD_PRIMARY}", "--salvage-dir", SALVAGE]
-    else:
-        words += [f"--{step.mode}", *([] if step.at is None else [f"--at={step.at}"])]
-        words += [] if step.link is None else ["--link", step.link]
-        words += [word for group in step.groups for word in ("--group", group)]
-    return _action(describe(step), [*words, *_unfenced(step)], step.timeout_seconds)
+def _failover(step: Failover) -> list[str]:
+    words = [step.do, "--to", step.to, *_named("--link", step.links), "--yes", "--config", CONFIG, f"--{step.mode}"]
+    words += [] if step.at is None else [f"--at={step.at}"]
+    return [*words, *_named("--group", step.groups)]
+
+
+def _named(option: str, values: Sequence[str]) -> list[str]:
+    return [word for value in values for word in (option, value)]
+
+
+def _cluster_id_of(alias: str) -> str:
+    """The configuration that has a cluster's id."""
+    return f"{alias}_cluster_id"
 
 
 def _unfenced(step: Move) -> list[str]:

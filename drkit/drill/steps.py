@@ -32,6 +32,7 @@ from drkit.drill.experiment.steps import (
 from drkit.drill.faults.inject import inject
 from drkit.drill.judge.result import StepOutcome
 from drkit.drill.workload.reading import NotRead, create_topic
+from drkit.failover.site.site_document import link_document
 from drkit.model.errors import DrkitError, ExitCode
 
 TOPIC_SECONDS = 20.0
@@ -123,30 +124,46 @@ def _fault(env: DrillEnvironment, fault: Fault) -> Played:
 
 
 def _failover(env: DrillEnvironment, step: Failover) -> Played:
-    link = env.links[env.experiment.failover_link(step).name]
-    link.note_disaster()
-    link.stated = ()
+    moving = [env.links[spec.name] for spec in env.experiment.moved_by(step)]
+    for link in moving:
+        link.note_disaster()
+        link.stated = ()
     finished, strikes = _move_groups(env, step)
-    env.failover = link.failover = document(finished.stdout)
+    ended = time.monotonic()
+    env.failover = document(finished.stdout)
     played = judge_failover(finished, step.timeout_seconds)
-    link.failed_over = played.outcome == "ok"
-    if link.failed_over:
-        link.stated = stated_positions(link.failover, link.workload, time.monotonic())
+    for link in moving:
+        link.failover = None if env.failover is None else link_document(env.failover, link.spec.name)
+    alone = [link.spec.name for link in moving if link.failover is None or "left_alone" in link.failover]
+    if played.outcome == "ok" and alone:
+        played = Played("failed", f"it moved other links, and not {' and '.join(alone)}")
+    for link in moving:
+        link.failed_over = link.away = played.outcome == "ok"
+        if link.failed_over:
+            link.stated = stated_positions(link.failover, link.workload, ended)
     return _with_strikes(played, strikes)
 
 
 def _failback(env: DrillEnvironment, step: Failback) -> Played:
+    returning = env.returned_by(step)
     finished, strikes = _move_groups(env, step)
     env.failback = document(finished.stdout)
-    return _with_strikes(judge_failover(finished, step.timeout_seconds), strikes)
+    played = judge_failover(finished, step.timeout_seconds)
+    if played.outcome == "ok":
+        for link in returning:
+            link.away = False
+    return _with_strikes(played, strikes)
 
 
 def _reprotect(env: DrillEnvironment, step: Reprotect) -> Played:
+    returning = env.returned_by(step)
     finished = env.run_reprotect(step)
     env.reprotect = document(finished.stdout)
     played = judge_failover(finished, step.timeout_seconds)
     if played.outcome == "ok":
-        env.turn_link_round()
+        for link in returning:
+            link.away = False
+            env.turn_link_round(link)
     return played
 
 

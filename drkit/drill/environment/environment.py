@@ -6,7 +6,7 @@ import json
 import re
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -195,14 +195,13 @@ class DrillEnvironment:
         return finished
 
     def _arguments(self, step: Move) -> list[str]:
-        arguments = [step.do, "--to", step.to, *self._common(step)]
+        arguments = [step.do, *([] if step.to is None else ["--to", step.to]), *self._common(step)]
+        arguments += _link_options(step.links)
         if isinstance(step, Failback):
-            return [*arguments, "--cluster-id", self.lab.cluster_id(step.to)]
+            return [*arguments, *self._cluster_ids(step)]
         arguments.append(f"--{step.mode}")
         if step.at is not None:
             arguments += [f"--at={step.at}"]
-        if step.link is not None:
-            arguments += ["--link", step.link]
         for group in step.groups:
             arguments += ["--group", group]
         return arguments
@@ -230,20 +229,28 @@ class DrillEnvironment:
         return run_command(stopping, log, self.folder, step.timeout_seconds, at_stop)
 
     def run_reprotect(self, step: Reprotect) -> Finished:
-        """Run `drkit reprotect` of the only link to its end."""
-        source = self.experiment.links[0].source
-        arguments = ["--config", str(self.lab.config_path), "--output", "json", "--yes"]
-        arguments += ["--cluster-id", self.lab.cluster_id(source), "--salvage-dir", str(self.folder / "salvage")]
+        """Run `drkit reprotect` to its end."""
+        arguments = ["--config", str(self.lab.config_path), "--output", "json", "--yes", *_link_options(step.links)]
+        arguments += [*self._cluster_ids(step), "--salvage-dir", str(self.folder / "salvage")]
         log = self.folder / "reprotect.log"
         return run_command(["-m", "drkit", "reprotect", *arguments], log, self.folder, step.timeout_seconds)
 
-    def turn_link_round(self) -> None:
-        """Reverse the configuration's only link, as the operator does after a reprotect.
+    def returned_by(self, step: Failback | Reprotect) -> list[LinkProgress]:
+        """The links that a failback or reprotect brings back now."""
+        away = [name for name, link in self.links.items() if link.away]
+        return [self.links[spec.name] for spec in self.experiment.returned_by(step, away)]
+
+    def _cluster_ids(self, step: Failback | Reprotect) -> list[str]:
+        """The ids of the old primaries, as the operator types them."""
+        sources = dict.fromkeys(link.spec.source for link in self.returned_by(step))
+        return [word for alias in sources for word in ("--cluster-id", f"{alias}={self.lab.cluster_id(alias)}")]
+
+    def turn_link_round(self, link: LinkProgress) -> None:
+        """Reverse a link of the configuration, as the operator does after a reprotect.
 
         Raises:
             DrkitError: the configuration doesn't have that link.
         """
-        (link,) = self.links.values()
         source, target = link.configured
         before = self.lab.config_path.read_text(encoding="utf-8")
         pattern = rf'source = "{source}"\ntarget = "{target}"'
@@ -336,6 +343,10 @@ def own_configuration(lab: Lab, experiment: Experiment) -> Config:
 
 def _is_link(configured: LinkConfig | None, link: LinkSpec) -> bool:
     return configured is not None and configured.policy.value == link.policy
+
+
+def _link_options(links: Sequence[str]) -> list[str]:
+    return [word for link in links for word in ("--link", link)]
 
 
 def stated_positions(told: dict[str, Any] | None, workload: Workload, at: float) -> tuple[StatedPosition, ...]:

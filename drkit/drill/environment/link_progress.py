@@ -19,7 +19,8 @@ class LinkProgress:
 
     `drill`: the name by which the link's records are recognized.
     `disasters`: the moments of the faults on its source, and of its failovers.
-    `failover`: the document of the last failover that moved it; `failed_over`: whether that succeeded.
+    `failover`: the document of the last failover that moved it, or its part of it; `failed_over`: whether that
+    succeeded. `away`: whether it is failed over now: no failback or reprotect succeeded since.
     `moved`: whether clients were moved to the target after a failover that succeeded.
     `started_from`: the group's position on the target before it read there; `start_unknown` says why that couldn't be
     read.
@@ -34,6 +35,7 @@ class LinkProgress:
     disasters: list[float] = field(default_factory=list)
     failover: dict[str, Any] | None = None
     failed_over: bool = False
+    away: bool = False
     moved: bool = False
     started_from: tuple[ConfirmedPosition, ...] = ()
     start_unknown: str | None = None

@@ -18,14 +18,17 @@ from drkit.failover.run.journal.journal import Journal
 
 
 def stop_at_stages(note: Path, stages: frozenset[str]) -> None:
-    """Stop this process once at each of these stages."""
+    """Stop this process once at each of these stages; of several links as the first of them comes there."""
     remaining = set(stages)
+    one_at_a_time = threading.Lock()  # links run on threads of their own, and the note names one stage
     original = Journal.intent
 
     @wraps(original)
     def intent(journal: Journal, stage: str) -> None:
         original(journal, stage)
-        if stage in remaining:
+        with one_at_a_time:
+            if stage not in remaining:
+                return
             remaining.discard(stage)
             note.write_text(stage, encoding="utf-8")
             signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # this thread, so that it stops here

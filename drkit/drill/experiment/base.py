@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -60,3 +61,8 @@ class LinkSpec(DrillModel):
 def of_link(link: str | None) -> str:
     """How a description names a link; nothing for the default one."""
     return "" if link in (None, DEFAULT_LINK) else f" of {link}"
+
+
+def of_links(links: Sequence[str]) -> str:
+    """How the description of a run names its links; nothing where it names none."""
+    return f" of {', '.join(links)}" if links else ""

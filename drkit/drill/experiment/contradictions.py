@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import combinations
 
 from drkit.drill.experiment.base import SOURCE, DrillModel, OfLink
@@ -61,8 +61,8 @@ def contradictions(experiment: Experiment) -> Iterator[tuple[Place, str]]:
     if any(place == ("lab", "links") for place, _ in wrong):
         return
     for place, step in experiment.each_step():
-        if isinstance(step, MoveClients | StopClients | Failover | Failback | Wait) and _before_workload(
-            experiment, place, _link_of(step)
+        if isinstance(step, MoveClients | StopClients | Failover | Failback | Wait) and any(
+            _before_workload(experiment, place, link) for link in _links_of(experiment, step)
         ):
             yield place, f"{step.do} comes before the workload is started"
     yield from _contradictory_checks(experiment)
@@ -96,6 +96,9 @@ def _contradictory_names(experiment: Experiment) -> Iterator[tuple[Place, str]]:
     for place, part in _named_parts(experiment):
         link, cluster = getattr(part, "link", None), _cluster_named(part)
         key, alias = cluster or ("", None)
+        for at, name in enumerate(getattr(part, "links", ())):
+            if name not in names:
+                yield (*place, "links", at), f"{name} is not a link of this experiment; known: {', '.join(names)}"
         if link is not None and link not in names:
             yield (*place, "link"), f"{link} is not a link of this experiment; known: {', '.join(names)}"
         elif alias is not None and alias not in clusters:
@@ -172,11 +175,11 @@ def _ends(experiment: Experiment, step: OfLink) -> tuple[str, str]:
     return experiment.link(step.link).clusters
 
 
-def _link_of(step: Step) -> str | None:
-    """The link that a step concerns; None: all."""
-    if isinstance(step, Wait):
-        return getattr(step.until, "link", None)
-    return getattr(step, "link", None)
+def _links_of(experiment: Experiment, step: Step) -> list[str | None]:
+    """The links that a step concerns; None: any."""
+    if isinstance(step, Failover):
+        return [link.name for link in experiment.moved_by(step)]
+    return [getattr(step.until if isinstance(step, Wait) else step, "link", None)]
 
 
 def _contradictory_branches(experiment: Experiment) -> Iterator[tuple[Place, str]]:
@@ -292,17 +295,13 @@ def _contradictory_topic_fault(experiment: Experiment, place: Place, fault: Topi
 
 
 def _contradictory_moves(experiment: Experiment) -> Iterator[tuple[Place, str]]:
-    failed_over = False
-    for place, step in experiment.each_step():
-        if isinstance(step, Failback | Reprotect):
-            yield from _contradictory_return(experiment, place, step, failed_over=failed_over)
+    for place, step, away in experiment.each_move():
         if isinstance(step, Failover):
-            yield from _contradictory_failover(experiment, place, step)
+            yield from _contradictory_failover(experiment, place, step, away)
+        else:
+            yield from _contradictory_return(experiment, place, step, away)
         if isinstance(step, Reprotect):
-            failed_over = False
-        if not isinstance(step, Move):
             continue
-        failed_over = isinstance(step, Failover)
         stages = [strike.at for strike in step.strikes]
         for at, stage in enumerate(stages):
             if stage in stages[:at]:
@@ -312,25 +311,36 @@ def _contradictory_moves(experiment: Experiment) -> Iterator[tuple[Place, str]]:
             yield place, f"its run is killed; set resumes to at least {kills}, or it never ends"
 
 
-def _contradictory_failover(experiment: Experiment, place: Place, step: Failover) -> Iterator[tuple[Place, str]]:
+def _contradictory_failover(
+    experiment: Experiment, place: Place, step: Failover, away: Collection[str]
+) -> Iterator[tuple[Place, str]]:
     leading = [link.name for link in experiment.links if link.target == step.to]
     if not leading:
         yield (*place, "to"), f"no link leads to {step.to}"
-    elif step.link is None and len(leading) > 1:
-        yield place, f"{' and '.join(leading)} lead to {step.to}, and a failover of a drill moves one: set its link"
-    elif step.link is not None and step.link not in leading:
-        yield (*place, "link"), f"{step.link} does not lead to {step.to}"
+        return
+    for at, link in enumerate(step.links):
+        if link not in leading:
+            yield (*place, "links", at), f"{link} does not lead to {step.to}"
+    for moved in experiment.moved_by(step):
+        if moved.name in away and not step.groups:
+            yield place, f"a failover before it moved {moved.name}, and nothing brought it back"
+        if step.groups and experiment.workload(moved.name).group not in step.groups:
+            yield (*place, "groups"), f"the group of {moved.name} is not among them; name the other links in links"
 
 
 def _contradictory_return(
-    experiment: Experiment, place: Place, step: Failback | Reprotect, *, failed_over: bool
+    experiment: Experiment, place: Place, step: Failback | Reprotect, away: Collection[str]
 ) -> Iterator[tuple[Place, str]]:
-    if not failed_over:
+    for at, link in enumerate(step.links):
+        if link not in away:
+            yield (*place, "links", at), f"no failover before it moves {link}"
+    sources = list(dict.fromkeys(link.source for link in experiment.links if link.name in away))
+    if not sources:
         yield place, f"a {step.do} needs a failover before it"
-    if len(experiment.links) > 1:
-        yield place, f"a {step.do} needs an experiment with one link"
-    elif isinstance(step, Failback) and step.to != experiment.links[0].source:
-        yield (*place, "to"), f"the groups come from {experiment.links[0].source}"
+    elif isinstance(step, Failback) and step.to not in (None, *sources):
+        yield (*place, "to"), f"the groups come from {' and '.join(sources)}"
+    elif not experiment.returned_by(step, away):
+        yield place, f"none of its links comes from {getattr(step, 'to', None)}"
 
 
 def _contradictory_checks(experiment: Experiment) -> Iterator[tuple[Place, str]]:

@@ -17,7 +17,7 @@ The types refuse a wrong key or value; `contradictions.py` finds parts that cont
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -27,10 +27,12 @@ from drkit.drill.experiment.base import SOURCE, TARGET, Cluster, DrillModel, Lin
 from drkit.drill.experiment.conditions import Condition
 from drkit.drill.experiment.faults import Fault
 from drkit.drill.experiment.steps import (
+    Failback,
     Failover,
     Move,
     MoveClients,
     Parallel,
+    Reprotect,
     Rollback,
     Step,
     Workload,
@@ -136,9 +138,27 @@ class Experiment(DrillModel):
         """The workload step of a link."""
         return next(step for step in self.method if isinstance(step, Workload) and step.link == link)
 
-    def failover_link(self, step: Failover) -> LinkSpec:
-        """The link that a failover moves."""
-        return next(link for link in self.links if step.link in (None, link.name) and link.target == step.to)
+    def moved_by(self, step: Failover) -> list[LinkSpec]:
+        """The links that a failover moves: all that lead to its cluster, or those that it names."""
+        return [link for link in self.links if link.target == step.to and link.name in (step.links or [link.name])]
+
+    def returned_by(self, step: Failback | Reprotect, away: Collection[str]) -> list[LinkSpec]:
+        """The links that a failback or reprotect brings back, of those that failed over (`away`)."""
+        old_primary = step.to if isinstance(step, Failback) else None
+        found = [link for link in self.links if link.name in away and link.name in (step.links or [link.name])]
+        return [link for link in found if old_primary in (None, link.source)]
+
+    def each_move(self) -> Iterator[tuple[Place, Move | Reprotect, frozenset[str]]]:
+        """Each failover, failback and reprotect: its place, and the links that those before it left failed over."""
+        away: frozenset[str] = frozenset()
+        for place, step in self.each_step():
+            if not isinstance(step, Move | Reprotect):
+                continue
+            yield place, step, away
+            if isinstance(step, Failover):
+                away |= {link.name for link in self.moved_by(step)}
+            else:
+                away -= {link.name for link in self.returned_by(step, away)}
 
     def linked_with(self, cluster: str) -> list[str]:
         """The clusters at the other end of a cluster's links."""

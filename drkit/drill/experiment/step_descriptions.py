@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from drkit.drill.experiment.base import of_link
+from drkit.drill.experiment.base import of_link, of_links
 from drkit.drill.experiment.faults import ApplicationFault, Fault, NetworkFault, NodeFault, TopicFault
 from drkit.drill.experiment.steps import (
     Failback,
@@ -32,9 +32,12 @@ def describe(step: Step | Rollback) -> str:  # noqa: PLR0911, PLR0912, C901  # o
         return f"{step.do.replace('_', ' ')} on {step.cluster}"
     match step:
         case Failover():
-            return f"failover{of_link(step.link)} to {step.to}"
+            return f"failover{of_links(step.links)} to {step.to}"
         case Failback():
-            return f"failback to {step.to}"
+            to = "" if step.to is None else f" to {step.to}"
+            return f"failback{of_links(step.links)}{to}"
+        case Reprotect():
+            return f"reprotect{of_links(step.links)}"
         case MoveClients():
             return f"move clients{of_link(step.link)} to {step.to}"
         case StopClients():
@@ -49,7 +52,7 @@ def describe(step: Step | Rollback) -> str:  # noqa: PLR0911, PLR0912, C901  # o
             return f"in parallel: {' | '.join(', '.join(map(describe, branch)) for branch in step.branches)}"
         case Workload():
             return f"workload{of_link(step.link)}"
-        case Mirror() | Reprotect():
+        case Mirror():
             return step.do
         case _:
             assert_never(step)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from drkit.drill.experiment.base import SOURCE, TARGET, Cluster, DrillModel, LinkName, OfLink, Seconds
+from drkit.drill.experiment.base import TARGET, Cluster, DrillModel, LinkName, OfLink, Seconds
 from drkit.drill.experiment.conditions import Condition
 from drkit.drill.experiment.faults import (
     AnyFault,
@@ -113,15 +113,16 @@ class FailbackStrike(Strike):
 
 
 class Failover(DrillModel):
-    """Run `drkit failover` of the link to a cluster, as an operator would.
+    """Run `drkit failover` to a cluster, as an operator would: all links that lead to it move, in one run.
 
-    `link`: which one, where several lead to it. `strikes`: faults at its stages; the node `run` is the run's own
-    process. `resumes`: how often `drkit resume` may follow if the run ends partly done or was killed.
+    `links`: only these. `strikes`: faults at its stages, of several links as the first of them comes there; the node
+    `run` is the run's own process. `resumes`: how often `drkit resume` may follow if the run ends partly done or was
+    killed.
     """
 
     do: Literal["failover"]
     to: Cluster = TARGET
-    link: LinkName | None = None
+    links: list[LinkName] = Field(default=[])
     mode: Literal["planned", "unplanned"] = "unplanned"
     at: str | None = None
     accept_unfenced: bool = False
@@ -132,10 +133,14 @@ class Failover(DrillModel):
 
 
 class Failback(DrillModel):
-    """Run `drkit failback`: re-seed the old primary, move groups back. `strikes`, `resumes`: as in a failover."""
+    """Run `drkit failback`: re-seed the old primaries, move groups back, in one run of all links that failed over.
+
+    `to`: only those of this old primary. `links`: only these. `strikes`, `resumes`: as in a failover.
+    """
 
     do: Literal["failback"]
-    to: Cluster = SOURCE
+    to: Cluster | None = None
+    links: list[LinkName] = Field(default=[])
     accept_unfenced: bool = False
     strikes: list[FailbackStrike] = Field(default=[])
     resumes: int = Field(default=0, ge=0, le=20)
@@ -145,10 +150,12 @@ class Failback(DrillModel):
 class Reprotect(DrillModel):
     """Run `drkit reprotect`: the target becomes the source permanently, the old primary its up-to-date standby.
 
-    Afterwards the lab's configuration has the link reversed; the mirror reads it at its next start.
+    All links that failed over, or these `links`, in one run. Afterwards the lab's configuration has them reversed; the
+    mirror reads it at its next start.
     """
 
     do: Literal["reprotect"]
+    links: list[LinkName] = Field(default=[])
     timeout_seconds: Seconds = 300.0
 
 

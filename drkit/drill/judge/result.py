@@ -125,7 +125,8 @@ class LinkResult(Document):
     moved: bool
     measured: Measurements
     failover: dict[str, Any] | None = Field(
-        description="The document of the last failover that moved it, verbatim; null if none did."
+        description="The document of the last failover that moved it, of several links the part that is this one's; "
+        "null if none did."
     )
 
 

@@ -70,6 +70,23 @@ def site_rehearsal_document(
     return document
 
 
+def link_document(document: Document, link: str) -> Document | None:
+    """One link's part of a run's document, as it would be of the link's own run; None: the run left the link out.
+
+    `document`: that of a site run, or of one link's run, which is its own part.
+    """
+    if "links" not in document:
+        return document
+    own = next((each for each in document["links"] if each["link"] == link), None)
+    if own is None:
+        return None
+    return {**own, **{key: _rows_of(document, key, link) for key in _BY_LINK if key not in own}}
+
+
+def _rows_of(document: Document, key: str, link: str) -> list[Document]:
+    return [row for row in document.get(key, ()) if row["link"] == link]
+
+
 def _refusals(standing: Sequence[tuple[LinkId | None, Obstacle]]) -> list[Document]:
     return [{**obstacle_document(obstacle), "link": None if link is None else str(link)} for link, obstacle in standing]
 

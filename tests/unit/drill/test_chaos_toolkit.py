@@ -40,7 +40,7 @@ method:
   - { do: reset_network }
   - do: failover
     at: "-2m"
-    groups: [billing]
+    groups: [drill-billing]
     accept_unfenced: true
     resumes: 1
     strikes: [{ at: commit, faults: [{ do: kill, node: run }] }]
@@ -77,18 +77,18 @@ def words(activity):
 
 def test_steps_with_a_command_are_activities_in_their_order(tmp_path):
     document = exported(tmp_path).chaos_toolkit
-    config, old_primary = "--config ${lab_dir}/drkit.toml", "--cluster-id=${primary_cluster_id}"
+    config, old_primary = "--config ${lab_dir}/drkit.toml", "--cluster-id primary=${primary_cluster_id}"
     assert [(each["type"], words(each)) for each in document["method"]] == [
         ("action", "lab load flights --dir ${lab_dir} --rate 2.5 --limit 10"),
         ("action", "lab kill primary-1 --dir ${lab_dir}"),
         ("probe", "lab status --dir ${lab_dir}"),
-        ("action", f"failover --to dr --yes {config} --unplanned --at=-2m --group billing --accept-unfenced"),
+        ("action", f"failover --to dr --yes {config} --unplanned --at=-2m --group drill-billing --accept-unfenced"),
         ("action", "lab kill dr-2 --dir ${lab_dir}"),
         ("action", "lab pause dr-1 --dir ${lab_dir}"),
         ("action", "lab resume dr-1 --dir ${lab_dir}"),
         (
             "action",
-            f"failback --to primary --yes {config} {old_primary} --salvage-dir ${{lab_dir}}/salvage --accept-unfenced",
+            f"failback --yes {config} {old_primary} --salvage-dir ${{lab_dir}}/salvage --accept-unfenced",
         ),
     ]
     assert [each.get("background", False) for each in document["method"]] == [True, False, False, False, True] + [
@@ -217,7 +217,10 @@ steady_state: { conditions: [{ condition: mirrored, link: west->hub, at_most_beh
 method:
   - { do: workload, link: east->hub, group: a }
   - { do: workload, link: west->hub, group: b }
-  - { do: failover, to: hub, link: west->hub }
+  - { do: failover, to: hub, links: [west->hub] }
+  - { do: failback, links: [west->hub] }
+  - { do: failover, to: hub }
+  - { do: reprotect, links: [west->hub] }
 checks: [duplicated]
 """
     file = tmp_path / "x.yaml"
@@ -226,6 +229,10 @@ checks: [duplicated]
     assert "lab.links" in {part.what for part in result.not_exported}
     (probe,) = result.chaos_toolkit["steady-state-hypothesis"]["probes"]
     assert probe["provider"]["arguments"][:3] == ["doctor", "--to", "hub"]
-    (move,) = result.chaos_toolkit["method"]
-    words = move["provider"]["arguments"]
-    assert words[words.index("--link") + 1] == "west->hub"
+    named, failback, every, reprotect = (each["provider"]["arguments"] for each in result.chaos_toolkit["method"])
+    for words in (named, failback, reprotect):
+        assert words[words.index("--link") + 1] == "west->hub"
+    assert "--link" not in every
+    assert ("--to" in every, "--to" in failback) == (True, False)
+    assert failback[failback.index("--cluster-id") + 1] == "west=${west_cluster_id}"
+    assert result.chaos_toolkit["configuration"]["west_cluster_id"]["key"] == "WEST_CLUSTER_ID"

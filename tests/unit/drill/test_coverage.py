@@ -269,7 +269,7 @@ method:
   - { do: workload, link: west->hub, group: b }
   - { do: kill, node: west-1 }
   - { do: purge_topic, link: west->hub, cluster: hub }
-  - { do: failover, to: hub, link: west->hub }
+  - { do: failover, to: hub, links: [west->hub] }
   - { do: pause, node: hub }
 checks: [duplicated]
 """

@@ -55,6 +55,12 @@ def branches(first, second):
     return BRANCHES % (first, second)
 
 
+def in_branches(first, second):
+    """GOOD with these branches; a failover in one of them is the only one."""
+    text = GOOD.replace(KILL, branches(first, second))
+    return text.replace('  - do: failover\n    at: "04:03"\n', "") if "failover" in first + second else text
+
+
 def write(tmp_path: Path, text: str) -> Path:
     file = tmp_path / "x.yaml"
     file.write_text(text)
@@ -230,11 +236,25 @@ method:
   - { do: workload, link: west->hub, topic: t, group: b }
   - { do: mirror }
   - { do: kill, node: east }
-  - { do: failover, to: hub, link: east->hub }
+  - { do: failover, to: hub, links: [east->hub] }
   - { do: move_clients, link: east->hub, to: hub }
 checks: [lost, skipped_by_group, both_sides_written]
 objectives: { rpo_records: 5 }
 """
+
+
+FAILOVER = "  - { do: failover, to: hub, links: [east->hub] }\n"
+
+
+def test_a_failover_moves_all_links_that_lead_to_its_cluster(tmp_path):
+    text = SEVERAL.replace(", links: [east->hub] }", " }\n  - { do: failback, to: west }\n  - { do: reprotect }")
+    experiment = load_experiment(write(tmp_path, text)).experiment
+    failover, failback, reprotect = experiment.method[4:7]
+    names = [link.name for link in experiment.links]
+    assert [link.name for link in experiment.moved_by(failover)] == names
+    assert [link.name for link in experiment.returned_by(failback, names)] == ["west->hub"]
+    assert [link.name for link in experiment.returned_by(reprotect, ["east->hub"])] == ["east->hub"]
+    assert experiment.returned_by(failback, ["east->hub"]) == []
 
 
 def test_an_experiment_has_several_links(tmp_path):
@@ -242,7 +262,7 @@ def test_an_experiment_has_several_links(tmp_path):
     assert experiment.lab.clusters == ("east", "hub", "west")
     assert [experiment.workload(link.name).group for link in experiment.links] == ["a", "b"]
     assert [link.topic_on("hub", "t") for link in experiment.links] == ["east.t", "west.t"]
-    assert experiment.failover_link(experiment.method[4]).name == "east->hub"
+    assert [link.name for link in experiment.moved_by(experiment.method[4])] == ["east->hub"]
     assert experiment.moving == ["east->hub"]
     assert experiment.checks_of("east->hub") == ["lost", "skipped_by_group", "both_sides_written"]
     assert experiment.checks_of("west->hub") == ["lost"], "its clients stay"
@@ -262,10 +282,23 @@ def test_an_experiment_has_several_links(tmp_path):
             14,
             "method.3.cluster: west is at neither end of east->hub",
         ),
-        ("to: hub, link: east->hub }", "to: hub }", 15, "east->hub and west->hub lead to hub"),
-        ("to: hub, link: east->hub }", "to: west }", 15, "no link leads to west"),
+        ("to: hub, links: [east->hub] }", "to: hub }", 15, ""),
+        ("to: hub, links: [east->hub] }", "to: west }", 15, "no link leads to west"),
+        ("links: [east->hub]", "links: [north->hub]", 15, "links.0: north->hub is not a link of this experiment"),
+        ("links: [east->hub]", "links: [east->hub], groups: [b]", 15, "the group of east->hub is not among them"),
+        (FAILOVER, f"{FAILOVER}  - {{ do: failover, to: hub }}\n", 16, "a failover before it moved east->hub"),
+        (FAILOVER, f"{FAILOVER}  - {{ do: failback }}\n  - {{ do: failover, to: hub }}\n", 16, ""),
         (
-            "to: hub, link: east->hub }",
+            FAILOVER,
+            f"{FAILOVER}  - {{ do: failback, links: [west->hub] }}\n",
+            16,
+            "no failover before it moves west->hub",
+        ),
+        (FAILOVER, f"{FAILOVER}  - {{ do: failback, to: west }}\n", 16, "the groups come from east"),
+        (FAILOVER, f"{FAILOVER}  - {{ do: reprotect, links: [west->hub] }}\n", 16, "no failover before it moves west"),
+        (FAILOVER, f"{FAILOVER}  - {{ do: failback }}\n  - {{ do: reprotect }}\n", 17, "a reprotect needs a failover"),
+        (
+            "to: hub, links: [east->hub] }",
             "to: dr }",
             15,
             "dr is not a cluster of this experiment; known: east, hub, west",
@@ -279,12 +312,6 @@ def test_an_experiment_has_several_links(tmp_path):
         ("source: west", "source: mirror", 6, "mirror can't be the alias of a cluster"),
         ("source: west", "source: my-west", 6, "lab.links.1.source: String should match pattern"),
         ("lab:\n", "lab:\n  wan: true\n", 4, "the one to primary, and no link has this cluster"),
-        (
-            "  - { do: move_clients, link: east->hub, to: hub }\n",
-            "  - { do: move_clients, link: east->hub, to: hub }\n  - { do: failback, to: east }\n",
-            17,
-            "a failback needs an experiment with one link",
-        ),
     ],
 )
 def test_an_error_in_an_experiment_of_several_links_names_its_line(tmp_path, before, after, line, said):
@@ -367,7 +394,7 @@ def test_every_fault_may_strike_at_a_stage(tmp_path, fault):
     ],
 )
 def test_branches_may_act_on_different_things(tmp_path, first, second):
-    experiment = load_experiment(write(tmp_path, GOOD.replace(KILL, branches(first, second)))).experiment
+    experiment = load_experiment(write(tmp_path, in_branches(first, second))).experiment
     assert [branch[0].do for branch in experiment.method[2].branches] == [
         first.split()[2].rstrip(","),
         second.split()[2].rstrip(","),
@@ -389,7 +416,7 @@ def test_branches_may_act_on_different_things(tmp_path, first, second):
 )
 def test_branches_never_strike_both_sides_where_safety_forbids_it(tmp_path, first, second, refused):
     """Each of them, asked just before, would find the other side well."""
-    text = GOOD.replace(KILL, branches(first, second))
+    text = in_branches(first, second)
     load_experiment(write(tmp_path, text))
     file = write(
         tmp_path, text.replace("hypothesis: It holds", "hypothesis: It holds\nsafety: { never_both_sides: true }")

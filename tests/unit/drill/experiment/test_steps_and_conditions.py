@@ -153,13 +153,13 @@ def test_the_link_is_turned_round_in_the_configuration_once(tmp_path):
     config = tmp_path / "drkit.toml"
     config.write_text('[[links]]\nsource = "primary"\ntarget = "dr"\ntopics = [".*"]\n')
     link = replace(LINK)
-    env = SimpleNamespace(lab=SimpleNamespace(config_path=config), links={"primary->dr": link})
-    DrillEnvironment.turn_link_round(env)
+    env = SimpleNamespace(lab=SimpleNamespace(config_path=config))
+    DrillEnvironment.turn_link_round(env, link)
     assert config.read_text() == '[[links]]\nsource = "dr"\ntarget = "primary"\ntopics = [".*"]\n'
     assert link.configured == ("dr", "primary")
     config.write_text("")
     with pytest.raises(DrkitError, match="has no link from dr to primary"):
-        DrillEnvironment.turn_link_round(env)
+        DrillEnvironment.turn_link_round(env, link)
 
 
 def group(partition, *, name="g", captured="2026-11-20T04:02:59Z", topic="t"):
@@ -192,7 +192,7 @@ def test_positions_are_captured_when_every_partition_has_one(groups, holds):
         (PurgeTopic(do="purge_topic", cluster="primary"), "purge topic on primary"),
         (WriteForeign(do="write_foreign", cluster="dr"), "write foreign on dr"),
         (Failover(do="failover"), "failover to dr"),
-        (Failover(do="failover", to="hub", link="a->hub"), "failover of a->hub to hub"),
+        (Failover(do="failover", to="hub", links=["a->hub", "b->hub"]), "failover of a->hub, b->hub to hub"),
         (Workload(do="workload", link="a->hub"), "workload of a->hub"),
         (MoveClients(do="move_clients", link="a->hub", to="hub"), "move clients of a->hub to hub"),
         (StopClients(do="stop_clients", link="a->hub"), "stop clients of a->hub"),
@@ -200,7 +200,10 @@ def test_positions_are_captured_when_every_partition_has_one(groups, holds):
             Wait(do="wait", until=Mirrored(condition="mirrored", link="a->hub", at_most_behind=0)),
             "wait until mirrored of a->hub",
         ),
-        (Failback(do="failback"), "failback to primary"),
+        (Failback(do="failback"), "failback"),
+        (Failback(do="failback", to="primary"), "failback to primary"),
+        (Failback(do="failback", links=["a->hub", "b->hub"]), "failback of a->hub, b->hub"),
+        (Reprotect(do="reprotect", links=["a->hub"]), "reprotect of a->hub"),
         (Reprotect(do="reprotect"), "reprotect"),
         (PartitionNetwork(do="partition_network"), "partition network on primary"),
         (Hold(do="hold", seconds=1.5), "hold 1.5 s"),

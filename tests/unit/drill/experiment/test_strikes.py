@@ -43,6 +43,41 @@ def test_a_run_stands_still_once_at_each_of_the_stages_with_the_intent_written(t
     assert json.loads(entries.replace("'", '"')) == stages
 
 
+LINKS_STAND = """\
+import sys, threading
+from pathlib import Path
+from drkit.drill.environment.stage_stop import stop_at_stages
+from drkit.failover.run.journal.journal import Journal
+from drkit.store import open_store
+
+note, url = Path(sys.argv[1]), sys.argv[2]
+stop_at_stages(note, frozenset({"drain", "commit"}))
+store = open_store(url, create=True)
+together = threading.Barrier(6)
+
+def link(run):
+    journal = Journal(store, run)
+    together.wait()
+    for stage in ("drain", "commit"):
+        journal.intent(stage)
+
+threads = [threading.Thread(target=link, args=(f"01RUN{number}",)) for number in range(6)]
+[each.start() for each in threads]
+[each.join() for each in threads]
+print(sum(len(store.entries(f"01RUN{number}")) for number in range(6)))
+store.close()
+"""
+
+
+def test_a_run_of_several_links_stands_still_once_as_the_first_of_them_comes_there(tmp_path):
+    note = tmp_path / "stage"
+    seen = []
+    words = ["-c", LINKS_STAND, str(note), f"sqlite:///{tmp_path / 'store.db'}"]
+    finished = run_command(words, tmp_path / "log", tmp_path, 120, lambda _: seen.append(note.read_text()))
+    assert (finished.exit_code, finished.stdout) == (0, "12\n"), finished.log
+    assert sorted(seen) == ["commit", "drain"]
+
+
 STOPS = "import os, signal\nprint('before', flush=True)\nos.kill(os.getpid(), signal.SIGSTOP)\nprint('after')\n"
 
 

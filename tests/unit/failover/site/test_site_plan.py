@@ -8,15 +8,17 @@ from dataclasses import replace
 
 import pytest
 
+from drkit.evidence import verifier
 from drkit.failover.plan.choose_links import LinkLeftOut
 from drkit.failover.plan.failover_plan import Obstacle
 from drkit.failover.plan.planner import PlanRequest, plan_for
 from drkit.failover.plan.waivers import ACCEPT_LOSS
 from drkit.failover.run.evidence import expected_evidence
+from drkit.failover.run.run_document import plan_document
 from drkit.failover.run.state_machine import Facts, Kind, Mode, Run, State
 from drkit.failover.site.other_links import other_links
 from drkit.failover.site.shared_groups import SharedGroups
-from drkit.failover.site.site_document import site_plan_document
+from drkit.failover.site.site_document import link_document, site_plan_document
 from drkit.failover.site.site_plan import (
     SitePlan,
     read_site_plan,
@@ -146,6 +148,31 @@ def test_the_document_lists_all_links_and_each_of_them():
     assert [each["evidence"]["rpo_records"] for each in document["links"]] == [2, 2]
     assert document["evidence"]["rpo_records"] == 4
     assert [each["link"] for each in document["refusals"]] == ["east->dr", "west->dr"]
+
+
+def test_a_links_part_of_the_document_is_that_of_its_own_run():
+    plan = a_site_plan()
+    document = site_plan_document(plan)
+    for each in plan.plans:
+        alone, part = plan_document(each), link_document(document, str(each.link))
+        assert part is not None
+        assert part.keys() >= alone.keys()
+        rows = {"groups", "lost_by_topic", "places", "directories"} & alone.keys()
+        assert {name: part[name] for name in alone.keys() - rows} == {name: alone[name] for name in alone.keys() - rows}
+        for name in rows:
+            assert part[name] == [{"link": str(each.link), **row} for row in alone[name]]
+        assert verifier._part_of(document, str(each.link)) == part, "the verifier has code of its own"
+        assert link_document(alone, str(each.link)) == alone
+    assert link_document(document, "south->dr") is None
+    assert verifier._part_of(document, "south->dr") is None
+
+
+def test_the_verifier_adds_up_the_links_of_a_document_anew():
+    document = site_plan_document(a_site_plan())
+    assert [*verifier._sum_problems(document)] == []
+    document["evidence"]["rpo_records"] += 1
+    (said,) = verifier._sum_problems(document)
+    assert "rpo_records of the failover of result.json" in said
 
 
 def test_a_sum_that_is_not_known_of_one_link_is_not_known():
