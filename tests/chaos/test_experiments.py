@@ -105,6 +105,9 @@ def test_the_experiment_holds(play, file, tmp_path):
         ("certificate-expired", "source_connected_once", "wait until mirrored"),
         ("active-active-region-lost", "seal_of_both_directions", "wait until mirrored of west->east"),
         ("hub-lost", "halted_for_good", "wait until mirrored of berlin->hub"),
+        ("store-lost", "store_asked_until_it_is_lost", "wait until mirrored"),
+        ("credentials-expired", "idle_taken_for_ended", "wait until mirrored"),
+        ("two-primaries-lost", "other_links_left_alone", "failover to dr"),
     ],
 )
 def test_the_experiment_fails_where_its_defect_is_planted(play, name, plant, said):
@@ -125,8 +128,9 @@ def leaves_evidence(kept, result, tmp_path):
     document = document_of(tmp_path / "bundle")
     assert (document["verdict"], document["who"]["witness"]) == (result["verdict"], "Ada")
     assert [each["outcome"] for each in document["checks"]] == [each["outcome"] for each in result["checks"]]
-    moves = [*(each["failover"] for each in result["links"]), result["failback"], result["reprotect"]]
-    assert [each["run"] for each in document["journals"]] == sorted(each["run"] for each in moves if each is not None)
+    returns = [part for each in (result["failback"], result["reprotect"]) if each for part in each.get("links", [each])]
+    moves = [each["failover"] for each in result["links"] if each["failover"] is not None]
+    assert [each["run"] for each in document["journals"]] == sorted(each["run"] for each in (*moves, *returns))
     drawn = {each["name"] for each in document["timeline"]["series"] if each["points"]}
     for link in (each["link"] for each in result["links"]):
         source, of = link.partition("->")[0], of_link(link)

@@ -7,7 +7,9 @@ patches the defect into its command before drkit's own modules are loaded. drkit
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from typing import Any
 from chaos.adversary.fault_points import patch
 from chaos.adversary.plants import PLANTS as ADVERSARYS
 
+_IDLE_SECONDS = 10.0
 _CUSTOM = """\
 import sys
 
@@ -116,6 +119,19 @@ def interruption_taken_for_done() -> None:
     )
 
 
+def other_links_left_alone() -> None:
+    """A resumed failover of several links leaves all but the first of them, as if another run had moved them since."""
+
+    def make(plain: Callable[..., Any]) -> Callable[..., Any]:
+        def plan_anew(runner: Any) -> None:
+            plain(runner)
+            runner.record.elsewhere |= dict.fromkeys(runner.plan.links[1:], "another run moved it")
+
+        return plan_anew
+
+    patch("drkit.failover.site.site_run:_SiteRunner.plan_anew", make)
+
+
 def aborts_forwarded() -> None:
     """Records of aborted transactions are forwarded like those of committed ones."""
     patch(
@@ -195,6 +211,52 @@ def halted_for_good() -> None:
     patch("drkit.mirror.resume.partition_resume:Resumer.resume", make)
 
 
+def store_asked_until_it_is_lost() -> None:
+    """A store that did not answer once is never asked again."""
+
+    def make(plain: Callable[..., Any]) -> Callable[..., Any]:
+        from drkit.model.errors import Unreachable  # noqa: PLC0415 - as above
+
+        lost: list[Unreachable] = []
+
+        @contextmanager
+        def answered(session: Any, deed: str) -> Iterator[None]:
+            if lost:
+                raise lost[0]
+            try:
+                with plain(session, deed):
+                    yield
+            except Unreachable as error:
+                lost.append(error)
+                raise
+
+        return answered
+
+    patch("drkit.store.cassandra.session:CassandraSession.answered", make)
+
+
+def idle_taken_for_ended() -> None:
+    """What a partition gets after 10 s without a record is not read any more."""
+
+    def make(plain: Callable[..., Any]) -> Callable[..., Any]:
+        read_at: dict[tuple[str, int], float] = {}
+
+        def sort(fetcher: Any, answers: Any) -> Any:
+            now, found = time.monotonic(), []
+            for each in answers:
+                key = (each.topic, each.partition)
+                if each.records and now - read_at.get(key, now) > _IDLE_SECONDS:
+                    continue
+                if each.records:
+                    read_at[key] = now
+                found.append(each)
+            return plain(fetcher, found)
+
+        return sort
+
+    patch("drkit.mirror.engine.fetcher:Fetcher._sort", make)
+
+
 def source_connected_once() -> None:
     """A connection to the source that has ended is never made again."""
 
@@ -221,6 +283,7 @@ _VERBS = {
     "positions_too_early": "failover",
     "caught_up_believed": "reprotect",
     "interruption_taken_for_done": "resume",
+    "other_links_left_alone": "resume",
 }
 """The commands with a defect, except for the mirror."""
 PLANTS: dict[str, Callable[[], None]] = ADVERSARYS | {
@@ -235,6 +298,7 @@ PLANTS: dict[str, Callable[[], None]] = ADVERSARYS | {
         caught_up_believed,
         silence_not_ended,
         interruption_taken_for_done,
+        other_links_left_alone,
         aborts_forwarded,
         ends_for_positions,
         time_believed,
@@ -242,6 +306,8 @@ PLANTS: dict[str, Callable[[], None]] = ADVERSARYS | {
         tail_copied_again,
         halted_for_good,
         source_connected_once,
+        store_asked_until_it_is_lost,
+        idle_taken_for_ended,
     )
 }
 
