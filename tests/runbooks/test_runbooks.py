@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from drkit.model.errors import ExitCode
-from tests.support.commands.runbooks import Command, RunbookError, parse, read_runbook
+from drkit.drill.runbook import Command, read_runbook
+from drkit.model.errors import ConfigError, ExitCode
+from tests.support.commands.runbooks import NotAccepted, parse
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNBOOKS = sorted((ROOT / "runbooks").glob("*.md"))
@@ -34,7 +35,7 @@ def test_a_mistyped_word_or_flag_is_found(command):
     for number, word in enumerate(command.argv):
         if number == 1 or word.startswith("--"):
             wrong = (*command.argv[:number], word + "x", *command.argv[number + 1 :])
-            with pytest.raises(RunbookError):
+            with pytest.raises(NotAccepted):
                 parse(wrong)
 
 
@@ -96,7 +97,7 @@ def test_variables_continuations_operators_and_inline_code(tmp_path):
     ],
 )
 def test_what_a_shell_would_not_take_is_found(tmp_path, text, said):
-    with pytest.raises(RunbookError, match=re.escape(f"book.md:{said}")):
+    with pytest.raises(ConfigError, match=re.escape(f"book.md:{said}")):
         read(tmp_path, text)
 
 

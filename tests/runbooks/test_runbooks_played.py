@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from drkit.drill.runbook import read_runbook
 from drkit.drill.workload.reading import create_topic, group_positions, read_all
 from drkit.lab import Lab
-from tests.support.commands.runbooks import read_runbook, run_block
+from tests.support.commands.runbooks import run_block
 from tests.support.wait import wait_until
 
 RUNBOOKS = Path(__file__).resolve().parents[2] / "runbooks"

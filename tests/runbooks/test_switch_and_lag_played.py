@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from drkit.drill.runbook import read_runbook
 from tests.support.clusters.secured import allow, put, with_writer
-from tests.support.commands.runbooks import read_runbook, run_block
+from tests.support.commands.runbooks import run_block
 from tests.support.links.estates import mirror, mirroring, own_link, texts
 
 RUNBOOKS = Path(__file__).resolve().parents[2] / "runbooks"

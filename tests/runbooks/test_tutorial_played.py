@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from drkit.drill.runbook import read_runbook
 from drkit.lab import Lab
-from tests.support.commands.runbooks import read_runbook, run_block
+from tests.support.commands.runbooks import run_block
 from tests.support.links.estates import commit_once
 from tests.support.wait import wait_until
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.support.commands.runbooks import read_runbook
+from drkit.drill.runbook import read_runbook
 
 _ASKED = re.compile(r"(to continue|to continue): (\S+)$")
 _EXIT = re.compile(r"^\[exit (-?\d+)\b.*\]$")

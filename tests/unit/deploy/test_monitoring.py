@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
+from drkit.drill.runbook import read_runbook
 from drkit.model.audit.audit_result import Counts
 from drkit.model.audit.continuous_audit import AuditProgress
 from drkit.model.clock import iso, now
@@ -28,7 +29,6 @@ from drkit.observe.metrics.audit_metrics import AuditCollector as ContinuousColl
 from drkit.observe.metrics.drill_metrics import DrillCollector
 from drkit.observe.metrics.link_metrics import STATES, StatusCollector
 from tests.support.commands.bad_input import ROOT
-from tests.support.commands.runbooks import read_runbook
 from tests.support.pages.page import LATENCY, snapshot, worker
 
 DEPLOY = ROOT / "deploy"

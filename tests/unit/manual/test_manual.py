@@ -11,8 +11,9 @@ import pytest
 
 from drkit.cli.application import VERBS
 from drkit.cli.examples import EXAMPLES
+from drkit.drill.runbook import read_runbook
 from drkit.model.errors import ExitCode
-from tests.support.commands.runbooks import parse, read_runbook
+from tests.support.commands.runbooks import parse
 from tools.manual import site
 from tools.manual.commands import commands, verbs
 from tools.manual.exit_codes import meanings

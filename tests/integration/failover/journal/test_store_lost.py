@@ -16,6 +16,7 @@ from jsonschema import Draft202012Validator
 from typer.testing import CliRunner
 
 from drkit.cli.application import application
+from drkit.drill.runbook import read_runbook
 from drkit.failover.failback.planner import make_failback_plan
 from drkit.failover.plan.preconditions import ACCEPT_UNFENCED
 from drkit.failover.run.service import run_failback, standing_obstacles
@@ -31,7 +32,7 @@ from drkit.store import open_store
 from drkit.store.sqlite.backend import SqliteStore
 from tests.support.clusters.secured import killed_at
 from tests.support.collection.sampling import sampled, some_of
-from tests.support.commands.runbooks import read_runbook, run_block
+from tests.support.commands.runbooks import run_block
 from tests.support.links.estates import OwnLink, mirror, mirroring, open_link, own_link, texts, without_primary
 from tests.support.links.log_reader import read_partition
 from tests.support.recovery.failback_ports import reading_ports

@@ -7,6 +7,7 @@ import pytest
 
 from bench.clusters import Cluster
 from bench.mirrors import Job, MirrorMaker
+from drkit.drill.runbook import read_runbook
 from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.positions.mirrormaker_positions import read_mirrormaker
 from drkit.failover.positions.positions import Strategy
@@ -15,7 +16,7 @@ from drkit.failover.run.state_machine import State
 from drkit.kafka.groups.mirrormaker import checkpoints_topic
 from drkit.lab.toolchain import ensure
 from drkit.model.errors import DrkitError
-from tests.support.commands.runbooks import read_runbook, run_block
+from tests.support.commands.runbooks import run_block
 from tests.support.links.estates import texts, without_primary
 from tests.support.wait import wait_until
 
