@@ -230,6 +230,8 @@ class _Export:
 
     def step(self, step: PlainStep | Rollback, place: Place) -> list[Activity]:
         match step:
+            case Failover() if step.runbook is not None:
+                pass
             case Failover() | Failback():
                 self.lacks_strikes(step, place)
                 words = _failover(step) if isinstance(step, Failover) else self.returning(step, place)
@@ -305,6 +307,8 @@ _NO_CONDITION: Final = "no command of drkit says it with its exit code or in a t
 def _reason(step: PlainStep | Rollback) -> str:
     if isinstance(step, Workload):
         return f"only drkit drill run has this producer and group; let your own write to {step.topic} and read it"
+    if isinstance(step, Failover):
+        return "a person carries it out, by the runbook"
     if isinstance(step, Mirror):
         return "it runs until it is stopped, and Chaos Toolkit waits for all that is in the background; start it before"
     if isinstance(step, MoveClients | StopClients):

@@ -128,7 +128,10 @@ def _failover(env: DrillEnvironment, step: Failover) -> Played:
     for link in moving:
         link.note_disaster()
         link.stated = ()
-    finished, strikes = _move_groups(env, step)
+    if step.runbook is None:
+        finished, strikes = _move_groups(env, step)
+    else:
+        finished, strikes = env.run_runbook(step, step.runbook), ()
     ended = time.monotonic()
     env.failover = document(finished.stdout)
     played = judge_failover(finished, step.timeout_seconds)

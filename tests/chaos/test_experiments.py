@@ -97,6 +97,7 @@ def test_the_experiment_holds(play, file, tmp_path):
         ("primary-lost", "ends_for_positions", "skipped_by_group"),
         ("primary-lost-late-data", "time_believed", "skipped_by_group"),
         ("clock-skew", "time_believed", "skipped_by_group"),
+        ("quarterly-drill", "ends_for_positions", "skipped_by_group"),
         ("disk-full", "positions_too_early", "reread_beyond_plan"),
         ("mirror-killed", "tail_copied_again", "duplicated"),
         ("primary-lost-mirror-behind", "seal_not_heeded", "wait until mirror_ended"),

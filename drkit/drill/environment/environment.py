@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from drkit.config import Config, LinkConfig, load_config
-from drkit.drill.environment.child_processes import Child, Finished, run_command
+from drkit.drill.environment.child_processes import Child, Finished, environment, run_command
 from drkit.drill.environment.clients import Client, Clients, Kind
 from drkit.drill.environment.link_progress import LinkProgress
 from drkit.drill.environment.secured import LISTENER, grant_access, has_listener, uses_tls
@@ -20,9 +20,11 @@ from drkit.drill.environment.wan import Wan
 from drkit.drill.experiment.base import LinkSpec
 from drkit.drill.experiment.experiment import Experiment
 from drkit.drill.experiment.faults import Fault, TopicFault, is_disaster
-from drkit.drill.experiment.steps import Failback, Load, Move, Reprotect, Workload
+from drkit.drill.experiment.reader import runbook_file
+from drkit.drill.experiment.steps import Failback, Failover, Load, Move, Reprotect, RunbookBlocks, Workload
 from drkit.drill.judge.history import StatedPosition
 from drkit.drill.results.recording import MIRROR_LOG
+from drkit.drill.runbook import read_runbook
 from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.lab import Lab
 from drkit.lab.secure import SecureDir
@@ -193,6 +195,38 @@ class DrillEnvironment:
             self.say(f"the run ended with exit code {finished.exit_code}: drkit resume")
             arguments = ["resume", *self._common(step)]
         return finished
+
+    def run_runbook(self, step: Failover, runbook: RunbookBlocks) -> Finished:
+        """Execute the blocks of a runbook, up to the first command that ends with another code than 0 or 6.
+
+        Returns its exit code (else 6 where one missed an objective, else 0), and the document of the last failover as
+        `drkit runs` has it. What every command said is in `runbook.log`.
+        """
+        names = {"DRKIT_CONFIG": str(self.lab.config_path), "PLAN": str(self.folder / "failover-plan.json")}
+        (link,) = self.experiment.moved_by(step)
+        book = read_runbook(runbook_file(runbook.book), {**names, "PRIMARY": link.source, "DR": link.target})
+        log, code = self.folder / "runbook.log", 0
+        for command in (each for name in runbook.blocks for each in book.of_block(name)):
+            self.say(f"{command.place}: {' '.join(command.argv)}")
+            env = {**environment(), **book.environment}
+            done = run_command(["-m", *command.argv], log, self.folder, step.timeout_seconds, env=env)
+            with log.open("a", encoding="utf-8") as said:
+                said.write(f"{command.place}: {' '.join(command.argv)}: exit code {done.exit_code}\n{done.stdout}\n")
+            if done.exit_code not in (ExitCode.OK, ExitCode.OBJECTIVE_MISSED):
+                return Finished(done.exit_code, self._last_failover(), f" of {command.place}{done.log}")
+            code = max(code, done.exit_code)
+        return Finished(code, self._last_failover(), "")
+
+    def _last_failover(self) -> str:
+        """The document of the newest failover in the store; "" if there is none, or it can't be asked."""
+        arguments = ["-m", "drkit", "runs", "--config", str(self.lab.config_path), "--output", "json"]
+        listed = document(run_command(arguments, self.folder / "runs.log", self.folder, STATUS_SECONDS).stdout) or {}
+        runs = [each["run"] for each in listed.get("runs", ()) if each["kind"] == "failover"]
+        if not runs:
+            return ""
+        arguments.insert(3, max(runs))
+        shown = document(run_command(arguments, self.folder / "runs.log", self.folder, STATUS_SECONDS).stdout) or {}
+        return json.dumps(shown["result"]) if "result" in shown else ""
 
     def _arguments(self, step: Move) -> list[str]:
         arguments = [step.do, *([] if step.to is None else ["--to", step.to]), *self._common(step)]

@@ -318,6 +318,11 @@ def _contradictory_failover(
     if not leading:
         yield (*place, "to"), f"no link leads to {step.to}"
         return
+    if step.runbook is not None:
+        for key in sorted(step.model_fields_set - {"do", "to", "runbook", "timeout_seconds"}):
+            yield (*place, key), "the runbook's own commands say it; leave it out"
+        if len(leading) > 1:
+            yield (*place, "runbook"), f"a runbook is about one link, and {' and '.join(leading)} lead to {step.to}"
     for at, link in enumerate(step.links):
         if link not in leading:
             yield (*place, "links", at), f"{link} does not lead to {step.to}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -11,11 +11,13 @@ from pydantic import ValidationError
 
 from drkit.drill.experiment.contradictions import contradictions
 from drkit.drill.experiment.experiment import Experiment
+from drkit.drill.experiment.steps import Failover
 from drkit.drill.experiment.yaml_lines import MarkedDocument, Place, read_marked
+from drkit.drill.runbook import read_runbook
 from drkit.model.errors import ConfigError
 
 LIBRARY: Final = Path(__file__).resolve().parents[1] / "library"
-"""Links to the experiments in chaos/, which the installation includes."""
+"""Links to the experiments in chaos/, and to those runbooks that they play; the installation includes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +47,30 @@ def load_experiment(file: Path) -> ExperimentFile:
         experiment = Experiment.model_validate(document.data)
     except ValidationError as error:
         raise _wrong(_explain(document, finding) for finding in error.errors(include_url=False)) from None
-    findings = [_finding(document, place, message) for place, message in contradictions(experiment)]
+    found = (*contradictions(experiment), *_unknown_blocks(experiment))
+    findings = [_finding(document, place, message) for place, message in found]
     if findings:
         raise _wrong(findings)
     return ExperimentFile(file, experiment, document)
+
+
+def _unknown_blocks(experiment: Experiment) -> Iterator[tuple[Place, str]]:
+    """The blocks of runbooks that aren't there: the place of the key, and the message."""
+    for place, step in experiment.each_step():
+        if not isinstance(step, Failover) or step.runbook is None:
+            continue
+        file = runbook_file(step.runbook.book)
+        if not file.exists():
+            known = ", ".join(each.stem for each in sorted(LIBRARY.glob("*.md")))
+            yield (*place, "runbook", "book"), f"no runbook {step.runbook.book} is installed; known: {known}"
+            continue
+        named = {block.name for block in read_runbook(file).blocks} - {""}
+        for at, block in enumerate(step.runbook.blocks):
+            if block not in named:
+                yield (
+                    (*place, "runbook", "blocks", at),
+                    f"{file.name} has no block {block!r}; known: {', '.join(sorted(named))}",
+                )
 
 
 def load_experiments(files: Sequence[Path]) -> list[ExperimentFile]:
@@ -112,6 +134,11 @@ def _place(data: Any, location: tuple[int | str, ...]) -> Place:
         elif last:
             place = (*place, part)
     return place
+
+
+def runbook_file(book: str) -> Path:
+    """Where the runbook of this name is installed, if it is."""
+    return LIBRARY / f"{book}.md"
 
 
 def library_files() -> list[Path]:

@@ -112,12 +112,22 @@ class FailbackStrike(Strike):
     at: FailbackStage
 
 
+class RunbookBlocks(DrillModel):
+    """The operator has only a runbook: the commands of its blocks are executed, in this order, as they stand there.
+
+    `book`: one of the runbooks that drkit is installed with; `blocks`: names of its blocks.
+    """
+
+    book: str = Field(pattern=r"^[a-z][a-z0-9-]*$")
+    blocks: list[str] = Field(min_length=1)
+
+
 class Failover(DrillModel):
     """Run `drkit failover` to a cluster, as an operator would: all links that lead to it move, in one run.
 
     `links`: only these. `strikes`: faults at its stages, of several links as the first of them comes there; the node
     `run` is the run's own process. `resumes`: how often `drkit resume` may follow if the run ends partly done or was
-    killed.
+    killed. `runbook`: in place of the command, and of the options that it would have.
     """
 
     do: Literal["failover"]
@@ -129,6 +139,7 @@ class Failover(DrillModel):
     groups: list[str] = Field(default=[])
     strikes: list[FailoverStrike] = Field(default=[])
     resumes: int = Field(default=0, ge=0, le=20)
+    runbook: RunbookBlocks | None = None
     timeout_seconds: Seconds = 120.0
 
 

@@ -1,5 +1,6 @@
 """An experiment file is typed; every error names the file and the line to correct."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -241,6 +242,37 @@ method:
 checks: [lost, skipped_by_group, both_sides_written]
 objectives: { rpo_records: 5 }
 """
+
+
+WITH_BOOK = "do: failover\n    runbook: { book: %s, blocks: [%s] }"
+
+
+@pytest.mark.parametrize(
+    ("book", "blocks", "line", "said"),
+    [
+        ("unplanned-failover", "look, go", 0, ""),
+        ("unplanned-failover", "look, gone", 15, "blocks.1: unplanned-failover.md has no block 'gone'; known: audit,"),
+        ("failover", "look", 15, "runbook.book: no runbook failover is installed; known: unplanned-failover"),
+        ("unplanned-failover", "", 15, "blocks: List should have at least 1 item"),
+        ("../x", "look", 15, "runbook.book: String should match pattern"),
+    ],
+)
+def test_a_runbook_in_place_of_the_command(tmp_path, book, blocks, line, said):
+    text = GOOD.replace('do: failover\n    at: "04:03"', WITH_BOOK % (book, blocks))
+    if not said:
+        step = load_experiment(write(tmp_path, text)).experiment.method[3]
+        assert (step.runbook.book, step.runbook.blocks) == (book, ["look", "go"])
+        return
+    with pytest.raises(ConfigError, match=rf"x\.yaml:{line}: .*{re.escape(said)}"):
+        load_experiment(write(tmp_path, text))
+
+
+def test_a_runbook_says_itself_what_the_step_would(tmp_path):
+    text = GOOD.replace("do: failover\n", f"{WITH_BOOK % ('unplanned-failover', 'go')}\n    resumes: 2\n")
+    with pytest.raises(ConfigError) as caught:
+        load_experiment(write(tmp_path, text))
+    for key, line in (("at", 17), ("resumes", 16)):
+        assert f"x.yaml:{line}: method.3.{key}: the runbook's own commands say it" in str(caught.value)
 
 
 FAILOVER = "  - { do: failover, to: hub, links: [east->hub] }\n"
