@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from drkit.drill.runbook import read_runbook
-from tests.support.estates import mirror, own_link, texts
-from tests.support.runbooks import run_block
+from tests.support.commands.runbooks import run_block
+from tests.support.links.estates import mirror, own_link, texts
 
 RUNBOOKS = Path(__file__).resolve().parents[2] / "runbooks"
 pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.timeout(2400)]
@@ -29,7 +29,7 @@ def test_the_quarterly_drill(lab, lab_guard, tmp_path, unique_name, monkeypatch)
     own = own_link(lab, tmp_path, unique_name)
     topic = own.create("primary", "t")
     own.produce("primary", topic, texts("x", 50))
-    group = own.commit("primary", "billing", topic, {0: 20})
+    own.commit("primary", "billing", topic, {0: 20})
     mirror(own)
     own.store.close()
     theirs = tmp_path / "quarterly-drill"
@@ -44,7 +44,7 @@ def test_the_quarterly_drill(lab, lab_guard, tmp_path, unique_name, monkeypatch)
     assert blocks == {"look", "estate", "page", "lab", "judge", "drills", "evidence"}
 
     play(book, "look", tmp_path)
-    assert group in play(book, "estate", tmp_path)[0]
+    assert "Rehearsal on the estate, to dr" in play(book, "estate", tmp_path)[0]
     play(book, "page", tmp_path, DRILLED)
     play(book, "lab", tmp_path)
     page = {"DRKIT_CONFIG": str(theirs / "drkit.toml"), "PLAN": str(tmp_path / "plan.json")}
