@@ -32,8 +32,8 @@ They rest on two promises of the mirror (the caller checks the second with the b
     - this mirror wrote all target offsets in [watermark.target_end, L). A late marker or a foreign writer
       there shifts L; `source_end` reveals some of these cases.
 
-The caller repairs in this order: store the watermark (source_offset, target_offset) of the answer; write
-its `opening` row, if any; remove the rows with target_offset > L; then produce. After a crash in between,
+The caller repairs in this order: store the watermark (source_offset, target_offset) of the answer; remove the
+rows with target_offset > L; then produce, after a row where `last_row` has another delta. After a crash in between,
 the same repair is repeated.
 """
 
@@ -64,9 +64,7 @@ class ResumePoint:
 
     `source_offset`: the next source record to mirror; `target_offset`: the target offset that it gets (the
     log's end). `last_row`: the row in force there, or None. `superseded`: rows to remove, ascending.
-    `opening`: the pair (`source_offset`, `target_offset`), to be written as a row at once (also where the
-    source is empty); None where `last_row` already says it. `reason`: what is unusual, or None. Where `kind`
-    is `FOREIGN` nothing may be written or produced.
+    `reason`: what is unusual, or None. Where `kind` is `FOREIGN` nothing may be written or produced.
     """
 
     kind: ResumeKind
@@ -74,7 +72,6 @@ class ResumePoint:
     target_offset: int
     last_row: OffsetMapping | None
     superseded: tuple[OffsetMapping, ...]
-    opening: tuple[int, int] | None
     reason: str | None = None
 
 
@@ -107,9 +104,7 @@ def resume_point(
             remedy="Re-seed the topic: drkit forgets its link data and mirrors the partition again",
         )
     if not rows:
-        return ResumePoint(
-            ResumeKind.FRESH, source_start, target_log_end, None, (), opening=(source_start, target_log_end)
-        )
+        return ResumePoint(ResumeKind.FRESH, source_start, target_log_end, None, ())
     if watermark is not None and watermark.epoch != rows[0].epoch:
         watermark = None
     return _from_rows(rows, watermark, target_log_end, source_end)
@@ -152,8 +147,7 @@ def _result(
             f"the target's log end {log_end} stands for source offset {source}, {source - source_end} beyond the "
             f"source's end {source_end}: another writer or a late marker used target offsets, or the source lost data"
         )
-    in_step = row is not None and row.delta == log_end - source
-    return ResumePoint(kind, source, log_end, row, superseded, None if in_step else (source, log_end), reason)
+    return ResumePoint(kind, source, log_end, row, superseded, reason)
 
 
 def _loss(watermark: Watermark | None, log_end: int, resumed: int) -> str | None:

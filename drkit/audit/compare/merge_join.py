@@ -106,8 +106,8 @@ class PieceComparison:
     """The outcome of a piece, or of a part of it: batches proven equal and others, of both sides; what matched, what is
     left over.
 
-    `source_count` … `target_inside`: how many residuals there are, and how many of them within the time window; the
-    same as the rows, unless these `stay` behind as they are too many. `size`: bytes that they take in memory, about.
+    `source_count`, `target_count`: how many residuals there are, and `source_inside`: how many within the time window;
+    the same as the rows, unless these `stay` behind as they are too many. `size`: about the bytes that they take.
     `source_unreadable`, `target_unreadable`: offsets [first, until) of each side that can't be read.
     """
 
@@ -122,13 +122,12 @@ class PieceComparison:
     source_count: int = 0
     target_count: int = 0
     source_inside: int = 0
-    target_inside: int = 0
     size: int = 0
     stays: bool = False
 
     def add(self, part: PieceComparison, most: int | None) -> None:
         """Add a part; where all rows would take more than `most` bytes, none are kept."""
-        for name in ("equal", "different", "source_count", "target_count", "source_inside", "target_inside", "size"):
+        for name in ("equal", "different", "source_count", "target_count", "source_inside", "size"):
             setattr(self, name, getattr(self, name) + getattr(part, name))
         self.stretches += part.stretches
         self.source_unreadable += part.source_unreadable
@@ -226,7 +225,6 @@ class _MergeJoin:
         found, self._found = self._found, PieceComparison(self._piece.source.number)
         found.source_count, found.target_count = len(found.source_left), len(found.target_left)
         found.source_inside = sum(self._inside(row.s_ts) for row in found.source_left)
-        found.target_inside = sum(self._inside(row.t_ts) for row in found.target_left)
         found.size += _ROW_BYTES * (found.source_count + found.target_count)
         return found
 

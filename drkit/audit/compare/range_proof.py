@@ -41,11 +41,10 @@ class Provable(NamedTuple):
 
 
 class RangeProof(NamedTuple):
-    """Whether the target holds what the digest says; then its batches, and its records as stretches."""
+    """Whether the target holds what the digest says; then its records as stretches."""
 
     number: int
     holds: bool
-    batches: int
     stretches: tuple[MatchedRange, ...]
 
 
@@ -135,7 +134,7 @@ def prove(claim: Provable, answers: Iterable[list[Batch]], shift: int) -> RangeP
             start, stop = batch.base_offset, batch.last_offset + 1
             within = row.target_start <= start and stop <= row.target_end
             if batch.magic < MAGIC or not within or batch.records_count != stop - start or not batch.intact():
-                return RangeProof(claim.number, False, 0, ())
+                return RangeProof(claim.number, False, ())
             total += placed_digest(start, batch.whole, batch.records)
             batches += 1
             records += batch.records_count
@@ -155,7 +154,7 @@ def prove(claim: Provable, answers: Iterable[list[Batch]], shift: int) -> RangeP
     holds = (total & DIGEST_MASK, batches, records) == (row.digest, row.batches, row.records)
     number = claim.number
     stretches = tuple(MatchedRange(number, True, chunk, *known) for chunk, known in sums.items()) if holds else ()
-    return RangeProof(number, holds, batches if holds else 0, stretches)
+    return RangeProof(number, holds, stretches)
 
 
 def regions(each: PartitionScope, proven: Iterable[Provable]) -> Iterator[ProvenRegion]:

@@ -120,7 +120,6 @@ class Scope:
     partitions: tuple[PartitionScope, ...]
     source_cluster: ClusterConfig = field(repr=False)
     target_cluster: ClusterConfig = field(repr=False)
-    sealed: bool
     since_ms: int | None
     until_ms: int | None
     observed_at: datetime
@@ -200,7 +199,6 @@ def observe_scope(request: AuditRequest, store: Store, config: Config) -> Scope:
         partitions=tuple(builder.partitions),
         source_cluster=source_cluster,
         target_cluster=target_cluster,
-        sealed=sealed,
         since_ms=None if request.since is None else to_millis(request.since),
         until_ms=None if request.until is None else to_millis(request.until),
         observed_at=now(),

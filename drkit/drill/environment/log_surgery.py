@@ -73,11 +73,6 @@ class Disk:
             file.write(end.to_bytes(8, "big") + batch[8:12] + leader_epoch.to_bytes(4, "big") + batch[16:])
         return max(each.last_offset for each in self.batches(topic, partition)) + 1
 
-    def forget_producers(self, topic: str, partition: int) -> None:
-        """Remove the snapshots of a partition's producers beside the log."""
-        for path in self.partition(topic, partition).glob("*.snapshot"):
-            path.unlink()
-
     def forget_start(self, topic: str, partition: int) -> None:
         """Let the log begin with its first batch again: the checkpoint stores DeleteRecords only once a minute."""
         _rewrite(self.data / _STARTS, lambda line: (line[0], int(line[1])) != (topic, partition))

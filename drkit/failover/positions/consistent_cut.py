@@ -29,7 +29,7 @@ from drkit.model.clock import from_millis, iso
 from drkit.model.errors import Refused
 from drkit.model.topology import TopicPartition
 from drkit.model.totals import total
-from drkit.model.wording import counted
+from drkit.model.wording import and_more, counted
 
 _SHOWN = 5
 _CHANGELOG, _REPARTITION = "-changelog", "-repartition"
@@ -169,9 +169,10 @@ def transactions_cut(
             )
         ]
         if after:
+            earlier, later = (and_more([str(tp) for tp in sorted(tps)]) for tps in (tps, after))
             sentences.append(
-                f"a transaction of producer {producer} is cut in two: records on {_listed(tps)} lie before the "
-                f"instant, records on {_listed(after)} from it on"
+                f"a transaction of producer {producer} is cut in two: records on {earlier} lie before the instant, "
+                f"records on {later} from it on"
             )
     return sentences
 
@@ -238,8 +239,3 @@ def _owner(topic: str, groups: set[str]) -> str | None:
     if not topic.endswith((_CHANGELOG, _REPARTITION)):
         return None
     return max((group for group in groups if topic.startswith(f"{group}-")), key=len, default=None)
-
-
-def _listed(tps: Sequence[TopicPartition]) -> str:
-    more = f" and {len(tps) - _SHOWN} more" if len(tps) > _SHOWN else ""
-    return ", ".join(map(str, sorted(tps)[:_SHOWN])) + more

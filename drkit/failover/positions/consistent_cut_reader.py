@@ -22,10 +22,10 @@ from drkit.failover.run.cluster_context import ClusterContext
 from drkit.kafka.client.timestamp_scan import OffsetRange, Scanned
 from drkit.model.errors import DrkitError
 from drkit.model.topology import TopicPartition
+from drkit.model.wording import and_more
 
 _TAIL_OFFSETS = 1000
 _SCAN_SECONDS = 10.0
-_SHOWN = 5
 
 
 def at_consistent_cut(
@@ -144,9 +144,8 @@ def _transactions(
     sentences = transactions_cut(millis, read, cuts)
     blind = sorted({tp.topic for tp in covered if tp not in read and _transactional(snapshot, tp, tails)})
     if blind:
-        more = f" and {len(blind) - _SHOWN} more" if len(blind) > _SHOWN else ""
         sentences.append(
-            f"whether the instant divides a transaction is unknown on {', '.join(blind[:_SHOWN])}{more}: "
+            f"whether the instant divides a transaction is unknown on {and_more(blind)}: "
             f"{alias} can't be read there, and these topics hold transactions, or had records removed"
         )
     return sentences

@@ -59,7 +59,6 @@ class Broker:
     node_id: int
     host: str
     port: int
-    rack: str | None
 
 
 class ClusterAdmin(ClusterClient):
@@ -94,7 +93,7 @@ class ClusterAdmin(ClusterClient):
         """The live brokers, by node id."""
         response = self._connection.call("list brokers", metadata([]))
         return sorted(
-            (Broker(broker.node_id, broker.host, broker.port, broker.rack) for broker in response.brokers),
+            (Broker(broker.node_id, broker.host, broker.port) for broker in response.brokers),
             key=lambda broker: broker.node_id,
         )
 

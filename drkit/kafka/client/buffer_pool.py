@@ -25,12 +25,6 @@ class BufferPool:
         self._blocks: list[mmap.mmap] = []
         self._lock = threading.Lock()
 
-    @property
-    def free_bytes(self) -> int:
-        """Bytes of free buffers."""
-        with self._lock:
-            return sum(map(len, _free(self._blocks)))
-
     def lend(self, size: int) -> memoryview:
         """A writable buffer of this size with arbitrary content. Free again once no view of it is left."""
         with self._lock:

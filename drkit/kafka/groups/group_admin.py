@@ -243,8 +243,8 @@ class GroupAdmin(ClusterClient):
         """
         try:
             return self._connection.call(f"read the log ends of {OFFSETS_TOPIC}", read_log_state)
-        except Refused as error:
-            return OffsetsLog(refused=str(error))
+        except Refused:
+            return OffsetsLog()
 
     def members(self, groups: Sequence[str]) -> dict[str, int]:
         """Active members per group; 0 when it is empty, dead or absent.
@@ -307,21 +307,13 @@ class GroupAdmin(ClusterClient):
         self._on_coordinators("ask what drkit may do to groups", left, ask, denied=denied)
         return found | dict.fromkeys(denied, frozenset[str]())
 
-    def commit(self, group: str, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
-        """Commit (offset, metadata) by partition for a group that has no members (it is created if need be).
-
-        The leader epoch committed is -1: an epoch of another cluster would mislead consumers.
-
-        Raises:
-            Refused: the group is active, or a partition was rejected (named, with the reason); partitions
-                not named were committed.
-        """
-        for failure in self.commit_many({group: offsets}).values():
-            raise failure
-
     def commit_many(self, wanted: Mapping[str, Mapping[TopicPartition, tuple[int, str]]]) -> dict[str, DrkitError]:
-        """As `commit`, for many groups, with several requests in flight; returns the reason for each that failed.
+        """Commit (offset, metadata) by group and partition. The groups must have no members; one that doesn't exist is
+        created. Returns, by group, why one failed: `Refused` where it is active or partitions were rejected, which it
+        names; the others were committed.
 
+        The leader epoch committed is -1: an epoch of another cluster would mislead consumers. Several requests are in
+        flight.
         A broker answers the requests of one connection in sequence, and a coordinator may delay a commit for some
         milliseconds to write it together with others (`group.coordinator.append.linger.ms`): many groups are
         committed over several connections.

@@ -29,12 +29,10 @@ class OffsetsLog:
     Args:
         partitions: how many it has; 0: it doesn't exist yet (there never was a group), or may not be read.
         ends: end offsets by partition; those whose leader didn't answer are left out.
-        refused: why it can't be read, else None.
     """
 
     partitions: int = 0
     ends: dict[int, int] = field(default_factory=dict)
-    refused: str | None = None
 
 
 async def read_log_state(connection: AdminConnection) -> OffsetsLog:

@@ -113,11 +113,6 @@ class CatchUpRate:
         return quantile(sorted(self._lately), 0.99) if self.adapts else None
 
     @property
-    def allowed(self) -> float | None:
-        """The seconds above which an answer is too slow; None while unknown."""
-        return self._allowed
-
-    @property
     def most_at_once(self) -> int | None:
         """How many bytes to ask a source broker for at once; None: no such limit."""
         rate = self.rate

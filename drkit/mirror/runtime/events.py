@@ -30,7 +30,6 @@ class ProgressEvent:
     records: int
     records_per_second: float
     watermarks: tuple[Watermark, ...]
-    halted: tuple[Problem, ...]
     statistics: EngineStatistics
     bytes_per_second: float
     latency: Latency | None

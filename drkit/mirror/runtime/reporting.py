@@ -142,7 +142,6 @@ class Reporting:
             statistics.records,
             records_per_second,
             tuple(mark for mark in watermarks if not is_canary(mark.topic)),
-            tuple(run.problems.halted()),
             statistics,
             bytes_per_second,
             latency,

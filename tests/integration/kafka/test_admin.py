@@ -177,11 +177,16 @@ def test_the_last_stable_offset_and_the_high_watermark(admin: ClusterAdmin, clus
     wait_until(lambda: admin.end_offsets([tp], committed=True) == {tp: 2}, what="the end of the transaction")
 
 
+def commit(groups: GroupAdmin, group: str, offsets: dict[TopicPartition, tuple[int, str]]) -> None:
+    for failure in groups.commit_many({group: offsets}).values():
+        raise failure
+
+
 def test_positions_of_a_group(groups: GroupAdmin, topic: str) -> None:
     group = f"{topic}-g"
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
     assert groups.committed([group]) == []
-    groups.commit(group, {first: (7, "a note"), second: (0, "")})
+    commit(groups, group, {first: (7, "a note"), second: (0, "")})
     found = [(c.tp, c.offset, c.metadata) for c in groups.committed([group])]
     assert found == [(first, 7, "a note"), (second, 0, "")]
     assert any(c.group == group for c in groups.committed())
@@ -195,7 +200,7 @@ def test_positions_of_a_group(groups: GroupAdmin, topic: str) -> None:
     groups.delete_groups([group, "no-group"])
     assert group not in groups.list_groups()
     with pytest.raises(Refused, match="there-is-no-such-topic:0"):
-        groups.commit(group, {TopicPartition("there-is-no-such-topic", 0): (1, "")})
+        commit(groups, group, {TopicPartition("there-is-no-such-topic", 0): (1, "")})
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -217,13 +222,13 @@ def test_an_active_group_is_left_alone(groups: GroupAdmin, cluster: ClusterConfi
         assert groups.members([group]) == {group: 1}
         assert groups.list_groups()[group].type == protocol
         with pytest.raises(Refused, match=f"group {group} .* is active"):
-            groups.commit(group, {tp: (1, "")})
+            commit(groups, group, {tp: (1, "")})
         with pytest.raises(Refused, match="NON_EMPTY_GROUP"):
             groups.delete_groups([group])
     finally:
         consumer.close()
     wait_until(lambda: groups.members([group]) == {group: 0}, 30, "the group empty")
-    groups.commit(group, {tp: (1, "")})
+    commit(groups, group, {tp: (1, "")})
 
 
 def test_many_groups_are_committed_and_those_that_fail_say_why(groups: GroupAdmin, topic: str) -> None:
@@ -357,7 +362,7 @@ def test_calls_across_a_killed_and_restarted_broker(lab: Lab, cluster: ClusterCo
     """What aborts the process with librdkafka's admin client is an error here, and then works again."""
     group = f"{topic}-g"
     with GroupAdmin("primary", cluster, timeout_seconds=1) as groups:
-        groups.commit(group, {TopicPartition(topic, 0): (3, "")})
+        commit(groups, group, {TopicPartition(topic, 0): (3, "")})
         stop = threading.Event()
         outcomes: list[str] = []
 

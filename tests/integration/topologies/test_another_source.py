@@ -25,7 +25,7 @@ def misled(net: Callable[..., Net], three: Lab, unique_name: str) -> Net:
     world.sides["a"].create(topic)
     write(world.sides["a"], topic, [f"v{n}" for n in range(30)])
     with Clusters(world.config.clusters) as clusters:
-        clusters.groups("a").commit(f"{unique_name}.g", {TopicPartition(topic, 0): (20, "")})
+        assert not clusters.groups("a").commit_many({f"{unique_name}.g": {TopicPartition(topic, 0): (20, "")}})
     world.catch_up()
     write(world.sides["a"], topic, [f"later{n}" for n in range(5)])
     text = world.path.read_text()

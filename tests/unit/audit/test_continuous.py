@@ -250,7 +250,7 @@ class Logs:
             mirrored_through=FAR + 1000, sealed_at=None, earlier_until=None,
             source_compacted=False, target_compacted=False,
         )  # fmt: skip
-        return Scope(self.link, (part,), {}, {}, None, None, False, None, None, now(), ())
+        return Scope(self.link, (part,), {}, {}, None, None, None, now(), ())
 
     def count(self, scope: Scope, *_: object) -> list[SimpleNamespace]:
         """Every record is there that the target's retention has left."""

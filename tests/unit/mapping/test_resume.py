@@ -16,13 +16,11 @@ MARK = Watermark(TOPIC, PARTITION, 0, 13, 7, 10, 30, 4, AT)
 
 
 def test_the_picture():
-    assert resume_point([A, B, C], MARK, 11, source_start=10) == ResumePoint(
-        ResumeKind.CONTINUE, 20, 11, B, (C,), opening=None
-    )
+    assert resume_point([A, B, C], MARK, 11, source_start=10) == ResumePoint(ResumeKind.CONTINUE, 20, 11, B, (C,))
 
 
 def test_a_fresh_partition_begins_at_the_sources_start_and_opens_a_row_there():
-    assert resume_point([], None, 4, source_start=10) == ResumePoint(ResumeKind.FRESH, 10, 4, None, (), (10, 4))
+    assert resume_point([], None, 4, source_start=10) == ResumePoint(ResumeKind.FRESH, 10, 4, None, ())
 
 
 def test_a_target_that_lost_acknowledged_data_is_rewound_and_says_what_was_lost():
@@ -37,7 +35,6 @@ def test_a_target_that_lost_acknowledged_data_is_rewound_and_says_what_was_lost(
 def test_a_target_that_lost_everything_begins_at_the_first_row_again():
     point = resume_point([A, B, C], MARK, 0, source_start=0)
     assert (point.kind, point.source_offset, point.last_row) == (ResumeKind.REWIND, 10, None)
-    assert point.opening == (10, 0)
 
 
 def test_a_watermark_of_another_epoch_says_nothing_about_this_one():
@@ -49,7 +46,7 @@ def test_a_watermark_of_another_epoch_says_nothing_about_this_one():
 def test_the_watermark_knows_of_trailing_holes_that_no_row_names():
     seen = replace(MARK, source_through=16, target_end=8)
     point = resume_point([A], seen, 8, source_start=10)
-    assert (point.source_offset, point.opening) == (16, (16, 8))
+    assert (point.source_offset, point.target_offset) == (16, 8)
 
 
 def test_more_on_the_target_than_the_source_ever_had_is_foreign():

@@ -75,7 +75,7 @@ def test_where_nobody_else_uses_the_target_there_is_no_limit() -> None:
 def test_it_is_copied_fast_without_the_targets_users_feeling_it() -> None:
     world = in_use()
     world.run(60)
-    allowed = world.rate.allowed
+    allowed = world.rate._allowed
     assert allowed is not None
     slow, rate = world.lately(40)
     assert slow < 1.25 * allowed
@@ -99,10 +99,10 @@ def test_a_target_that_suffers_has_the_rate_lowered_and_one_that_recovers_raised
 def test_a_target_that_is_slow_by_itself_is_not_held_to_what_it_did_before() -> None:
     world = in_use()
     world.run(20)
-    before = world.rate.allowed
+    before = world.rate._allowed
     world.usual *= 3
     world.run(150)
-    after = world.rate.allowed
+    after = world.rate._allowed
     assert before is not None
     assert after is not None
     assert after > 2 * before
@@ -113,11 +113,11 @@ def test_next_to_nothing_is_copied_while_the_undisturbed_target_is_looked_at() -
     world = in_use()
     world.run(0.5)
     assert world.rate.rate == LOWEST
-    assert world.rate.allowed is None
+    assert world.rate._allowed is None
     world.run(1.5)
     assert world.rate.rate is not None
     assert world.rate.rate > LOWEST
-    assert world.rate.allowed is not None
+    assert world.rate._allowed is not None
 
 
 def test_it_is_looked_at_again_every_half_minute() -> None:
@@ -197,4 +197,4 @@ def test_how_slow_an_answer_may_be(usual: float, allowed: float) -> None:
     for _ in range(90):
         at[0] += _EVERY
         rate.answered(usual)
-    assert rate.allowed == pytest.approx(allowed)
+    assert rate._allowed == pytest.approx(allowed)
