@@ -12,7 +12,6 @@ import time
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from bench.cases import BacklogCase, Scene
 from bench.clusters import Clusters
@@ -21,14 +20,12 @@ from bench.mirrors import STORE, Drkit, Job, Mirror
 from bench.processes import MIB, MeasurementFailed, ProcessTree, Running
 from bench.results import BacklogRun
 from bench.wire import Connection
-from drkit.store import open_store
 
 _QUIET_SECONDS = 120.0
 _LIMIT_SECONDS = 180.0
 _FIRST_POLL_SECONDS = 0.01
 _POLL_SECONDS = 0.02
 _MEMORY_SECONDS = 0.25
-_PROGRESS_POINTS = 60
 
 
 class Backlog:
@@ -48,7 +45,13 @@ class Backlog:
         self._loaded = True
 
     def measure(self, scene: Scene, mirror: Mirror, repeat: int) -> list[BacklogRun]:
-        """Measure one mirror over the topic, which is loaded for the first one. Deletes the target's topics afterwards.
+        """The figures of one mirror; as `copy`."""
+        watched, records = self.copy(scene, mirror), self._case.shape(scene.extent).loaded_records
+        run = summary(self._case, mirror.name, repeat, records, watched)
+        return [replace(run, mapping_bytes=_mapping_bytes(scene.work)) if isinstance(mirror, Drkit) else run]
+
+    def copy(self, scene: Scene, mirror: Mirror) -> WatchedRun:
+        """Watch one mirror copy the topic, which is loaded for the first one. Deletes the target's topics afterwards.
 
         Raises:
             MeasurementFailed: it ended or got stuck; the message has its last lines.
@@ -64,12 +67,12 @@ class Backlog:
             with running.watched(f"{case.name}, {mirror.title}"):
                 watched = watch(job.target.address, case.topic, shape.partitions, shape.loaded_records, running)
                 mirror.check(job, running)
-            uneven = _differing_partitions(clusters, case) if watched.complete else 0
+            if watched.complete:
+                watched.uneven_partitions = _differing_partitions(clusters, case)
+            return watched
         finally:  # delete everything on the target, and a mirror's own topics on the source
             clusters.target.delete_topics()
             clusters.source.delete_topics(keep=[case.topic])
-        run = replace(summary(case, mirror.name, repeat, shape.loaded_records, watched), uneven_partitions=uneven)
-        return [_with_store(run, job.folder) if isinstance(mirror, Drkit) else run]
 
 
 # --- watching -----------------------------------------------------------------------------------
@@ -87,11 +90,13 @@ class Observation:
 
 @dataclass(slots=True)
 class WatchedRun:
-    """A run, seen from outside. `observations`: about four per second from the first record on."""
+    """A run, seen from outside. `observations`: about four per second from the first record on. `uneven_partitions`: as
+    in `BacklogRun`."""
 
     observations: list[Observation]
     peak_rss_bytes: int
     complete: bool
+    uneven_partitions: int = 0
 
 
 def watch(address: str, topic: str, partitions: int, expected: int, running: Running) -> WatchedRun:
@@ -135,13 +140,11 @@ def summary(case: BacklogCase, peer: str, repeat: int, expected: int, watched: W
     half = first.seconds + seconds / 2
     early = [each.rss_bytes for each in watched.observations if each.seconds <= half]
     late = [each.rss_bytes for each in watched.observations if each.seconds > half]
-    thinned = watched.observations[:: max(1, len(watched.observations) // _PROGRESS_POINTS)]
     return BacklogRun(
         case=case.name,
         peer=peer,
         repeat=repeat,
         records=expected,
-        record_bytes=case.record_bytes,
         mirrored_records=last.records,
         complete=watched.complete,
         seconds=round(seconds, 3),
@@ -154,7 +157,7 @@ def summary(case: BacklogCase, peer: str, repeat: int, expected: int, watched: W
         peak_rss_mib=round(watched.peak_rss_bytes / MIB, 1),
         rss_first_half_mib=round(max(early) / MIB, 1),
         rss_second_half_mib=round(max(late or early) / MIB, 1),
-        progress=tuple((round(each.seconds, 2), each.records) for each in thinned),
+        uneven_partitions=watched.uneven_partitions,
     )
 
 
@@ -169,21 +172,8 @@ def _differing_partitions(clusters: Clusters, case: BacklogCase) -> int:
     return sum(ours[number] != theirs.get(number) for number in ours)
 
 
-def _with_store(run: BacklogRun, folder: Path) -> BacklogRun:
-    """Add the growth of drkit's store by the run, relative to a new store."""
-    with TemporaryDirectory(dir=folder) as fresh:
-        empty = Path(fresh) / STORE
-        open_store(f"sqlite:///{empty}").close()
-        before = _checkpointed_bytes(empty)
-    after = _checkpointed_bytes(folder / STORE)
+def _mapping_bytes(folder: Path) -> int:
+    """The bytes of the mapping rows in drkit's store."""
     with closing(sqlite3.connect(folder / STORE)) as database:
-        (rows,) = database.execute("SELECT count(*) FROM mapping").fetchone()
         (payload,) = database.execute("SELECT coalesce(sum(payload), 0) FROM dbstat WHERE name = 'mapping'").fetchone()
-    return replace(run, mapping_rows=rows, mapping_bytes=payload, store_growth_bytes=after - before)
-
-
-def _checkpointed_bytes(path: Path) -> int:
-    """The size of a SQLite file, including its write-ahead log."""
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    return path.stat().st_size
+    return int(payload)

@@ -42,7 +42,6 @@ _VALUES = 500
 _VALUE_BYTES = 100
 _FIRST_RECORD_SECONDS = 30.0
 _AT_ONCE = 10_000
-_SHARES = (*(number / 100 for number in range(1, 100)), 0.999)
 
 
 def stamped(filler: bytes, at_ns: int) -> bytes:
@@ -124,9 +123,7 @@ def read(address: str, topic: str, seconds: float) -> dict[str, Any]:
         took = (time.monotonic_ns() - began) / 1e9
     finally:
         consumer.close()
-    ordered = [age / 1e6 for age in sorted(ages)]
-    percentiles = [round(percentile(ordered, share), 3) for share in _SHARES]
-    return {"records": len(ordered), "seconds": took, "percentiles": percentiles, "max": round(ordered[-1], 3)}
+    return {"seconds": took, **_summary([age / 1e6 for age in ages])}
 
 
 def acknowledge(address: str, topic: str, partitions: int, rate: float) -> dict[str, Any]:
@@ -150,7 +147,11 @@ def acknowledge(address: str, topic: str, partitions: int, rate: float) -> dict[
                 print("producing", flush=True)
                 began = time.monotonic() - 1 / rate
                 spent.pop()
-    ordered = sorted(1000 * each for each in spent)
+    return _summary([1000 * each for each in spent])
+
+
+def _summary(milliseconds: list[float]) -> dict[str, Any]:
+    ordered = sorted(milliseconds)
     p50, p99 = (round(percentile(ordered, share), 3) for share in (0.5, 0.99))
     return {"records": len(ordered), "p50_ms": p50, "p99_ms": p99, "max_ms": round(ordered[-1], 3)}
 

@@ -55,7 +55,6 @@ def measure(scene: Scene, case: LiveCase, mirror: Mirror | None, repeat: int) ->
         scene.clusters.delete_topics()
         if not kept_pace:  # without it no record comes, so it is the cause of the reader's failure
             raise MeasurementFailed(f"{case.name}, {name}: the producer ended: {producer.output_tail()}")
-    percentiles = seen["percentiles"]
     return [
         LiveRun(
             case=case.name,
@@ -63,12 +62,11 @@ def measure(scene: Scene, case: LiveCase, mirror: Mirror | None, repeat: int) ->
             repeat=repeat,
             records=seen["records"],
             records_per_second=seen["records"] / seen["seconds"],
-            p50_ms=percentiles[49],
-            p99_ms=percentiles[98],
-            max_ms=seen["max"],
+            p50_ms=seen["p50_ms"],
+            p99_ms=seen["p99_ms"],
+            max_ms=seen["max_ms"],
             cpu_share=cpu_share,
             peak_rss_mib=peak,
-            percentiles=tuple(percentiles),
         )
     ]
 

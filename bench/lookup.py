@@ -33,7 +33,6 @@ _EPOCH = 1
 _STRIDE = 40  # source offsets from one row to the next
 _CHUNK = 20_000  # rows per call: the store keeps many small batches of them in flight
 _WARM_LOOKUPS = 2_000  # the node's code is compiled again after its restart
-_PARTITIONS = 1
 _SEED = 7
 _ATTEMPTS = 5
 _SETTLE_SECONDS = 20.0
@@ -93,7 +92,6 @@ def _timed(mappings: list[tuple[_Mapping, Store]], lookups: int) -> list[LookupR
     return [
         LookupRun(
             rows=mapping.rows,
-            partitions=_PARTITIONS,
             lookups=lookups,
             p50_ms=round(percentile(sorted(times), 0.5), 3),
             p99_ms=round(percentile(sorted(times), 0.99), 3),

@@ -71,7 +71,6 @@ def measure(scene: Scene, repeats: int) -> list[OutageRun]:
                 max_ms=loaded["max_ms"],
                 seconds=seconds,
                 records_per_second=records / seconds,
-                mb_per_second=records * _RECORD_BYTES / seconds / 1e6,
             )
             p99 = f"p99 {row.alone_p99_ms:.1f} ms, then {row.p99_ms:.1f} ms"
             scene.say(f"  {policy}: {p99}; {row.records_per_second:,.0f} records/s")

@@ -23,16 +23,15 @@ class BacklogRun:
     """One mirror over one backlog. `seconds`: from the first to the last record on the target.
 
     `cpu_seconds`: of the process tree in that span; `launch_*`: until the first record. `complete`: false if time ran
-    out; then the rates are of the finished part. `mapping_*`: drkit's store after the run (None for the other mirror):
-    rows, bytes of those rows, growth of the whole file. `uneven_partitions`: those with another end on the target than
-    on the source after the mirror was stopped.
+    out; then the rates are of the finished part. `mapping_bytes`: of the mapping rows in drkit's store after the run
+    (None for the other mirror). `uneven_partitions`: those with another end on the target than on the source after the
+    mirror was stopped.
     """
 
     case: str
     peer: str
     repeat: int
     records: int
-    record_bytes: int
     mirrored_records: int
     complete: bool
     seconds: float
@@ -46,17 +45,14 @@ class BacklogRun:
     rss_first_half_mib: float
     rss_second_half_mib: float
     uneven_partitions: int = 0
-    mapping_rows: int | None = None
     mapping_bytes: int | None = None
-    store_growth_bytes: int | None = None
-    progress: tuple[tuple[float, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class LiveRun:
     """End-to-end latency at a steady rate, in milliseconds. `peer` is `direct` for a reader of the source.
 
-    `cpu_share`: of one core, by the mirror's process tree (None for `direct`). `percentiles`: 1 to 99, then 99.9.
+    `cpu_share`: of one core, by the mirror's process tree (None for `direct`).
     """
 
     case: str
@@ -69,7 +65,6 @@ class LiveRun:
     max_ms: float
     cpu_share: float | None
     peak_rss_mib: float | None
-    percentiles: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +87,9 @@ class TranslateRun:
 
 @dataclass(frozen=True, slots=True)
 class LookupRun:
-    """Floor lookups in Cassandra with drkit's store, in milliseconds. `partitions`: the partitions of the rows."""
+    """Floor lookups in Cassandra with drkit's store, in milliseconds."""
 
     rows: int
-    partitions: int
     lookups: int
     p50_ms: float
     p99_ms: float
@@ -178,7 +172,6 @@ class OutageRun:
     max_ms: float
     seconds: float
     records_per_second: float
-    mb_per_second: float
 
 
 @dataclass(slots=True)

@@ -25,11 +25,11 @@ from bench.cases import Scene
 from bench.group_positions import commit
 from bench.mirrors import Drkit, Job, Mirror
 from bench.processes import MeasurementFailed, Running, drkit, run
-from bench.reader import read
 from bench.results import TranslateRun
 from bench.translate_source import KINDS, PLAIN, Commit, Source
 from drkit.kafka.groups.mirrormaker import checkpoints_topic, decode_checkpoint
 from drkit.model.topology import TopicPartition
+from tests.support.links.log_reader import read_topic
 
 _CAUGHT_UP_SECONDS = 120.0
 _CALM_SECONDS = 5.0
@@ -146,10 +146,12 @@ def _wait_for_calm(source: Source, job: Job, running: Running) -> None:
 def _logs(source: Source, job: Job) -> dict[TopicPartition, list[Copied]]:
     logs: dict[TopicPartition, list[Copied]] = {}
     for kind in KINDS:
-        for record in read(job.target.address, source.topic(kind)):
-            if record.value not in source.offsets:
-                raise MeasurementFailed(f"{record.tp} holds a record at {record.offset} that was never written")
-            logs.setdefault(record.tp, []).append(Copied(record.offset, source.offsets[record.value]))
+        for partition, records in read_topic(job.target.address, source.topic(kind)).items():
+            tp = TopicPartition(source.topic(kind), partition)
+            for record in records:
+                if record.value not in source.offsets:
+                    raise MeasurementFailed(f"{tp} holds a record at {record.offset} that was never written")
+                logs.setdefault(tp, []).append(Copied(record.offset, source.offsets[record.value]))
     return logs
 
 
@@ -181,7 +183,7 @@ def _ask_drkit(job: Job, commits: Mapping[str, Commit]) -> _Answers:
 def _ask_mirrormaker(job: Job, commits: Mapping[str, Commit]) -> _Answers:
     answers: _Answers = dict.fromkeys(commits)
     newest = {}
-    for record in read(job.target.address, checkpoints_topic(job.source.alias)):
+    for record in read_topic(job.target.address, checkpoints_topic(job.source.alias)).get(0, []):  # its only partition
         if record.key is not None and record.value is not None:
             checkpoint = decode_checkpoint(record.key, record.value, datetime.now(UTC))
             newest[checkpoint.group, checkpoint.tp] = checkpoint

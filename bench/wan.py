@@ -111,11 +111,11 @@ def _measure(scene: Scene, host: Host, options: argparse.Namespace) -> Iterator[
         yield Row(host.name, "confluent-kafka consumer, defaults", rate, read)
         for mirror in mirrors:
             with tempfile.TemporaryDirectory(dir=scene.work) as folder:
-                (run,) = backlog.measure(replace(scene, work=Path(folder)), mirror, 0)
-            end = (run.launch_seconds + run.seconds, run.mirrored_records)
-            rate = _steady_rate([*run.progress, end], records)
-            say(f"{host.name}, {mirror.title}: {rate} MB/s, peak {run.peak_rss_mib} MiB")
-            yield Row(host.name, mirror.title, rate, run.mirrored_records, run.peak_rss_mib)
+                watched = backlog.copy(replace(scene, work=Path(folder)), mirror)
+            rate = _steady_rate([(each.seconds, each.records) for each in watched.observations], records)
+            peak = round(watched.peak_rss_bytes / MIB, 1)
+            say(f"{host.name}, {mirror.title}: {rate} MB/s, peak {peak} MiB")
+            yield Row(host.name, mirror.title, rate, watched.observations[-1].records, peak)
 
 
 def buffer_line(size: int) -> str:

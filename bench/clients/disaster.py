@@ -20,15 +20,15 @@ from bench.clients.application import STOP_SECONDS, TOPIC, Client, client
 from bench.clients.kinds import RECOMMENDED, Kind
 from bench.clients.results import Disaster, Waited
 from bench.clusters import SOURCE, TARGET, Cluster, Clusters
-from bench.directory_servers import KEY, ZONE, NotInstalled, bind, consul, etcd
 from bench.mirrors import drkit_toml
 from bench.processes import CONFIG, drkit, end, spawn, wait_until
-from bench.reader import read
 from drkit.config import load_config
 from drkit.directory import Directory, open_directories
 from drkit.lab.toolchain import Toolchain
 from drkit.model.errors import DrkitError
 from drkit.model.topology import LinkId
+from tests.support.clusters.directory_servers import KEY, ZONE, NotInstalled, bind, consul, etcd
+from tests.support.links.log_reader import read_topic
 
 PARTITIONS = 2
 LINK = LinkId(SOURCE, TARGET)
@@ -306,12 +306,13 @@ def _client_result(address: str, each: Client, struck_at: float) -> Waited:
 
 def _never_read(address: str, each: Client) -> int:
     """The records of dr that its group skipped: below the last one that it saw, on each partition."""
-    never, unread = 0, Counter[int]()
-    for record in read(address, TOPIC):
-        partition = record.tp.partition
-        unread[partition] += 1
-        if (record.value or b"").decode() in each.reader.values:
-            never += unread.pop(partition) - 1
+    never = 0
+    for records in read_topic(address, TOPIC).values():
+        unread = 0
+        for record in records:
+            unread += 1
+            if (record.value or b"").decode() in each.reader.values:
+                never, unread = never + unread - 1, 0
     return never
 
 

@@ -1,7 +1,6 @@
 """The bench's own parts on real brokers: what it loads, sees and reads."""
 
 import json
-from collections import Counter
 
 import pytest
 
@@ -10,10 +9,9 @@ from bench.clusters import Cluster
 from bench.load import Shape, load, record_batch
 from bench.mirrors import Bare, Drkit, Job
 from bench.processes import MeasurementFailed
-from bench.reader import read
 from bench.wire import Connection, WireError
 from drkit.lab import Lab
-from drkit.model.topology import TopicPartition
+from tests.support.links.log_reader import read_partition, read_topic
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab
@@ -37,10 +35,10 @@ def test_what_is_loaded_is_on_the_log(source, unique_name, codec):
     assert shape.loaded_records == 990
     with Connection(source.address) as connection:
         assert sum(connection.ends(unique_name, range(3)).values()) == 990
-    records = read(source.address, unique_name)
-    assert {len(record.value) for record in records} == {100}
-    assert all(json.loads(record.value) for record in records)
-    assert Counter(record.tp.partition for record in records) == {0: 330, 1: 330, 2: 330}
+    read = read_topic(source.address, unique_name)
+    assert {len(record.value) for records in read.values() for record in records} == {100}
+    assert all(json.loads(record.value) for records in read.values() for record in records)
+    assert {partition: len(records) for partition, records in read.items()} == {0: 330, 1: 330, 2: 330}
 
 
 def test_a_batch_that_is_refused_says_so(source, unique_name):
@@ -60,7 +58,7 @@ def test_the_base_offset_of_each_batch_is_told(source, unique_name):
     with Connection(source.address) as connection:
         connection.send_produce(unique_name, {0: record_batch([b"last"], "none")})
         assert connection.receive_produce() == {0: 20}
-    assert read(source.address, unique_name)[-1][:2] == (TopicPartition(unique_name, 0), 20)
+    assert read_partition(source.address, unique_name)[-1].offset == 20
 
 
 def test_the_bare_forwarder_carries_what_is_new_on_each_partition(source, target, unique_name, tmp_path):
@@ -78,8 +76,8 @@ def test_the_bare_forwarder_carries_what_is_new_on_each_partition(source, target
         return min(len(arrived(number)) for number in range(2)) >= 3
 
     def arrived(number: int) -> list[bytes]:
-        found = read(target.address, unique_name)
-        return [each.value for each in found if each.tp.partition == number and each.value.isdigit()]
+        found = read_partition(target.address, unique_name, number)
+        return [each.value for each in found if each.value.isdigit()]
 
     try:
         wait_until(some_arrived, what="three records on each partition")

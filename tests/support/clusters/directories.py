@@ -1,4 +1,4 @@
-"""Real directory servers for the tests (`bench.directory_servers`), and one that follows Consul's documentation.
+"""Real directory servers for the tests (`directory_servers`), and one that follows Consul's documentation.
 
 If a program is missing, its tests are skipped with the reason. Not every Debian has Consul: a small server that follows
 its documentation tests drkit's requests without it.
@@ -18,8 +18,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from bench import directory_servers
-from bench.directory_servers import KEY, ZONE, Bind
+from tests.support.clusters import directory_servers
+from tests.support.clusters.directory_servers import KEY, ZONE, Bind
 
 __all__ = ["KEY", "ZONE", "Bind", "bind", "consul", "consul_like", "etcd"]
 

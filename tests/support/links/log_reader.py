@@ -1,4 +1,4 @@
-"""The independent reader of the tests: reads logs with a plain assigned consumer, without drkit's code.
+"""The independent reader of tests and bench: reads logs with a plain assigned consumer, without drkit's code.
 
 The other one, `chaos/soak/reader.py`, keeps digests of records, for logs of millions; they share no code.
 """
@@ -67,10 +67,11 @@ def read_until_refused(client: Client, topic: str, partition: int = 0) -> tuple[
         while True:
             message = consumer.poll(_SECONDS)
             assert message is not None, f"nothing came for {_SECONDS:.0f} s of {topic}:{partition}"
-            if message.error() is not None:
-                return found, message.error().code() == _END
-            if not found or message.offset() > found[-1].offset:
-                found.append(_record(message))
+            error, record = message.error(), _record(message)
+            if error is not None:
+                return found, error.code() == _END
+            if not found or record.offset > found[-1].offset:
+                found.append(record)
     finally:
         consumer.close()
 
@@ -86,6 +87,11 @@ def read_topics(
     finally:
         consumer.close()
     return {name: {number: read[name, number] for number in sorted(topic.partitions)} for name, topic in topics.items()}
+
+
+def read_topic(client: Client, topic: str) -> dict[int, list[Record]]:
+    """Every committed record of a topic, by partition; none where it doesn't exist."""
+    return read_topics(client, topic.__eq__).get(topic, {})
 
 
 def read_log(client: Client, topic: str, *, committed: bool) -> list[Seen]:

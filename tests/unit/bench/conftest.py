@@ -10,7 +10,6 @@ _BACKLOG = BacklogRun(
     peer="drkit",
     repeat=1,
     records=10_000_000,
-    record_bytes=100,
     mirrored_records=10_000_000,
     complete=True,
     seconds=10.0,

@@ -10,30 +10,6 @@ LARGE = next(case for case in BACKLOG if case.name == "large")
 TEN = next(case for case in BACKLOG if case.name == "ten")
 
 
-def test_an_empty_run_has_only_the_targets(results):
-    assert [grid.title for grid in grids(results)] == ["Targets"]
-
-
-def test_a_backlog_case_has_a_line_for_each_mirror(results, backlog_run):
-    results.backlog += [
-        backlog_run(),
-        backlog_run(peer="mirrormaker", records_per_second=125_000.0, cpu_seconds_per_million=4.0),
-    ]
-    grid = next(grid for grid in grids(results) if grid.title.startswith("Backlog"))
-    assert grid.rows[0] == (
-        "★ large: 100 B JSON, lz4, 1,000 a batch, 8 partitions",
-        "10,000,000",
-        "drkit",
-        "1,000,000",
-        "100.0",
-        "0.200",
-        "8.0 ×",  # noqa: RUF001 - the sign of a multiple
-        "1/20.0",
-        "met",
-    )
-    assert grid.rows[1][2:6] == ("MirrorMaker 2", "125,000", "100.0", "4.00")
-
-
 def test_a_target_with_too_much_or_too_little_is_named(results, backlog_run):
     results.backlog += [backlog_run(uneven_partitions=2), backlog_run(repeat=2, uneven_partitions=1)]
     grid = next(grid for grid in grids(results) if grid.title.startswith("Backlog"))

@@ -7,10 +7,10 @@ from drkit.model.errors import ConfigError
 
 
 def test_what_is_kept_is_read_back(tmp_path, results, backlog_run, live_run):
-    results.backlog.append(backlog_run(progress=((0.5, 10), (1.0, 20)), mapping_rows=8))
-    results.live.append(live_run(percentiles=(1.0, 2.0)))
+    results.backlog.append(backlog_run(mapping_bytes=8))
+    results.live.append(live_run())
     results.translate.append(TranslateRun("drkit", "plain", 3, 2, 2, 0, 0, 0, 0))
-    results.lookup.append(LookupRun(10_000, 1, 100, 1.0, 4.0, 1.0))
+    results.lookup.append(LookupRun(10_000, 100, 1.0, 4.0, 1.0))
     results.moves.append(MoveRun("drkit", 1000, 50, 1, 2.5, 2.0))
     results.sites.append(SiteRun("killed", 3, 999, 50, 1, 4.0, 3.5, {"fence": 0.2, "drain": 1.0}))
     results.large_links.append(

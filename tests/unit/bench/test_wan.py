@@ -35,12 +35,7 @@ def test_without_the_script_it_is_skipped_with_the_reason(
     assert "need root" in capsys.readouterr().out
 
 
-def test_the_table_and_the_configuration(tmp_path: Path) -> None:
-    rows = [wan.Row("as installed", "consumer", None, 0), wan.Row("as installed", "drkit", 12.34, 9, 98.7)]
-    assert wan._table(rows, 100).splitlines()[-2:] == [
-        "| as installed | consumer | - | - |",
-        "| as installed | drkit | 12.3 | 99 |",
-    ]
+def test_a_links_buffer_is_configured(tmp_path: Path) -> None:
     job = Job(tmp_path, Cluster("primary", "a:1"), Cluster("dr", "b:2"), "bench-.*", "none")
     path = tmp_path / "drkit.toml"
     for lines, found in (((), 32 << 20), ((wan.buffer_line(7 << 20),), 7 << 20)):

@@ -14,10 +14,10 @@ from pathlib import Path
 import dns.message
 import dns.query
 
-from bench.processes import wait_until
 from drkit.directory.http import HttpServer
 from drkit.lab.ports import free_ports
 from drkit.model.errors import DrkitError, Unreachable
+from tests.support.wait import wait_until
 
 ZONE = "drkit.test"
 KEY = "drkit-key"
@@ -92,7 +92,7 @@ def bind(folder: Path, address: str = "127.0.0.1", port: int | None = None, reco
         encoding="ascii",
     )
     with child([named, "-g", "-4", "-n", "1", "-c", str(folder / "named.conf")], folder / "log"):
-        wait_until(lambda: bool(_answers(server.port, address) and server.ask("ns", "A")), "BIND", _READY_SECONDS)
+        wait_until(lambda: _answers(server.port, address) and server.ask("ns", "A"), _READY_SECONDS, "BIND")
         yield server
 
 
@@ -110,7 +110,7 @@ def etcd(folder: Path) -> Iterator[int]:
     if "unsafe-no-fsync" not in subprocess.run([program, "--help"], capture_output=True, text=True, check=False).stdout:
         command.remove("--unsafe-no-fsync")
     with child(command, folder / "log"):
-        wait_until(lambda: _healthy(client), "etcd", _READY_SECONDS)
+        wait_until(lambda: _healthy(client), _READY_SECONDS, "etcd")
         yield client
 
 
@@ -123,7 +123,7 @@ def consul(folder: Path) -> Iterator[int]:
     ports = [f"-{name}-port={port}" for name, port in zip(names, others, strict=True)]
     command = [program, "agent", "-dev", "-bind=127.0.0.1", f"-http-port={http}", "-grpc-port=-1", *ports]
     with child([*command, f"-data-dir={folder}"], folder / "log"):
-        wait_until(lambda: _answers(http) and _leader(http), "Consul", _READY_SECONDS)
+        wait_until(lambda: _answers(http) and _leader(http), _READY_SECONDS, "Consul")
         yield http
 
 
