@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from bench.stats import median
-from drkit.lab.toolchain.cache import write_atomically
+from drkit.files import write_atomically
 from drkit.model.errors import ConfigError
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -21,6 +19,7 @@ from drkit.config.schema.base import Strict
 from drkit.config.schema.config import SECRET_PROPERTIES, Config
 from drkit.config.schema.secrets import SecretFromEnv, SecretFromFile
 from drkit.config.toml_lines import KeyPath, key_lines
+from drkit.model.canonical import document_digest
 
 HIDDEN = "********"
 """The placeholder of a secret."""
@@ -177,5 +176,4 @@ def _line(path: KeyPath, lines: Mapping[KeyPath, int], data: Mapping[str, Any]) 
 
 def configuration_digest(config: Config) -> str:
     """SHA-256 (hexadecimal) of the configuration with masked secrets: new secrets don't change it."""
-    shown = config.model_dump(mode="json")
-    return sha256(json.dumps(shown, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    return document_digest(config.model_dump(mode="json"))

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from xml.sax.saxutils import escape
 
+from drkit.files import write_atomically
 from drkit.lab.layout import Node
 from drkit.lab.process import mark
 from drkit.lab.toolchain import Toolchain
-from drkit.lab.toolchain.cache import write_atomically
 
 MEMORY_MIB = 900  # resident
 DATACENTER = "datacenter1"

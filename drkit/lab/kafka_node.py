@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from xml.sax.saxutils import escape
 
+from drkit.files import write_atomically
 from drkit.lab.interrupts import Interrupts
 from drkit.lab.layout import Layout, Node
 from drkit.lab.process import mark
 from drkit.lab.toolchain import Toolchain
-from drkit.lab.toolchain.cache import write_atomically
 from drkit.model.errors import DrkitError
 
 MEMORY_MIB = 450  # resident, under a test's load

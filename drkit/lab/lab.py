@@ -15,6 +15,7 @@ from typing import Literal
 import platformdirs
 import psutil
 
+from drkit.files import write_atomically
 from drkit.lab import process
 from drkit.lab.interrupts import Interrupts
 from drkit.lab.layout import CASSANDRA, LabDir, Layout, Node, StoreKind
@@ -25,7 +26,6 @@ from drkit.lab.settings_file import LabLink, bootstrap, render, store_url
 from drkit.lab.shape import new_layout, refuse_other_shape, usable_folder
 from drkit.lab.start import Starter
 from drkit.lab.toolchain import Toolchain, ensure
-from drkit.lab.toolchain.cache import write_atomically
 from drkit.model.errors import ConfigError, DrkitError, Refused
 
 NodeState = Literal["up", "down", "paused", "starting"]

@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
+from drkit.files import write_atomically
 from drkit.lab.secure import SecureDir
-from drkit.lab.toolchain.cache import write_atomically
 from drkit.model.errors import ConfigError, DrkitError
 
 StoreKind = Literal["cassandra", "sqlite"]

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 
-from drkit.lab.toolchain.cache import write_atomically
+from drkit.files import write_atomically
 
 _PROGRAM = "java"
 _MARK = "-Ddrkit.lab.node="

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from drkit.lab.toolchain.cache import write_atomically
+from drkit.files import write_atomically
 
 LISTENER: Final = "scram"
 """The listener of a secured lab's users."""

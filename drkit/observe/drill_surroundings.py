@@ -6,12 +6,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from hashlib import sha256
 from typing import Any
 
 from drkit import __version__
 from drkit.config import Config
 from drkit.config.effective import configuration_digest
+from drkit.model.canonical import document_digest
 from drkit.model.runs.journal import JournalEntry
 from drkit.model.wording import counted
 from drkit.observe.drill_history import DrillKind, drill_kinds
@@ -44,8 +44,7 @@ def surroundings_now(config: Config, store: Store) -> Surroundings:
     topics = sorted(
         {(str(each.link().id), name) for each in config.links for name in store.topic_states(each.link().id)}
     )
-    digest = sha256(json.dumps(topics, separators=(",", ":")).encode()).hexdigest()
-    return Surroundings(__version__, configuration_digest(config), digest, len(topics))
+    return Surroundings(__version__, configuration_digest(config), document_digest(topics), len(topics))
 
 
 def surroundings_of(entries: Sequence[JournalEntry]) -> Surroundings | None:

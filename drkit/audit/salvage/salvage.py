@@ -38,11 +38,12 @@ from drkit.audit.classify.classifier import TARGET_HIDDEN, TARGET_RETIRED, TARGE
 from drkit.audit.read.record_frames import ScopeReader, date_column, keep
 from drkit.audit.run import ClassifiedScope, judged, refuse_altered
 from drkit.audit.salvage.salvage_class import SalvageSize, with_standing, with_target_ends_now
-from drkit.audit.salvage.salvage_folder import FORMAT, MANIFEST, PARQUET, POSITIONS, sha256_of
+from drkit.audit.salvage.salvage_folder import FORMAT, MANIFEST, PARQUET, POSITIONS
 from drkit.audit.spark.failures import in_words
 from drkit.audit.spark.session import SparkRuntime
 from drkit.audit.spark.spark_progress import Progress, Tasks, described, watching
 from drkit.config import Config
+from drkit.files import sha256_of
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.model.audit.audit_result import AuditRequest, FindingKind, SalvageClass, SalvageKind, SalvageResult
 from drkit.model.clock import iso

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 
+from drkit.files import sha256_of
 from drkit.model.errors import Refused
 
 MANIFEST = "manifest.json"
@@ -73,12 +73,6 @@ def checked_manifest(folder: Path) -> dict[str, Any]:
             folder, f"its files hold {counted['.parquet']} and {counted['.gz']} records, its manifest says {wanted}"
         )
     return manifest
-
-
-def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _records(path: Path) -> int:

@@ -25,10 +25,10 @@ from drkit.drill.experiment.steps import Failback, Failover, Load, Move, Reprote
 from drkit.drill.judge.history import StatedPosition
 from drkit.drill.results.recording import MIRROR_LOG
 from drkit.drill.runbook import read_runbook
+from drkit.files import write_atomically
 from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.lab import Lab
 from drkit.lab.secure import SecureDir
-from drkit.lab.toolchain.cache import write_atomically
 from drkit.model.errors import DrkitError, ExitCode, Refused
 
 STATUS_SECONDS = 30.0

@@ -16,8 +16,8 @@ from typing import Any, Final
 from drkit.drill.environment.child_processes import Child
 from drkit.drill.environment.wan_proxy import NetworkState
 from drkit.drill.experiment.base import SOURCE
+from drkit.files import write_atomically
 from drkit.lab import Lab
-from drkit.lab.toolchain.cache import write_atomically
 from drkit.model.errors import DrkitError, Refused
 
 LISTENER: Final = "wan"

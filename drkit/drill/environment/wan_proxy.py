@@ -26,7 +26,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from drkit.lab.toolchain.cache import write_atomically
+from drkit.files import write_atomically
 
 Direction = Literal["to_primary", "from_primary"]
 _LOOK_SECONDS: Final = 0.02

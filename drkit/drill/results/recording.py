@@ -20,7 +20,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, fields
 from datetime import datetime
-from hashlib import file_digest, sha256
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from drkit.drill.judge.history import Attempt, ConfirmedPosition, Landed, LinkHi
 from drkit.drill.judge.result import DrillResult
 from drkit.failover.run.journal.anchors import append_anchor, read_anchor_file
 from drkit.failover.run.journal.files import entry_document, json_lines
+from drkit.files import sha256_of
 from drkit.model.clock import iso, now
 from drkit.model.errors import DrkitError
 from drkit.model.runs.journal import Anchor, JournalEntry
@@ -177,7 +178,7 @@ def chained_body(drills: Path, result: DrillResult) -> dict[str, Any]:
     """The content of a drill's entry in the chain: verdict, measurements, the digest of each of its files."""
     folder = drills / result.run
     names = [*CHAINED_FILES, *sorted(f"journal/{path.name}" for path in (folder / "journal").glob("*"))]
-    digests = {name: _digest(folder / name) for name in names if (folder / name).is_file()}
+    digests = {name: sha256_of(folder / name) for name in names if (folder / name).is_file()}
     return {
         "run": result.run,
         "title": result.title,
@@ -238,8 +239,3 @@ def other_chain_anchors(drills: Path) -> dict[str, list[Anchor]]:
 def chain_identity(drills: Path) -> str:
     """The identity of this folder of drills in anchors."""
     return sha256(f"drills|{os.uname().nodename}|{drills.resolve()}".encode()).hexdigest()[:16]
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return file_digest(file, "sha256").hexdigest()

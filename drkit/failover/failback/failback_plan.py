@@ -6,8 +6,6 @@ cluster that serves now, the configured link's target.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -18,6 +16,7 @@ from drkit.failover.plan.failover_plan import DirectoryView, Obstacle, StagePlan
 from drkit.failover.plan.snapshot import ClusterView
 from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.run.state_machine import Kind, Mode
+from drkit.model.canonical import document_digest
 from drkit.model.topology import LinkId
 
 
@@ -124,8 +123,7 @@ def failback_plan_from_json(text: str) -> FailbackPlan:
 
 def with_digest(plan: FailbackPlan) -> FailbackPlan:
     """The plan with the SHA-256 of its decision: what is deleted where, and in which stages."""
-    body = json.dumps(_decision(plan), sort_keys=True, separators=(",", ":"))
-    return replace(plan, digest=hashlib.sha256(body.encode()).hexdigest())
+    return replace(plan, digest=document_digest(_decision(plan)))
 
 
 def _decision(plan: FailbackPlan) -> dict[str, Any]:

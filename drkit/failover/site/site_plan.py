@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -27,6 +26,7 @@ from drkit.failover.run.state_machine import Kind, Mode
 from drkit.failover.site.failback.site_failback_plan import SiteFailbackPlan
 from drkit.failover.site.other_links import OtherLink
 from drkit.failover.site.wave_plan import Wave, WaveAssignment
+from drkit.model.canonical import document_digest
 from drkit.model.clock import exact_iso
 from drkit.model.errors import ConfigError
 from drkit.model.topology import LinkId
@@ -97,7 +97,7 @@ class SitePlan:
             "links": sorted([str(plan.link), plan.digest] for plan in self.plans),
             **({"waves": _WAVES.dump_python(self.waves, mode="json")} if self.waves else {}),
         }
-        return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+        return document_digest(body)
 
     @property
     def assignment(self) -> WaveAssignment:

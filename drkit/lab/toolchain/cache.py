@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+from drkit.files import sha256_of
 from drkit.lab.interrupts import Interrupts
 from drkit.lab.toolchain.lockfile import Jar
 from drkit.model.errors import DrkitError
@@ -53,12 +53,6 @@ def jar_path(cache: Path, jar: Jar) -> Path:
     return cache / "jars" / jar.relative_path
 
 
-def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file's bytes, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def is_whole(path: Path, jar: Jar) -> bool:
     """Whether the file exists and has the locked bytes."""
     try:
@@ -73,12 +67,3 @@ def missing(cache: Path, jars: Iterable[Jar]) -> list[Jar]:
     with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as pool:
         whole = list(pool.map(lambda jar: is_whole(jar_path(cache, jar), jar), listed))
     return [jar for jar, ok in zip(listed, whole, strict=True) if not ok]
-
-
-def write_atomically(path: Path, content: str | bytes, *, mode: int = 0o644) -> None:
-    """Write a file so that a reader sees all of it or nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    partial.write_bytes(content.encode() if isinstance(content, str) else content)
-    partial.chmod(mode)
-    partial.replace(path)

@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from drkit.files import sha256_of
 from drkit.lab.interrupts import Interrupts
 from drkit.lab.toolchain import cache as caching
 from drkit.lab.toolchain.ivy import IvyProcess, start_fetch
@@ -127,7 +128,7 @@ def _keep(cache: Path, jar: Jar, path: Path) -> str | None:
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.partial")
     shutil.copyfile(path, partial)
-    found = caching.sha256_of(partial)
+    found = sha256_of(partial)
     if found != jar.sha256:
         partial.unlink()
         return f"{jar} has SHA-256 {found}, its lock says {jar.sha256}: it was changed at its origin or in transit"

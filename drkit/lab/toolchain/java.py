@@ -12,7 +12,7 @@ import shlex
 from pathlib import Path
 
 from drkit.config.extras import Extra, extra_missing, install_command
-from drkit.lab.toolchain.cache import write_atomically
+from drkit.files import write_atomically
 from drkit.model.errors import ConfigError, DrkitError, ExtraMissing
 
 JAVA_MAJOR = 17

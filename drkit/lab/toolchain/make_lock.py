@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from drkit.lab.toolchain.cache import sha256_of, write_atomically
+from drkit.files import sha256_of, write_atomically
 from drkit.lab.toolchain.ivy import resolved_artifacts, start_resolve
 from drkit.lab.toolchain.java import find_ivy, find_java_home
 from drkit.lab.toolchain.lockfile import Coordinate, Jar, Lock, lock_path, render_lock

@@ -69,12 +69,3 @@ def test_a_second_set_up_waits_for_the_first(tmp_path: Path):
         order.append("first")
     thread.join(10)
     assert order == ["first", "second"]
-
-
-def test_a_reader_never_sees_half_a_file(tmp_path: Path):
-    path = tmp_path / "sub" / "file"
-    caching.write_atomically(path, "one")
-    caching.write_atomically(path, "two", mode=0o755)
-    assert path.read_text() == "two"
-    assert path.stat().st_mode & 0o777 == 0o755
-    assert [entry.name for entry in path.parent.iterdir()] == ["file"]

@@ -7,11 +7,11 @@ from contextlib import closing
 
 from drkit.config import Config, load_config
 from drkit.config.schema.config import ClusterConfig
+from drkit.files import write_atomically
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.config.client_config import java_properties, java_properties_text, kafka_python_config
 from drkit.lab import Lab
 from drkit.lab.secure import APPLICATION, MECHANISM, drkit_user
-from drkit.lab.toolchain.cache import write_atomically
 from drkit.model.errors import DrkitError
 from drkit.model.topics.acls import Acl
 from drkit.permissions.need import Command, Who

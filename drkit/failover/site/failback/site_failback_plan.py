@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,6 +14,7 @@ from drkit.failover.plan.choose_links import LinkLeftOut
 from drkit.failover.plan.failover_plan import Obstacle
 from drkit.failover.run.state_machine import Kind, Mode
 from drkit.failover.site.other_links import OtherLink
+from drkit.model.canonical import document_digest
 from drkit.model.clock import exact_iso
 from drkit.model.topology import LinkId
 from drkit.model.wording import and_more, counted
@@ -104,7 +104,7 @@ class SiteFailbackPlan:
     def digest(self) -> str:
         """SHA-256 over the decision: the links' digests, in the order of their names; hexadecimal."""
         body = {"kind": self.kind, "links": sorted([str(plan.link), plan.digest] for plan in self.plans)}
-        return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+        return document_digest(body)
 
     @property
     def shared_groups(self) -> dict[str, tuple[LinkId, ...]]:
