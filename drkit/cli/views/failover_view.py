@@ -165,6 +165,9 @@ def print_evidence(console: Console, evidence: Evidence, judgement: Judgement) -
     age = "" if not evidence.rpo_seconds else f", the oldest up to {evidence.rpo_seconds:.1f} s old"
     basis = f"  [dim]{evidence.rpo_basis} {iso(evidence.observed_at)}[/]" if evidence.observed_at else ""
     console.print(Hanging.markup(f"lost (RPO)  [bold]{rpo}[/]{age}{basis}", _LABEL))
+    if evidence.removed_unread:
+        removed = f"{counted(evidence.removed_unread, 'offset')} that groups had not read were removed there before"
+        console.print(Hanging.markup(f"unread      [bold]{removed}[/]", _LABEL))
     rto = "-" if evidence.rto_seconds is None else f"{evidence.rto_seconds:.1f} s"
     console.print(f"took (RTO)  [bold]{rto}[/]")
     if evidence.fenced is not None:

@@ -12,6 +12,7 @@ from drkit.failover.plan.waivers import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
 from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.run.state_machine import Kind
 from drkit.kafka.admin.cluster_admin import TopicInfo
+from drkit.mapping.mapping_rows import source_at
 from drkit.model.link_state import Direction, TopicState
 from drkit.model.offsets import Watermark
 from drkit.model.runs.fence import FenceMethod, FenceState
@@ -49,6 +50,8 @@ def warnings(snapshot: FailbackSnapshot, plan: FailbackPlan) -> Iterator[str]:
             f"the fence of {link.id.source} isn't proven ({snapshot.fence.detail or 'it did not answer'}): "
             f"run drkit fence --link '{link.id}' before its clients reach it again"
         )
+    if plan.level:
+        yield from _shorter(snapshot)
     if plan.only_here:
         yield (
             f"{counted(plan.only_here, 'offset')} only on {link.id.source}: salvaged, not brought to {link.id.target}; "
@@ -59,6 +62,26 @@ def warnings(snapshot: FailbackSnapshot, plan: FailbackPlan) -> Iterator[str]:
             f"{plan.carried:,} committed offsets are on {link.id.source} only (of groups that were left out of the "
             f"failover, or aren't {link.id}'s): they are carried over by the mapping"
         )
+
+
+def _shorter(snapshot: FailbackSnapshot) -> Iterator[str]:
+    """What the old primary no longer holds at the beginning of its logs, though the live cluster does: a move back
+    that deletes nothing doesn't bring it."""
+    old, live = snapshot.link.id.source, snapshot.link.id.target
+    removed: dict[TopicPartition, int] = {}
+    for tp, mapping in snapshot.mappings.items():
+        held_from = snapshot.live_logs.get(tp.topic, LiveLog()).starts.get(tp.partition)
+        if held_from is not None and mapping.rows:
+            start = snapshot.starts.get(tp, 0)
+            removed[tp] = max(0, start - max(source_at(mapping.rows, held_from), mapping.rows[0].source_offset))
+    most = max(removed, key=lambda tp: removed[tp], default=None)
+    if most is None or not removed[most]:
+        return
+    yield (
+        f"{old} begins later than {live}: {counted(sum(removed.values()), 'offset')} that {live} still holds were "
+        f"removed there, most of {most} ({removed[most]:,}), and don't come back. Where no retention explains it, the "
+        "run ends at its audit, before groups move"
+    )
 
 
 def obstacles(snapshot: FailbackSnapshot, plan: FailbackPlan, alone: Sequence[PlannedPosition]) -> Iterator[Obstacle]:

@@ -33,8 +33,8 @@ from drkit.failover.positions.positions import (
     Selection,
     choose_positions,
     never_committed,
-    removed_unread,
 )
+from drkit.failover.positions.removed_unread import removed_unread
 from drkit.failover.positions.target_positions import read_checks
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.evidence import loss_at
@@ -49,7 +49,7 @@ from drkit.kafka.groups.mirrormaker import MirrorMakerOffsets
 from drkit.model.errors import ConfigError, DrkitError, Refused
 from drkit.model.link_state import Direction, Problem
 from drkit.model.runs.fence import FenceMethod
-from drkit.model.topology import Link, LinkId, TopicPartition
+from drkit.model.topology import Link, LinkId
 from drkit.model.wording import and_more, counted
 from drkit.permissions.missing import Names
 from drkit.permissions.need import Command, Operation, Side, Subject
@@ -366,24 +366,6 @@ def _warnings(snapshot: Snapshot, request: PlanRequest, plan: FailoverPlan) -> l
     return warnings
 
 
-def _removed(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[str]:
-    """What groups had not read and the target no longer holds: it is in no lag, as it was mirrored."""
-    purged = {tp: view for tp, view in snapshot.partitions.items() if view.target_start}
-    places = ((position, TopicPartition(position.topic, position.partition)) for position in plan.placed if purged)
-    removed = [
-        (count, position) for position, tp in places if tp in purged and (count := removed_unread(position, purged[tp]))
-    ]
-    if not removed:
-        return
-    most, worst = max(removed, key=lambda each: each[0])
-    offsets = sum(count for count, _ in removed)
-    yield (
-        f"{counted(len(removed), 'position')} {'begins' if len(removed) == 1 else 'begin'} where the logs on "
-        f"{snapshot.target.alias} do: retention or DeleteRecords removed {counted(offsets, 'offset')} there that the "
-        f"groups had not read, most of {worst.group} on {worst.topic}:{worst.partition} ({most:,})"
-    )
-
-
 def _about_groups(snapshot: Snapshot, request: PlanRequest, plan: FailoverPlan) -> Iterator[str]:
     chosen = request.selection.groups
     unmovable = [each for each in snapshot.unmovable if not chosen or each.group in chosen]
@@ -404,7 +386,8 @@ def _about_groups(snapshot: Snapshot, request: PlanRequest, plan: FailoverPlan) 
         yield f"{position.group} on {position.topic}:{position.partition}: {position.reason}"
     if len(again) > _SHOWN:
         yield f"and {counted(len(again) - _SHOWN, 'more position')} of groups that process transactions again"
-    yield from _removed(snapshot, plan)
+    if removed := removed_unread(plan.placed, snapshot.partitions).sentence(snapshot.target.alias):
+        yield removed
     alone = [position for position in plan.placed if position.skipped is None]
     if alone:
         first = alone[0]

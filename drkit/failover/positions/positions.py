@@ -514,18 +514,6 @@ def _mapped(offset: int, view: PartitionView, snapshot: Snapshot) -> Translation
     return answer
 
 
-def removed_unread(position: PlannedPosition, view: PartitionView) -> int:
-    """How many offsets the target no longer holds of those that the group had not read: its position is where the log
-    begins now."""
-    mark = view.watermark
-    if not view.target_start or position.target_offset != view.target_start:  # first: there may be 100,000 of them
-        return 0
-    if position.source_offset is None or mark is None:
-        return 0
-    place = translate_by_rows(position.source_offset, view.rows, replace(mark, target_start=0)).target_offset
-    return 0 if place is None else max(0, view.target_start - place)
-
-
 def _lost(offset: int, view: PartitionView) -> int | None:
     through = view.missing.through
     if view.watermark is None or through is None or (view.unproven and offset > through):

@@ -24,6 +24,8 @@ class Evidence:
     """The numbers a run ends with; the contract's `evidence`.
 
     `rpo_lower_bound`: at least `rpo_records` were lost. `rpo_reason`: why the loss is unknown, or inexact.
+    `removed_unread`: offsets that groups had not read, and that retention or DeleteRecords had removed on the target
+    before the move; None until the positions are final.
     """
 
     rpo_records: int | None
@@ -34,6 +36,7 @@ class Evidence:
     fenced: bool | None
     rpo_lower_bound: bool = False
     rpo_reason: str | None = None
+    removed_unread: int | None = None
 
 
 def loss_at(partitions: Iterable[PartitionView], moment: datetime) -> Loss:
@@ -101,7 +104,7 @@ def evidence_of(facts: Facts, since: datetime | None) -> Evidence:
     rto = None
     if facts.verified_at is not None and since is not None and facts.verified_at >= since:  # else the clock went back
         rto = (facts.verified_at - since).total_seconds()
-    return replace(expected_evidence(loss), rto_seconds=rto, fenced=facts.fenced)
+    return replace(expected_evidence(loss), rto_seconds=rto, fenced=facts.fenced, removed_unread=facts.removed_unread)
 
 
 def expected_evidence(loss: Loss | None) -> Evidence:

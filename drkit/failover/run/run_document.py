@@ -267,6 +267,7 @@ def evidence_document(evidence: Evidence) -> Document:
         "observed_at": iso(evidence.observed_at),
         "rto_seconds": _rounded(evidence.rto_seconds),
         "fenced": evidence.fenced,
+        "removed_unread": evidence.removed_unread,
     }
 
 

@@ -197,6 +197,7 @@ class Facts:
     `topic:partition`.
     `scrubbed`: topics of the new incarnation on the scrubbed cluster, by name, with their ids.
     `captured_at`: when all groups' positions were read on the source and stored, during the drain.
+    `removed_unread`: the offsets that groups had not read, and that the target no longer holds.
     `places`: how many of the groups' positions were seen to hold the planned record.
     """
 
@@ -227,6 +228,7 @@ class Facts:
     late: dict[str, tuple[int, int]] = field(default_factory=dict)
     loss: Loss | None = None
     placed: int | None = None
+    removed_unread: int | None = None
     committed: int | None = None
     endpoint: str | None = None
     verified: int | None = None

@@ -22,6 +22,7 @@ from drkit.failover.positions.mirrormaker_positions import (
     read_mirrormaker,
 )
 from drkit.failover.positions.positions import PlannedPosition, Selection, choose_positions
+from drkit.failover.positions.removed_unread import removed_unread
 from drkit.failover.positions.target_positions import compare_checks, read_checks
 from drkit.failover.run.evidence import loss_at
 from drkit.failover.run.state_machine import Facts, Loss, Mode, StageOutcome
@@ -126,16 +127,16 @@ class Translate:
             # a client that isn't kept out may have written ever since, and the run may have been stopped for long
             by_now = loss if context.facts.fenced else loss_at(snapshot.partitions.values(), now())
         self._within_budget(context, by_now)
-        facts = replace(context.facts, placed=len(placed), loss=loss)
+        removed = removed_unread(placed, snapshot.partitions)
+        facts = replace(context.facts, placed=len(placed), loss=loss, removed_unread=removed.offsets)
         if facts.mode is Mode.UNPLANNED:
             facts = replace(facts, ends=_ends_counted(snapshot) if ids else {}, topic_ids=ids)
         places = read_checks(context.estate, self.target, placed, context.places)
         left = len(positions) - len(placed)
         unplaced = f"; {left} have no place, each with its reason" if left else ""
         moved = "" if len(placed) == self.expected else f" (the plan had {self.expected})"
-        return StageReport(
-            StageOutcome.OK, f"{counted(len(placed), 'position')}{moved}{unplaced}{trimmed}", facts, positions, places
-        )
+        said = "; ".join(filter(None, (f"{counted(len(placed), 'position')}{moved}", removed.sentence(self.target))))
+        return StageReport(StageOutcome.OK, f"{said}{unplaced}{trimmed}", facts, positions, places)
 
     @staticmethod
     def _topic_ids(context: StageContext) -> dict[str, str]:

@@ -140,6 +140,22 @@ def test_the_link_flows_on_afterwards_without_loss_or_copy_and_can_fail_over_aga
     assert plan.level, "all of the primary was mirrored before it was left"
 
 
+def test_what_the_old_primary_no_longer_holds_is_told_before_a_move_back_that_deletes_nothing(own, tmp_path):
+    topic = own.create("primary", "t")
+    own.produce("primary", topic, texts("x", 50))
+    own.commit("primary", "g", topic, {0: 10, 1: 50})
+    mirror(own)
+    fail_over(own)
+    with own.estate() as estate:
+        assert not [each for each in make_failback_plan(estate, "primary").warnings if "begins later" in each]
+        estate.admin("primary").delete_records({TopicPartition(topic, 0): 30})
+    plan, result = fail_back(own, tmp_path)
+    assert plan.level
+    (said,) = [each for each in plan.warnings if "begins later" in each]
+    assert f"30 offsets that dr still holds were removed there, most of {topic}:0 (30)" in said
+    assert isinstance(result.error, AuditFailed), "no group is moved past what it had not read"
+
+
 @pytest.mark.parametrize("cleanup", sampled("a scrubbed primary", ["delete", "compact,delete"], 1))
 def test_a_scrubbed_primary_has_the_offsets_of_the_live_cluster_also_where_its_log_starts_later(own, tmp_path, cleanup):
     topic = own.create("primary", "t", partitions=3, cleanup_policy=cleanup, retention_ms="123456789")  # 2 stays empty

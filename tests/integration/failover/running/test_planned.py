@@ -7,8 +7,10 @@ import pytest
 from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.run.service import run_failover, standing_obstacles
 from drkit.failover.run.state_machine import Mode, State
+from drkit.mirror.control import acknowledge
 from drkit.model.errors import Refused
 from drkit.model.link_state import Direction
+from drkit.model.topology import TopicPartition
 from tests.support.collection.sampling import some_of
 from tests.support.links.estates import mirror, mirroring, texts, without_primary
 from tests.support.wait import wait_until
@@ -69,6 +71,24 @@ def test_a_primary_that_is_still_written_stops_it_before_anything_is_changed(own
     with mirroring(own):
         again = planned(own)  # nothing was left behind that would hinder the next try
     assert again.error is None
+
+
+def test_what_groups_had_not_read_and_the_target_no_longer_holds_is_stated_in_numbers(own):
+    topic = own.create("primary", "t")
+    own.produce("primary", topic, texts("x", 50))
+    own.commit("primary", "behind", topic, {0: 10, 1: 45})
+    own.commit("primary", "further", topic, {0: 25})
+    mirror(own)
+    with own.estate() as estate:
+        estate.admin("dr").delete_records({TopicPartition(topic, 0): 30})
+    with mirroring(own):
+        wait_until(lambda: own.store.problems(own.link.id), what="the mirror to see it")
+        acknowledge(own.store, own.link, "target_purged", topic)
+        result = planned(own)
+    assert result.error is None
+    assert (result.evidence.rpo_records, result.evidence.removed_unread) == (0, 20 + 5)
+    (said,) = [stage.reason for stage in result.stages if stage.name == "translate"]
+    assert "removed 25 offsets there that the groups had not read, most of" in said
 
 
 def test_a_lag_without_a_mirror_is_refused(own):
