@@ -81,6 +81,23 @@ class Owner:
             return False
 
 
+def clock_error(store: LeaseStore) -> Refused | None:
+    """What a run is refused for by this machine's clock; None: nothing."""
+    asked = time.monotonic()
+    at = store.time()
+    return _skewed((now() - at).total_seconds() - (time.monotonic() - asked))
+
+
+def _skewed(seconds: float) -> Refused | None:
+    if abs(seconds) <= MOST_SKEW_SECONDS:
+        return None
+    return Refused(
+        f"this machine's clock is {abs(seconds):,.0f} s {'ahead of' if seconds > 0 else 'behind'} the store's",
+        meaning="Loss and recovery time would be measured wrong, and runs told apart by the wrong times",
+        remedy="Set the clock of this machine, or of the store's (NTP), then try again",
+    )
+
+
 class RunLease:
     """Holds `run:<link>` while a run acts on the link. A context manager.
 
@@ -169,13 +186,9 @@ class RunLease:
     def _acquire(self) -> None:
         asked = time.monotonic()
         at = self._store.time()
-        skew = (now() - at).total_seconds() - (time.monotonic() - asked)
-        if abs(skew) > MOST_SKEW_SECONDS:
-            raise Refused(
-                f"this machine's clock is {abs(skew):,.0f} s {'ahead of' if skew > 0 else 'behind'} the store's",
-                meaning="Loss and recovery time would be measured wrong, and runs told apart by the wrong times",
-                remedy="Set the clock of this machine, or of the store's (NTP), then try again",
-            )
+        skewed = _skewed((now() - at).total_seconds() - (time.monotonic() - asked))
+        if skewed is not None:
+            raise skewed
         lease = self._store.acquire_lease(self._name, str(self._owner), TTL_SECONDS, at)
         holder = Owner.parse(lease.owner)
         if lease.owner != str(self._owner) and holder is not None and holder.known_dead():

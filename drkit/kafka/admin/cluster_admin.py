@@ -22,6 +22,8 @@ from drkit.kafka.admin.admin_connection import (
     describe,
     error_class,
 )
+from drkit.kafka.admin.client_settings import ClientSettings, client_settings
+from drkit.kafka.admin.disks import Disk, disks
 from drkit.kafka.admin.leader_epochs import EpochEnd, LogBatch
 from drkit.kafka.admin.log_offsets import log_sizes
 from drkit.kafka.admin.topic_requests import (
@@ -361,6 +363,14 @@ class ClusterAdmin(ClusterClient):
     def delete_acls(self, rules: Iterable[Acl]) -> dict[Acl, str]:
         """Remove exactly these ACLs; returns the reason for each refused one."""
         return acls.delete_acls(self._connection, set(rules))
+
+    def client_settings(self) -> ClientSettings:
+        """SCRAM users, quotas, and rules of transactional ids."""
+        return client_settings(self._connection)
+
+    def disks(self) -> list[Disk]:
+        """The room on the disks of its brokers. `Refused` without DESCRIBE on the cluster."""
+        return disks(self._connection)
 
     # -- what drkit itself may do ------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
@@ -28,6 +28,10 @@ from drkit.observe.drill_history import PASSED, DrillKind, age_in_words
 from drkit.observe.fence import FENCED
 from drkit.observe.formatting import loss, short
 from drkit.observe.readiness.check import Check, CheckOutcome, worst_outcome
+from drkit.observe.readiness.client_settings_check import NAME as CLIENT_SETTINGS
+from drkit.observe.readiness.client_settings_check import client_settings_check
+from drkit.observe.readiness.disk_check import NAME as DISKS
+from drkit.observe.readiness.disk_check import disk_check
 from drkit.observe.readiness.store_safety import copy_of_store, placement
 from drkit.observe.status import GroupStatus, LinkStatus, link_statuses
 from drkit.permissions.missing import Names, missing_rights, remedy_of
@@ -95,6 +99,10 @@ def _answered(
     if status.source_reachable:
         source = config.clusters[link.id.source]
         checks.append(_asked("fence", lambda: _fence(link.id.source, source, clusters)))
+        if status.target_reachable:
+            checks.append(_shown(CLIENT_SETTINGS, lambda: client_settings_check(link.id, clusters)))
+    if status.target_reachable:
+        checks.append(_shown(DISKS, lambda: disk_check(status, clusters)))
     checks.append(_asked("topics on the target", lambda: _topics(status, link.id.target, clusters)))
     if _moved(status):
         checks.append(_asked("groups on the target", lambda: _groups(status, link.id.target, clusters)))
@@ -156,6 +164,12 @@ def _asked(name: str, check: Callable[[], Check]) -> Check:
         return Check(name, CheckOutcome.UNKNOWN, error.what, error.remedy)
     except DrkitError as error:
         return Check(name, CheckOutcome.FAIL, error.what, error.remedy)
+
+
+def _shown(name: str, check: Callable[[], Check]) -> Check:
+    """As `_asked`, of what a failover doesn't need: it is unknown where drkit may not see it."""
+    found = _asked(name, check)
+    return replace(found, outcome=CheckOutcome.UNKNOWN) if found.outcome is CheckOutcome.FAIL else found
 
 
 def _mirror(status: LinkStatus) -> Check:

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from kafka.protocol.admin import AlterClientQuotasRequest
 
 from drkit.config import ClusterConfig
 from drkit.kafka.admin.admin_connection import AdminConnection
@@ -20,6 +19,7 @@ from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.lab import Lab
 from drkit.model.errors import Refused, Unreachable
 from drkit.model.topology import TopicPartition
+from tests.support.clusters.quotas import quota
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab
@@ -306,11 +306,6 @@ def test_nobody_answers() -> None:
 
 
 def test_a_cluster_that_throttles_drkit_is_not_called_silent(admin: ClusterAdmin, lab: Lab, unique_name: str) -> None:
-    quota = AlterClientQuotasRequest.EntryData
-    entity = [quota.EntityData(entity_type="client-id", entity_name=unique_name)]
-    least = [quota.OpData(key="request_percentage", value=0.001, remove=False)]
-    limit = AlterClientQuotasRequest(entries=[quota(entity=entity, ops=least)], validate_only=False)
-    admin._connection.call("limit requests", lambda connection: connection.send(limit))
     slow = ClusterConfig(bootstrap_servers=lab.bootstrap("primary"), client={"client.id": unique_name})
 
     def ask() -> str:
@@ -322,7 +317,8 @@ def test_a_cluster_that_throttles_drkit_is_not_called_silent(admin: ClusterAdmin
             return error.what
         return ""
 
-    wait_until(lambda: "primary throttles drkit by a quota" in ask(), what="the limit in force")
+    with quota(admin, unique_name, "request_percentage", 0.001):
+        wait_until(lambda: "primary throttles drkit by a quota" in ask(), what="the limit in force")
 
 
 def test_failed_attempts_leave_no_threads() -> None:

@@ -29,9 +29,10 @@ from drkit.model.wording import counted
 from drkit.observe.readiness.check import Check, CheckOutcome, worst_outcome
 
 if TYPE_CHECKING:
-    from drkit.failover.plan.failover_plan import FailoverPlan, Obstacle
+    from drkit.failover.plan.failover_plan import DirectoryView, FailoverPlan, Obstacle
     from drkit.failover.run.cluster_context import ClusterContext
     from drkit.observe.readiness.readiness import Readiness
+    from drkit.store.api import Store
 
 
 _FAILOVER = "failover"
@@ -82,6 +83,9 @@ def doctor(
                 for each in found
             ]
             found = [replace(each, checks=checks_with_plan(each.checks, planned[each.link.id])) for each in found]
+            clock = clock_check(store)
+            if clock is not None:
+                found = [replace(each, checks=(*each.checks, clock)) for each in found]
             drills = drills_check(known_drills(run.config, store), run.config.drills.every_days, now())
             if drills is not None:
                 found = [replace(each, checks=(*each.checks, drills)) for each in found]
@@ -90,6 +94,16 @@ def doctor(
             run.exit(ExitCode.REFUSED)
         if any(check.outcome is CheckOutcome.UNKNOWN for each in planned.values() for check in each.checks):
             run.exit(ExitCode.UNKNOWN)
+
+
+def clock_check(store: Store) -> Check | None:
+    """Whether this machine's clock is that of the store, as a run asks before it begins; None: it is."""
+    from drkit.failover.run.lease import clock_error
+
+    error = clock_error(store)
+    if error is None:
+        return None
+    return Check("clock", CheckOutcome.WARN, f"a run from here would be refused: {error.what}", error.remedy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +150,24 @@ def _planned(
             checks = checks[:1]  # that it was failed over; the others would be about moving its groups once more
         if not checks:
             checks = [_plan_check(one, link, [each for each in mine if each.waived_by in ONLY_UNFENCED])]
+        checks += directory_checks(one.directories) if one is not None else []
         found[link] = Planned(tuple(checks), moves=one is not None)
     return found
+
+
+def directory_checks(views: Sequence[DirectoryView]) -> list[Check]:
+    """Whether each directory answers that a failover would tell clients by."""
+    return [
+        Check("directory", CheckOutcome.OK, f"{each.name} answers, and says {each.active or 'nothing yet'}")
+        if each.reason is None
+        else Check(
+            "directory",
+            CheckOutcome.WARN,
+            f"{each.name} can't be read: {each.reason}",
+            "Without it a failover stops at its switch, and can be resumed: drkit config check --connect asks it again",
+        )
+        for each in views
+    ]
 
 
 def _plan_check(one: FailoverPlan | None, link: LinkId, unfenced: Sequence[Obstacle]) -> Check:

@@ -1,0 +1,100 @@
+"""What a cluster keeps for its clients beside topics, groups and their ACLs. No mirror copies it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kafka import errors as kafka_errors
+from kafka.protocol.admin import (
+    DescribeAclsRequest,
+    DescribeClientQuotasRequest,
+    DescribeUserScramCredentialsRequest,
+)
+from kafka.protocol.admin.acl import ACLOperation, ACLPermissionType, ACLResourcePatternType, ACLResourceType
+
+from drkit.kafka.admin.admin_connection import AdminConnection, check, error_class
+from drkit.model.errors import DrkitError, Unreachable
+
+_MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+_NO_USERS = kafka_errors.for_code(91)  # RESOURCE_NOT_FOUND
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """Each part by the name of an entry, with its value; `hidden`: why a part can't be seen, by the part's name."""
+
+    parts: Mapping[str, Mapping[str, str]]
+    hidden: Mapping[str, str]
+
+
+def client_settings(connection: AdminConnection) -> ClientSettings:
+    """Read SCRAM users, quotas and the rules of transactional ids.
+
+    Raises:
+        Unreachable: the cluster doesn't answer.
+    """
+    parts, hidden = {}, {}
+    for name, step in _PARTS.items():
+        try:
+            parts[name] = connection.call(f"read {name}", step)
+        except Unreachable:
+            raise
+        except DrkitError as error:
+            hidden[name] = error.what
+    return ClientSettings(parts, hidden)
+
+
+async def _scram_users(connection: AdminConnection) -> dict[str, str]:
+    answer = await connection.send(DescribeUserScramCredentialsRequest(users=None))
+    check(answer.error_code, answer.error_message or "read SCRAM users")
+    return {
+        each.user: ", ".join(sorted(_MECHANISMS.get(info.mechanism, "?") for info in each.credential_infos))
+        for each in answer.results
+        if error_class(each.error_code) is not _NO_USERS
+    }
+
+
+async def _quotas(connection: AdminConnection) -> dict[str, str]:
+    answer = await connection.send(DescribeClientQuotasRequest(components=[], strict=False))
+    check(answer.error_code, answer.error_message or "read quotas")
+    return {
+        " ".join(sorted(f"{one.entity_type} {_or_default(one.entity_name)}" for one in each.entity)): ", ".join(
+            sorted(f"{value.key}={value.value:,.10g}" for value in each.values)
+        )
+        for each in answer.entries or ()
+    }
+
+
+def _or_default(name: str | None) -> str:
+    return "(default)" if name is None else name
+
+
+async def _transactional_rules(connection: AdminConnection) -> dict[str, str]:
+    request = DescribeAclsRequest(
+        resource_type_filter=int(ACLResourceType.TRANSACTIONAL_ID),
+        resource_name_filter=None,
+        pattern_type_filter=int(ACLResourcePatternType.ANY),
+        principal_filter=None,
+        host_filter=None,
+        operation=int(ACLOperation.ANY),
+        permission_type=int(ACLPermissionType.ANY),
+    )
+    answer = await connection.send(request)
+    if error_class(answer.error_code) is kafka_errors.SecurityDisabledError:
+        return {}  # whoever reaches it may use any
+    check(answer.error_code, answer.error_message or "read rules of transactional ids")
+    return {
+        f"{rule.principal} {ACLOperation(rule.operation).name} {resource.resource_name} "
+        f"({ACLResourcePatternType(resource.pattern_type).name})": ACLPermissionType(rule.permission_type).name
+        for resource in answer.resources
+        for rule in resource.acls
+    }
+
+
+_PARTS: Mapping[str, Callable[[AdminConnection], Awaitable[Any]]] = {
+    "SCRAM users": _scram_users,
+    "quotas": _quotas,
+    "rules of transactional ids": _transactional_rules,
+}
