@@ -10,13 +10,25 @@ from kafka import errors as kafka_errors
 from kafka.protocol.admin import (
     DescribeAclsRequest,
     DescribeClientQuotasRequest,
+    DescribeConfigsRequest,
     DescribeUserScramCredentialsRequest,
 )
 from kafka.protocol.admin.acl import ACLOperation, ACLPermissionType, ACLResourcePatternType, ACLResourceType
 
 from drkit.kafka.admin.admin_connection import AdminConnection, check, error_class
+from drkit.kafka.admin.topic_requests import metadata
 from drkit.model.errors import DrkitError, Unreachable
 
+_BROKER_RESOURCE = 4
+_MET_BY_CLIENTS = (
+    "offsets.retention.minutes",
+    "message.max.bytes",
+    "transaction.max.timeout.ms",
+    "transactional.id.expiration.ms",
+    "group.max.session.timeout.ms",
+    "auto.create.topics.enable",
+)
+"""Where the clusters differ in these, groups or producers that moved fail there, or lose their offsets while idle."""
 _MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 _NO_USERS = kafka_errors.for_code(91)  # RESOURCE_NOT_FOUND
 
@@ -30,7 +42,7 @@ class ClientSettings:
 
 
 def client_settings(connection: AdminConnection) -> ClientSettings:
-    """Read SCRAM users, quotas and the rules of transactional ids.
+    """Read SCRAM users, quotas, the rules of transactional ids, and what brokers let clients do.
 
     Raises:
         Unreachable: the cluster doesn't answer.
@@ -93,8 +105,20 @@ async def _transactional_rules(connection: AdminConnection) -> dict[str, str]:
     }
 
 
+async def _broker_settings(connection: AdminConnection) -> dict[str, str]:
+    """Of one broker: they are meant to be the same on all."""
+    node = (await metadata([])(connection)).brokers[0].node_id
+    resource = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=_BROKER_RESOURCE, resource_name=str(node), configuration_keys=list(_MET_BY_CLIENTS)
+    )
+    (answer,) = (await connection.send(DescribeConfigsRequest(resources=[resource], min_version=1), node)).results
+    check(answer.error_code, answer.error_message or "read broker settings")
+    return {each.name: each.value for each in answer.configs if each.value is not None}
+
+
 _PARTS: Mapping[str, Callable[[AdminConnection], Awaitable[Any]]] = {
     "SCRAM users": _scram_users,
     "quotas": _quotas,
     "rules of transactional ids": _transactional_rules,
+    "broker settings": _broker_settings,
 }

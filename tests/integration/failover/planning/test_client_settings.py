@@ -17,7 +17,7 @@ pytestmark = pytest.mark.lab
 
 def test_a_quota_that_dr_lacks_is_named_until_it_is_there(own: OwnLink, unique_name: str) -> None:
     def told() -> str:
-        with observing(own.config.clusters) as clusters:
+        with observing(own.config.clusters, None) as clusters:
             found = client_settings_check(own.link.id, clusters)
         assert found.outcome in {CheckOutcome.OK, CheckOutcome.WARN}, "other tests have settings here, too"
         return found.reason
@@ -28,6 +28,11 @@ def test_a_quota_that_dr_lacks_is_named_until_it_is_there(own: OwnLink, unique_n
         ClusterAdmin("dr", own.config.clusters["dr"]) as dr,
         quota(primary, unique_name, "producer_byte_rate", rate),
     ):
+        (settings, volumes) = primary.client_settings(), primary.disks()
+        assert settings.hidden == {}
+        assert settings.parts["broker settings"]["offsets.retention.minutes"] == "10080"
+        assert all(0 < each.usable <= each.total for each in volumes if each.usable is not None and each.total)
+        assert volumes
         wait_until(lambda: "quotas that dr lacks" in told() and entity in told(), what="the quota of primary alone")
         with quota(dr, unique_name, "producer_byte_rate", 2 * rate):
             different = f"{entity} (producer_byte_rate=1,000,000; there producer_byte_rate=2,000,000)"
