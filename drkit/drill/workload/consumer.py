@@ -30,6 +30,7 @@ class _Reader:
         self.positions: dict[int, int] = {}
         self.asked: dict[int, int] = {}
         self.closing = False
+        self.last: list[TopicPartition] = []
         self.asked_at = time.monotonic()
         self.consumer = Consumer(
             {
@@ -105,12 +106,14 @@ class _Reader:
         leaving = threading.Thread(target=self.leave, daemon=True)
         leaving.start()
         leaving.join(CLOSE_SECONDS)
+        self.on_commit(None, self.last)
 
     def leave(self) -> None:
+        """The last commit is noted once the client is closed, which only then hands over responses to earlier ones."""
         last = self.unasked()
         if last:
             try:
-                self.on_commit(None, self.consumer.commit(offsets=last, asynchronous=False) or [])
+                self.last = self.consumer.commit(offsets=last, asynchronous=False) or []
             except KafkaException as error:
                 print(f"the last commit was not confirmed: {error}", file=sys.stderr)  # noqa: T201  # this process's log
         self.consumer.close()
