@@ -240,7 +240,7 @@ def test_of_modules_in_turn_the_drawn_ones_run_and_the_long_run_has_all(tmp_path
     (tmp_path / "test_two.py").write_text(two)
     (tmp_path / "conftest.py").write_text(
         "from pathlib import Path\n"
-        "from tests.support import sampling\n"
+        "from tests.support.collection import sampling\n"
         "sampling.TURNS = {'a pair': (1, ('test_one.py', 'test_two.py'))}\n"
         "sampling._TESTS = Path(__file__).parent\n"
     )

@@ -55,7 +55,7 @@ def test_workers_begin_with_the_longest_and_the_run_says_what_each_took(tmp_path
     (tmp_path / "test_many.py").write_text("".join(f"def test_{n}(): pass\n" for n in range(8)))
     (tmp_path / "test_long.py").write_text("def test_long(): pass\n")
     (tmp_path / "conftest.py").write_text(
-        "from tests.support import scheduling\n"
+        "from tests.support.collection import scheduling\n"
         "scheduling.durations = lambda: {'test_long.py': 20.0}\n"
         "scheduling.SHOWN_SECONDS = 0.0\n"
         "pytest_plugins = ['tests.support.collection.scheduling']\n"
