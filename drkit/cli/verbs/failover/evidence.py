@@ -34,7 +34,10 @@ evidence_app = typer.Typer(
 )
 
 RunArgument = Annotated[
-    str, typer.Argument(metavar="RUN", help="A run of `drkit runs`, or a drill of `drkit drill history`.")
+    str,
+    typer.Argument(
+        metavar="RUN", help="A run of `drkit runs`, or a drill of `drkit drill history` (`last`: the newest)."
+    ),
 ]
 OutOption = Annotated[
     Path, typer.Option("--out", metavar="DIR", help="A new or empty folder, or one that holds this run's bundle.")
@@ -284,7 +287,7 @@ def _content(invocation: Invocation, run: str, drills: Drills, statements: Expor
     from drkit.evidence.drill_evidence import gather_drill
     from drkit.evidence.run_evidence import gather_run
 
-    if run.startswith("drill-"):
+    if run == "last" or run.startswith("drill-"):
         return gather_drill(drills, drills.find(run), statements)
     return gather_run(invocation.config, invocation.store(), run, statements)
 
