@@ -145,8 +145,8 @@ class MirroredPartition:
         if stop_before_superseding:
             return point
         self.position, self.known, self.in_force = point.source_offset, [], point.last_row
-        if point.opening is not None:
-            self._write_row(*point.opening)
+        if point.last_row is None or point.last_row.delta != point.target_offset - point.source_offset:
+            self._write_row(point.source_offset, point.target_offset)
         self.durable = {source: target for source, target in self.durable.items() if target <= self.log_end}
         return point
 
