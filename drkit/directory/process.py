@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from drkit.model.deadline import Deadline
 from drkit.model.errors import DrkitError, Unreachable
-from drkit.model.umask import given_umask
+from drkit.model.process.umask import given_umask
 
 _SHOWN = 300
 _REAPING_SECONDS = 5.0

@@ -54,7 +54,7 @@ from drkit.lab.layout import LabDir
 from drkit.lab.settings_file import LabLink
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused
-from drkit.model.signal_handlers import handled
+from drkit.model.process.signal_handlers import handled
 
 Say = Callable[[str], None]
 READ_SECONDS = 20.0

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from drkit.kafka.admin.source_divergence import Divergence
+from drkit.kafka.admin.logs.source_divergence import Divergence
 from drkit.lag.unmirrored_tail import LinkSides, unmirrored_tail
 from drkit.mapping.translate import translate_by_rows
 from drkit.model.errors import DrkitError

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.clusters import Clusters
-from drkit.kafka.admin.source_divergence import DivergenceProblems, with_divergence_now
+from drkit.kafka.admin.logs.source_divergence import DivergenceProblems, with_divergence_now
 from drkit.kafka.client.timestamp_scan import OffsetRange
 from drkit.lag.divergence_check import check_divergences
 from drkit.lag.last_records import compare_records, last_places

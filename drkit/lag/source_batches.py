@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.kafka.admin.leader_epochs import LogBatch
+from drkit.kafka.admin.logs.leader_epochs import LogBatch
 from drkit.model.offsets import SourceBatch, Watermark
 from drkit.model.topology import LinkId, TopicPartition
 

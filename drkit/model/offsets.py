@@ -57,7 +57,7 @@ class Watermark:
     `behind_since`: when the source's end was first seen beyond `source_through`; None if caught up.
     `leader_epoch`: the source's leader epoch of the last batch below `source_through`, never a later one's, or None.
     A source that doesn't know that epoch, or whose log ends it earlier, has lost mirrored records
-    (`drkit.kafka.admin.source_divergence`).
+    (`drkit.kafka.admin.logs.source_divergence`).
     `source_batch`: one of the last batches below `source_through` as it was read, the last one where nothing is in
     flight; None: unknown. A source that holds another one at its offset was set back and has grown again
     (`drkit.lag.source_batches`).

@@ -21,7 +21,7 @@ from drkit.kafka.client.filler import FillerTrimmer
 from drkit.kafka.config.portable_config import unpacked
 from drkit.mirror.engine.batch_engine import BatchEngine
 from drkit.mirror.engine.interface import Stopped, Withdrawn
-from drkit.mirror.engine.throttle import Throttle
+from drkit.mirror.engine.pacing.throttle import Throttle
 from drkit.model.errors import DrkitError
 from drkit.model.offsets import OffsetMapping
 from drkit.model.topology import TopicPartition

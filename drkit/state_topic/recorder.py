@@ -31,8 +31,8 @@ from drkit.kafka.admin.clusters import PATIENCE_SECONDS
 from drkit.kafka.client.small_topic import SmallTopicWriter
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Unreachable
-from drkit.model.log_context import keeping_context
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
+from drkit.model.process.log_context import keeping_context
 from drkit.model.topology import Link, TopicPartition
 from drkit.state_topic import connection
 from drkit.state_topic.guard import check_not_forgotten, check_not_older

@@ -17,7 +17,7 @@ from drkit.audit.read.log_source import reached
 from drkit.config import Config
 from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
-from drkit.kafka.admin.leader_epochs import EpochEnd, kept_offsets
+from drkit.kafka.admin.logs.leader_epochs import EpochEnd, kept_offsets
 from drkit.kafka.client.record_probe import LogPosition
 from drkit.kafka.client.timestamp_scan import OffsetRange
 from drkit.kafka.client.unexpired_records import Missing, unexpired
@@ -537,8 +537,8 @@ def source_kept(
     """By partition, the offset up to which its source surely has what was mirrored; left out: all that is in `digests`.
 
     A source that lost records and has grown again looks whole by its log's end. Its history of leader epochs shows it
-    (`drkit.kafka.admin.source_divergence`), or the last mirrored batch (`drkit.lag.source_batches`), or what a mirror
-    noted of it: that the source was truncated, or that both sides differ from an offset on. Where none can tell,
+    (`drkit.kafka.admin.logs.source_divergence`), or the last mirrored batch (`drkit.lag.source_batches`), or what a
+    mirror noted of it: that the source was truncated, or that both sides differ from an offset on. Where none can tell,
     nothing is proven.
     Watermarks are read here, after the digests: one read before might not reach what they cover. One that doesn't reach
     it all the same (the mirror was killed between the two) says nothing of what is beyond.

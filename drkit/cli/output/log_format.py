@@ -19,7 +19,7 @@ from rich.console import Console
 from drkit.cli.output.printable import PrintableOnly, printable
 from drkit.model.clock import iso, now
 from drkit.model.errors import DrkitError, error_body
-from drkit.model.log_context import log_context
+from drkit.model.process.log_context import log_context
 from drkit.model.topology import Link, LinkId, TopicPartition
 
 ABOUT = ("link", "topic", "partition", "run")

@@ -34,7 +34,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
-from drkit.model.signal_handlers import handled
+from drkit.model.process.signal_handlers import handled
 
 _HANDLED = (signal.SIGINT, signal.SIGTERM)
 _SIGNAL_EXIT_BASE = 128

@@ -33,7 +33,7 @@ from drkit.drill.schedule.blackouts import Blackouts
 from drkit.drill.schedule.cron import next_times, trigger
 from drkit.drill.schedule.missed_policy import MissedPolicy
 from drkit.model.clock import now
-from drkit.model.signal_handlers import handled
+from drkit.model.process.signal_handlers import handled
 
 SHOWN = 5
 """How many of the next times are shown."""

@@ -17,7 +17,7 @@ from drkit.failover.run.journal.journal import AUDITED, LOSS
 from drkit.failover.run.journal.run_record import RunRecord, load_anchored_run
 from drkit.failover.run.state_machine import Facts, Loss, State, TopicLoss
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
-from drkit.kafka.admin.source_divergence import compare_source
+from drkit.kafka.admin.logs.source_divergence import compare_source
 from drkit.kafka.client.timestamp_scan import OffsetRange, Scanned
 from drkit.lag.partition_lag import partition_lag
 from drkit.lag.returned_records import with_returned

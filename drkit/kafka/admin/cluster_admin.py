@@ -13,7 +13,7 @@ from kafka.protocol.admin import (
 from kafka.protocol.consumer import FetchRequest
 
 from drkit.config.schema.config import ClusterConfig
-from drkit.kafka.admin import acls, allowed_operations, leader_epochs, log_offsets, topic_deletion
+from drkit.kafka.admin import acls, allowed_operations, topic_deletion
 from drkit.kafka.admin.admin_connection import (
     AdminConnection,
     ClusterClient,
@@ -24,8 +24,9 @@ from drkit.kafka.admin.admin_connection import (
 )
 from drkit.kafka.admin.client_settings import ClientSettings, client_settings
 from drkit.kafka.admin.disks import Disk, disks
-from drkit.kafka.admin.leader_epochs import EpochEnd, LogBatch
-from drkit.kafka.admin.log_offsets import log_sizes
+from drkit.kafka.admin.logs import leader_epochs, log_offsets
+from drkit.kafka.admin.logs.leader_epochs import EpochEnd, LogBatch
+from drkit.kafka.admin.logs.log_offsets import log_sizes
 from drkit.kafka.admin.topic_requests import (
     TOPICS_A_REQUEST,
     NewTopic,
@@ -445,8 +446,8 @@ class ClusterAdmin(ClusterClient):
         return {tp: offset if offset >= 0 else None for tp, offset in found.items()}
 
     def epoch_ends(self, at: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
-        """The end offset of a leader epoch of each partition (`drkit.kafka.admin.leader_epochs`); partitions for which
-        no leader answers are left out."""
+        """The end offset of a leader epoch of each partition (`drkit.kafka.admin.logs.leader_epochs`); partitions for
+        which no leader answers are left out."""
         return leader_epochs.epoch_ends(self._connection, at)
 
     def leader_epochs(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

@@ -26,7 +26,7 @@ from crc32c import crc32c
 from kafka import errors as kafka_errors
 
 from drkit.kafka.admin.admin_connection import AdminConnection, RetryLater, describe, error_class
-from drkit.kafka.admin.log_offsets import find_leaders
+from drkit.kafka.admin.logs.log_offsets import find_leaders
 from drkit.kafka.admin.topic_requests import describe_configs
 from drkit.kafka.admin.write_probe import DENIED, produce_request
 from drkit.model.errors import DrkitError

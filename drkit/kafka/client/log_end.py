@@ -1,7 +1,7 @@
 """ListOffsets, version 4: the log ends of partitions on their leader, over a connection of the data path.
 
 Requested as replica -2, which sees a log to its end and not only to its high watermark: the offset that the next
-append gets (`drkit.kafka.admin.log_offsets` requests the same over the admin connection). A leader of another
+append gets (`drkit.kafka.admin.logs.log_offsets` requests the same over the admin connection). A leader of another
 epoch than the one named refuses to answer (FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH; KIP-320).
 """
 

@@ -20,7 +20,7 @@ from drkit.kafka.protocol.fetch_produce import Fetch, Fetched, FetchPlace
 from drkit.kafka.protocol.record_batch import Batch, parse
 from drkit.kafka.protocol.records import Damaged
 from drkit.model.errors import DrkitError
-from drkit.model.log_context import keeping_context
+from drkit.model.process.log_context import keeping_context
 from drkit.model.topology import TopicPartition
 
 log = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from crc32c import crc32c
 from kafka import errors as kafka_errors
 
 from drkit.kafka.admin.admin_connection import AdminConnection, RetryLater, describe, error_class
-from drkit.kafka.admin.log_offsets import find_leaders
+from drkit.kafka.admin.logs.log_offsets import find_leaders
 from drkit.kafka.client.single_fetch import STALL_SECONDS, SingleFetch, fetch
 from drkit.kafka.protocol.record_batch import MAGIC, Batch, parse
 from drkit.kafka.protocol.records import Damaged, RawRecord, read, read_old

@@ -14,7 +14,7 @@ from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from drkit.kafka.admin.admin_connection import AdminConnection, RetryLater, check, error_class
-from drkit.kafka.admin.log_offsets import LATEST
+from drkit.kafka.admin.logs.log_offsets import LATEST
 
 OFFSETS_TOPIC = "__consumer_offsets"
 _CONSUMER = -1

@@ -27,7 +27,6 @@ import uvloop
 from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.client.data_client import DataClient
 from drkit.kafka.transform.record_transform import Alteration
-from drkit.mirror.engine.catch_up_rate import CatchUpRate
 from drkit.mirror.engine.engine_state import ByteLimit, EngineState
 from drkit.mirror.engine.interface import (
     BatchBelow,
@@ -39,13 +38,14 @@ from drkit.mirror.engine.interface import (
     PartitionStart,
     gathered,
 )
-from drkit.mirror.engine.latency_probe import LatencyProbe
 from drkit.mirror.engine.leader_routing import LeaderRouting
+from drkit.mirror.engine.pacing.catch_up_rate import CatchUpRate
+from drkit.mirror.engine.pacing.latency_probe import LatencyProbe
 from drkit.mirror.engine.partition_queue import BatchPartition
 from drkit.mirror.engine.sequencer import Sequencer
 from drkit.mirror.resume.offset_alignment.align_partition import PartitionAligner, Trim
 from drkit.model.digests import RangeDigest
-from drkit.model.log_context import keeping_context
+from drkit.model.process.log_context import keeping_context
 from drkit.model.statistics import EngineStatistics
 from drkit.model.topology import DEFAULT_BUFFER_BYTES, CatchUpPolicy, TopicPartition
 

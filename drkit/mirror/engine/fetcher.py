@@ -16,7 +16,7 @@ A broker compares leader epochs with each Fetch, but the controllers number them
 to a copy of its disks gives out the same numbers again, for other records. So where a broker was away for so long that
 it may have been restarted, both sides are compared before more is read from it.
 
-Where a backlog is copied below full speed (`drkit.mirror.engine.catch_up_rate`), a second fetcher reads the
+Where a backlog is copied below full speed (`drkit.mirror.engine.pacing.catch_up_rate`), a second fetcher reads the
 partitions that are behind, so that the others don't wait for them. It has a connection of its own, so a partition moves
 from one to the other once that is made and the first one's broker has answered since: between the last answer there and
 the first one here it can't have been restarted, however long this worker had no room to ask.

@@ -1,7 +1,7 @@
 """What is remembered of the batches read from a source: it shows whether a log lost its tail, also one that grew again.
 
-Logs are compared by the pair (offset, leader epoch of the batch below it) (`drkit.kafka.admin.source_divergence`). A
-Fetch carries the pair of the next offset to read, a watermark that of the mirrored offset. Never exchange them: an
+Logs are compared by the pair (offset, leader epoch of the batch below it) (`drkit.kafka.admin.logs.source_divergence`).
+A Fetch carries the pair of the next offset to read, a watermark that of the mirrored offset. Never exchange them: an
 epoch that was only read would claim more than the target holds.
 
 A cluster that is restored as a whole gives out its leader epochs a second time. So a watermark also has the checksum of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.kafka.admin.source_divergence import KIND, compare_source, earlier_divergence, halted_partitions
+from drkit.kafka.admin.logs.source_divergence import KIND, compare_source, earlier_divergence, halted_partitions
 from drkit.mirror.engine.interface import Incident, IncidentKind, PartitionProgress, PartitionStart
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.round_robin import Turns
@@ -98,7 +98,7 @@ class SourceTruncationWatch:
 
     A problem names the offset of the divergence as it was seen once. Until it is cleared, the source may lose more; a
     partition that is halted for another reason may lose its source's tail, too. So every few seconds the leaders are
-    asked where the mirrored epochs end (`drkit.kafka.admin.source_divergence`): one request to each broker for all
+    asked where the mirrored epochs end (`drkit.kafka.admin.logs.source_divergence`): one request to each broker for all
     such partitions. An offset lower than the one on record replaces it, so lag, recovery point and positions follow.
 
     Used by one thread, of the worker that leads: a halted partition has no worker.

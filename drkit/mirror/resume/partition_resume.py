@@ -36,7 +36,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.kafka.admin.source_divergence import KIND, divergence
+from drkit.kafka.admin.logs.source_divergence import KIND, divergence
 from drkit.kafka.protocol.fetch_produce import UNKNOWN_EPOCH
 from drkit.lag.divergence_check import check_divergences
 from drkit.lag.source_batches import compare_batches, replaced_reason, set_back_remedy, unmirrored_reason

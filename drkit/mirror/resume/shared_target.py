@@ -21,7 +21,7 @@ from dataclasses import replace
 
 from confluent_kafka import Message
 
-from drkit.kafka.admin.source_divergence import KIND, remedy_of
+from drkit.kafka.admin.logs.source_divergence import KIND, remedy_of
 from drkit.kafka.client.record_probe import LogPosition, ProbedRecord
 from drkit.kafka.protocol.fetch_produce import UNKNOWN_EPOCH
 from drkit.kafka.transform.provenance import last_hop, read_hop

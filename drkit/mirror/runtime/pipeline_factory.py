@@ -11,15 +11,15 @@ from dataclasses import replace
 
 from drkit.config import Config
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.kafka.admin.producer_state import ProducerStateAdmin
+from drkit.kafka.admin.logs.producer_state import ProducerStateAdmin
 from drkit.kafka.client.filler import FillerTrimmer
 from drkit.kafka.client.timestamp_scan import OffsetRange
 from drkit.kafka.transform.record_transform import Alteration
 from drkit.mirror.control import Orders
 from drkit.mirror.engine.batch_engine import BatchEngine
 from drkit.mirror.engine.interface import Engine, KeepRows
+from drkit.mirror.engine.pacing.throttle import Throttle
 from drkit.mirror.engine.producer_id import LinkProducer
-from drkit.mirror.engine.throttle import Throttle
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.resume.offset_alignment.returned_filler import ReturnedFiller
 from drkit.mirror.resume.partition_resume import Resumer

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
-from drkit.kafka.admin.source_divergence import topic_recreated
+from drkit.kafka.admin.logs.source_divergence import topic_recreated
 from drkit.kafka.admin.topic_requests import first_within
 from drkit.lag.problems_now import source_topic_deleted, target_recreated
 from drkit.mirror.health.problems import Problems

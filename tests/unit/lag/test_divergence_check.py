@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from drkit.kafka.admin.leader_epochs import KeptEpochs
-from drkit.kafka.admin.source_divergence import Divergence, topic_recreated
+from drkit.kafka.admin.logs.leader_epochs import KeptEpochs
+from drkit.kafka.admin.logs.source_divergence import Divergence, topic_recreated
 from drkit.lag.divergence_check import check_divergences
 from drkit.model.errors import Unreachable
 from drkit.model.link_state import TopicState

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from drkit.kafka.admin.leader_epochs import LogBatch
+from drkit.kafka.admin.logs.leader_epochs import LogBatch
 from drkit.lag.source_batches import compare_batches
 from drkit.model.offsets import SourceBatch, Watermark
 from drkit.model.topology import TopicPartition

@@ -11,7 +11,7 @@ import pytest
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.mirror.engine.batch_engine import BatchEngine
 from drkit.mirror.engine.interface import BatchBelow, PartitionProgress, PartitionStart, Stopped, Withdrawn
-from drkit.mirror.engine.throttle import Throttle
+from drkit.mirror.engine.pacing.throttle import Throttle
 from drkit.model.offsets import OffsetMapping
 from drkit.model.statistics import EngineStatistics
 from drkit.model.topology import TopicPartition

@@ -23,7 +23,7 @@ from drkit.cli.output.writer import OutputMode
 from drkit.cli.verbs.lab.lab import DirOption
 from drkit.cli.wiring.context import ConfigOption, Invocation, OutputOption, VerboseOption, command
 from drkit.model.errors import ConfigError, ExitCode, Unreachable
-from drkit.model.signal_handlers import handled
+from drkit.model.process.signal_handlers import handled
 
 if TYPE_CHECKING:
     from drkit.config.schema.config import ClusterConfig

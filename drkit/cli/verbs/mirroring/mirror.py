@@ -36,8 +36,8 @@ from drkit.config.reload import FIXED
 from drkit.kafka.client.process_tuning import serve_the_data_path
 from drkit.mirror.runtime.events import DoneEvent, MirrorEvent, ProgressEvent
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, Unreachable, error_body
-from drkit.model.log_context import working_on
-from drkit.model.signal_handlers import handled
+from drkit.model.process.log_context import working_on
+from drkit.model.process.signal_handlers import handled
 from drkit.model.topology import Link, LinkId
 from drkit.model.wording import counted
 from drkit.observe import formatting

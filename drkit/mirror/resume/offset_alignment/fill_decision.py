@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from drkit.kafka.admin.leader_epochs import EpochEnd
+from drkit.kafka.admin.logs.leader_epochs import EpochEnd
 from drkit.kafka.client.filler import filler_count
 from drkit.mapping import ResumePoint
 from drkit.mirror.engine.producer_id import LinkProducer

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from drkit.lab import Lab
-from drkit.mirror.engine.catch_up_rate import LOWEST
+from drkit.mirror.engine.pacing.catch_up_rate import LOWEST
 from drkit.mirror.runtime.events import ProgressEvent
 from drkit.model.statistics import EngineStatistics
 from tests.support.commands.running import Running

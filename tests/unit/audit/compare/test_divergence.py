@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from drkit.audit.compare.scope import replaced_tails, source_kept
-from drkit.kafka.admin.leader_epochs import EpochEnd
+from drkit.kafka.admin.logs.leader_epochs import EpochEnd
 from drkit.kafka.client.record_probe import LogPosition, ProbedRecord
 from drkit.model.digests import RangeDigest
 from drkit.model.link_state import SOURCE_TRUNCATED, Problem

@@ -13,7 +13,7 @@ from drkit.cli.output.log_format import ABOUT, JsonLines, LogFormat, TextLines, 
 from drkit.cli.output.writer import OutputMode, OutputWriter, writer_for
 from drkit.mirror.runtime.periodic_task import Periodic
 from drkit.model.errors import DrkitError
-from drkit.model.log_context import keeping_context, log_context, working_on
+from drkit.model.process.log_context import keeping_context, log_context, working_on
 from drkit.model.topology import LinkId, TopicPartition
 
 LINK = LinkId("primary", "dr")

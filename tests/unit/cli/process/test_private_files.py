@@ -16,7 +16,7 @@ HOOK = """\
 import os, sys
 from drkit.model.deadline import Deadline
 from drkit.directory.process import run_bounded
-from drkit.model.umask import keep_private
+from drkit.model.process.umask import keep_private
 keep_private()
 open("ours", "w").close()
 os.mkdir("folder")

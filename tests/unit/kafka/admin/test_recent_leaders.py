@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drkit.kafka.admin.log_offsets import RecentLeaders
+from drkit.kafka.admin.logs.log_offsets import RecentLeaders
 from drkit.model.topology import TopicPartition
 
 A, B, C = (TopicPartition("t", number) for number in range(3))

@@ -9,7 +9,7 @@ import uuid
 from kafka.protocol.consumer import FetchRequest, FetchResponse, ListOffsetsRequest
 from kafka.protocol.producer import ProduceRequest
 
-from drkit.kafka.admin.log_offsets import topics_asked
+from drkit.kafka.admin.logs.log_offsets import topics_asked
 from drkit.kafka.protocol.fetch_produce import (
     Fetch,
     FetchPlace,

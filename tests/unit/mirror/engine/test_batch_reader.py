@@ -13,10 +13,10 @@ from aiokafka.errors import KafkaConnectionError
 from drkit.kafka.client.data_client import DataClient
 from drkit.kafka.protocol.fetch_produce import Fetched, FetchReply
 from drkit.mirror.engine import fetcher
-from drkit.mirror.engine.catch_up_rate import CatchUpRate
 from drkit.mirror.engine.engine_state import EngineState
 from drkit.mirror.engine.fetcher import Fetcher, Read
 from drkit.mirror.engine.interface import Incident, IncidentKind, PartitionStart
+from drkit.mirror.engine.pacing.catch_up_rate import CatchUpRate
 from drkit.mirror.engine.partition_queue import BatchPartition
 from drkit.model.topology import CatchUpPolicy, TopicPartition
 from tests.support.links.batches import batch_bytes

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from drkit.mirror.engine.catch_up_rate import LOWEST, CatchUpRate
+from drkit.mirror.engine.pacing.catch_up_rate import LOWEST, CatchUpRate
 from drkit.model.statistics import quantile
 from drkit.model.topology import CatchUpPolicy
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from drkit.kafka.admin.leader_epochs import EpochEnd, KeptEpochs
-from drkit.kafka.admin.source_divergence import divergence
+from drkit.kafka.admin.logs.leader_epochs import EpochEnd, KeptEpochs
+from drkit.kafka.admin.logs.source_divergence import divergence
 from drkit.kafka.protocol.coalescing import CoalescedRun
 from drkit.mapping.invert import invert_watermark
 from drkit.mirror.engine.interface import NOTHING_BELOW, BatchBelow, PartitionProgress

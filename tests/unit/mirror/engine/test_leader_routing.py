@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from drkit.mirror.engine import fetcher
-from drkit.mirror.engine.catch_up_rate import CatchUpRate
 from drkit.mirror.engine.fetcher import Fetcher, Read
 from drkit.mirror.engine.interface import Incident
 from drkit.mirror.engine.leader_routing import LeaderRouting
+from drkit.mirror.engine.pacing.catch_up_rate import CatchUpRate
 from drkit.model.topology import CatchUpPolicy
 from tests.unit.mirror.engine.test_batch_reader import Broker, Source, engine_state, settle, started
 

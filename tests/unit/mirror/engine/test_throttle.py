@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from drkit.mirror.engine.throttle import Throttle
+from drkit.mirror.engine.pacing.throttle import Throttle
 
 
 class Clock:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from drkit.kafka.admin.leader_epochs import EpochEnd
-from drkit.kafka.admin.source_divergence import KIND, with_divergence_now
+from drkit.kafka.admin.logs.leader_epochs import EpochEnd
+from drkit.kafka.admin.logs.source_divergence import KIND, with_divergence_now
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.health.truncation_watches import SourceTruncationWatch
 from drkit.model.errors import Unreachable

@@ -11,7 +11,7 @@ from kafka.protocol.admin import DescribeProducersRequest, ListTransactionsReque
 from kafka.protocol.metadata import MetadataRequest
 
 from drkit.kafka.admin.admin_connection import AdminConnection, ClusterClient, RetryLater, check, describe, error_class
-from drkit.kafka.admin.log_offsets import EARLIEST, LATEST, find_leaders, list_offsets
+from drkit.kafka.admin.logs.log_offsets import EARLIEST, LATEST, find_leaders, list_offsets
 from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC, partition_of
 from drkit.kafka.protocol.transaction_log import TRANSACTIONS_TOPIC
 from drkit.model.topology import TopicPartition

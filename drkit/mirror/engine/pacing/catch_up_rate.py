@@ -1,7 +1,7 @@
 """Decides how fast a backlog is copied, so that the target's own users don't notice it. Pure except for the clock.
 
 A background transfer that yields to others, like LEDBAT (RFC 6817): it controls a rate in bytes per second by
-the time that the target's brokers take to answer (`drkit.mirror.engine.latency_probe`).
+the time that the target's brokers take to answer (`drkit.mirror.engine.pacing.latency_probe`).
 
     learning    almost nothing is copied for a moment, to measure the latency without this worker
     starting    the rate doubles every few answers, until one is too slow

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.kafka.admin.leader_epochs import EpochEnd, KeptEpochs, kept_offsets
+from drkit.kafka.admin.logs.leader_epochs import EpochEnd, KeptEpochs, kept_offsets
 from drkit.model.errors import AuthenticationError, Refused, Unreachable
 from drkit.model.link_state import RECREATED, SOURCE_TRUNCATED, TOPIC_RECREATED, Problem, TopicState
 from drkit.model.offsets import Watermark

@@ -15,7 +15,7 @@ from kafka.protocol.admin import DescribeProducersRequest
 from kafka.protocol.producer import InitProducerIdRequest
 
 from drkit.kafka.admin.admin_connection import AdminConnection, ClusterClient, RetryLater, check, describe, error_class
-from drkit.kafka.admin.log_offsets import find_leaders
+from drkit.kafka.admin.logs.log_offsets import find_leaders
 from drkit.model.errors import Refused, Unreachable
 from drkit.model.topology import TopicPartition
 

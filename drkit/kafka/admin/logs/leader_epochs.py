@@ -15,7 +15,7 @@ from kafka import errors as kafka_errors
 from kafka.protocol.consumer import OffsetForLeaderEpochRequest
 
 from drkit.kafka.admin.admin_connection import AdminConnection, RetryLater, describe, error_class
-from drkit.kafka.admin.log_offsets import find_leaders
+from drkit.kafka.admin.logs.log_offsets import find_leaders
 from drkit.kafka.client.single_fetch import SingleFetch, fetch
 from drkit.kafka.protocol.record_batch import MAGIC, UNKNOWN_EPOCH, parse
 from drkit.model.errors import Unreachable

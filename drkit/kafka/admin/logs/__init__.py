@@ -1,0 +1,1 @@
+"""What brokers say of logs: offsets, leader epochs, divergence, producers and transactions."""

@@ -1,0 +1,1 @@
+"""What belongs to the running process: signals, umask, the context of its log."""
