@@ -1,4 +1,4 @@
-"""Checks whether a source that lost its end still holds, below that end, what was mirrored.
+"""Checks whether a source that lost its end, or was set back, still holds, below that place, what was mirrored.
 
 Leader epochs say where a log parts from the one that was mirrored, unless a cluster was set back as a whole, its
 controllers too: then they are given out a second time, and the log may have lost more than its end shows, and grown
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from drkit.kafka.admin.logs.source_divergence import Divergence
-from drkit.lag.unmirrored_tail import LinkSides, unmirrored_tail
+from drkit.lag.unmirrored_tail import LinkSides, UnmirroredTail, unmirrored_tail
 from drkit.mapping.translate import translate_by_rows
 from drkit.model.errors import DrkitError
 from drkit.model.offsets import Watermark
@@ -40,21 +40,39 @@ def check_divergences(
     Raises:
         Unreachable: the store doesn't answer.
     """
-    kept = {
-        tp: below
-        for tp, each in found.items()
-        if each.kept.exact and (below := _kept(store, link, marks[tp], each.unsure[0])) is not None
-    }
-    if not kept:
-        return dict(found)
+    offsets = {tp: each.unsure[0] for tp, each in found.items() if each.kept.exact}
     try:
-        tail = unmirrored_tail(sides(), kept.values())
+        tail = tail_below(offsets, marks, link=link, store=store, sides=sides)
     except DrkitError as error:
         unknown = f"whether it holds what was mirrored below that isn't known: {error.what}"
-        return {tp: replace(each, replaced=(0, unknown)) if tp in kept else each for tp, each in found.items()}
+        return {tp: replace(each, replaced=(0, unknown)) if tp in offsets else each for tp, each in found.items()}
     replaced = {tp: (0, f"what it holds below that isn't known: {why}") for tp, why in tail.unread.items()}
     replaced |= {tp: (first, _what(first)) for tp, first in tail.first.items()}
     return {tp: replace(each, replaced=replaced.get(tp)) for tp, each in found.items()}
+
+
+def tail_below(
+    offsets: Mapping[TopicPartition, int],
+    marks: Mapping[TopicPartition, Watermark],
+    *,
+    link: LinkId,
+    store: MappingStore,
+    sides: Callable[[], LinkSides],
+) -> UnmirroredTail:
+    """What sources hold below these offsets that was never mirrored. Nothing of partitions without mapping rows.
+
+    Args:
+        offsets: by partition, the source offset up to which it may still hold what was mirrored.
+        marks: watermarks.
+        link: the link.
+        store: the mapping.
+        sides: connects to both clusters.
+
+    Raises:
+        DrkitError: a cluster or the store doesn't answer, or a callable can't be imported.
+    """
+    kept = [mark for tp, each in offsets.items() if (mark := _kept(store, link, marks[tp], each)) is not None]
+    return unmirrored_tail(sides(), kept) if kept else UnmirroredTail({}, {})
 
 
 def _what(first: int) -> str:

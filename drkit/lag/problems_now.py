@@ -18,7 +18,7 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.clusters import Clusters
 from drkit.kafka.admin.logs.source_divergence import DivergenceProblems, with_divergence_now
 from drkit.kafka.client.timestamp_scan import OffsetRange
-from drkit.lag.divergence_check import check_divergences
+from drkit.lag.divergence_check import check_divergences, tail_below
 from drkit.lag.last_records import compare_records, last_places
 from drkit.lag.partition_lag import Doubts
 from drkit.lag.returned_records import with_returned
@@ -123,11 +123,12 @@ def problems_now(
         else _compared(clusters, store, record, logs, problems, at)
     )
     lost = _lost_topics(clusters, record, logs)
-    found = seen.problems
-    unjudged: dict[TopicPartition, str] = {}
+    found, unjudged = seen.problems, dict(seen.unjudged)
     if not logs.source_gone:
-        others, unjudged = _other_records(clusters, record, logs, rows or store, found, lost, at)
+        found, deeper = _further_down(clusters, store, record, logs, found, lost)
+        others, reasons = _other_records(clusters, record, logs, rows or store, found, lost, at)
         found = found + others
+        unjudged |= deeper | reasons | _ending_early(record, logs, found, at)
     if not link.inverse:
         found = found + _problems_of(store, record, lost, found, at)
         found = with_returned(store, link.id, record.watermarks, logs.of_source(), found)
@@ -244,6 +245,57 @@ def _other_records(
     left = [mark for mark in marks if mark.tp not in batches.replaced]
     others, reasons = _other_last_records(clusters, record, logs, rows, left, batches.rewritten)
     return found + others, {**{tp: f"{unsure}: {why}" for tp, why in reasons.items()}, **unread}
+
+
+def _further_down(
+    clusters: Clusters,
+    store: Store,
+    record: LinkRecord,
+    logs: LogsSeen,
+    problems: list[Problem],
+    lost: Collection[str],
+) -> tuple[list[Problem], dict[TopicPartition, str]]:
+    """The problems, those of sources that differ from an offset on compared again below it: a source that was set back
+    once may be set back further, and no leader epoch tells. Second, why that isn't known of others.
+    """
+    link, ids = record.link, record.link.id
+    if link.inverse or link.shares_target:
+        return problems, {}
+    told = {
+        tp: problem
+        for problem in problems
+        if problem.kind == FOREIGN_WRITER and problem.differs_from and problem.partition is not None
+        if (tp := TopicPartition(problem.topic, problem.partition)) in record.watermarks
+        if tp in logs.source_start and tp.topic not in lost
+    }
+    below = {tp: problem.differs_from or 0 for tp, problem in told.items()}
+    unsure = f"whether {ids.source} still holds what was mirrored below that is not known"
+    try:
+        tail = tail_below(below, record.watermarks, link=ids, store=store, sides=partial(_sides, clusters, link, store))
+    except (Unreachable, AuthenticationError, Refused, ConfigError) as error:
+        return problems, dict.fromkeys(told, f"{unsure}: {error.what}")
+    deeper = {
+        id(told[tp]): _set_back(ids, tp, unmirrored_reason(ids.source, ids.target, tp, first), told[tp].since, first)
+        for tp, first in tail.first.items()
+    }
+    return [deeper.get(id(each), each) for each in problems], {
+        tp: f"{unsure}: {why}" for tp, why in tail.unread.items()
+    }
+
+
+def _ending_early(
+    record: LinkRecord, logs: LogsSeen, problems: Sequence[Problem], at: datetime
+) -> dict[TopicPartition, str]:
+    """Why it isn't known what a source still holds whose log ends below what was mirrored, though no problem says so:
+    a log that lost nothing doesn't get shorter."""
+    told = {(each.topic, each.partition) for each in problems if each.differs_from is not None}
+    return {
+        tp: f"whether {record.link.id.source} still holds what was mirrored is not known: its log of {tp} ends at "
+        f"{logs.source_end[tp]:,}, and was mirrored up to {mark.source_through:,}"
+        for tp, mark in record.watermarks.items()
+        if logs.source_end.get(tp, mark.source_through) < mark.source_through and _unwatched(record, mark, at)
+        if not {(tp.topic, tp.partition), (tp.topic, None)} & told
+    }
 
 
 def _other_last_records(

@@ -97,6 +97,7 @@ def observe(
     at: Moment | None = None,
     selection: Selection | None = None,
     settle: bool | None = None,
+    compare: bool | None = None,
     seen: Sequence[GroupPosition] = (),
     groups: bool = True,
     source_groups: bool = True,
@@ -112,6 +113,7 @@ def observe(
         selection: groups named in it are looked up on the target even if nobody knows them.
         settle: whether target records beyond the watermarks are the mirror's own (default: yes, until the
             link is sealed; from then on clients may write there).
+        compare: whether to compare what both sides hold (`problems_now`; default: as `settle`).
         seen: positions that another program captured; the store's own take precedence.
         groups: whether to read groups; else the snapshot is of logs only.
         source_groups: whether to read groups from the source; else the store's positions are used.
@@ -146,7 +148,8 @@ def observe(
     if unseen and target_groups and target.view.reachable:
         target = _with_groups(estate, link, target, unseen)
     rows = _Rows(estate.store)  # after the target's ends
-    seen_now = _problems_now(estate, link, memory, source, target, rows, flowing=settle)
+    flowing = settle if compare is None else compare
+    seen_now = _problems_now(estate, link, memory, source, target, rows, flowing=flowing)
     look = _Look(link, memory, source, target, rows, seen_now, settle)
     partitions = _partitions(look, positions)
     look, partitions = _looked_again(estate, look, partitions)

@@ -85,6 +85,7 @@ class Translate:
             at=self.at,
             selection=self.selection,
             settle=False,
+            compare=context.facts.mode is Mode.UNPLANNED,  # a planned move has compared both sides in the drain
             seen=seen,
             source_groups=not (_just_captured(context.facts) and context.facts.fenced),
         )

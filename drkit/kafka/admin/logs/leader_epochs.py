@@ -3,6 +3,10 @@
 Three questions: the leader's current epoch, the end offset of an older epoch, and the epoch of the batch below an
 offset. Each goes to the leader of the newest epoch in the metadata: a broker that isn't (or isn't yet) the leader of
 that epoch refuses, and the request is repeated.
+
+Metadata may be older than a batch that was read. But the broker that led when the batch was read knows that epoch, as
+long as it is up: where all brokers that the cluster lists answer and none knows an epoch that high, the cluster was
+restored from an older copy of its disks, its controllers' too.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from typing import Any, NamedTuple
 
 from kafka import errors as kafka_errors
 from kafka.protocol.consumer import OffsetForLeaderEpochRequest
+from kafka.protocol.metadata import MetadataRequest
 
 from drkit.kafka.admin.admin_connection import AdminConnection, RetryLater, describe, error_class
 from drkit.kafka.admin.logs.log_offsets import find_leaders
@@ -77,7 +82,8 @@ def leader_epochs(connection: AdminConnection, tps: Mapping[TopicPartition, obje
 
 
 def epoch_ends(connection: AdminConnection, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
-    """The end offset of each partition's epoch on its leader.
+    """The end offset of each partition's epoch on its leader; on a cluster that never had it (see the module
+    docstring), the newest epoch that its leader knows, and the log's end.
 
     Partitions that don't exist, those that drkit's principal may not see, and those without a prompt answer are left
     out: nothing is known about them.
@@ -87,10 +93,16 @@ def epoch_ends(connection: AdminConnection, epochs: Mapping[TopicPartition, int]
     now: dict[TopicPartition, int] = {}
 
     async def ask(connection: AdminConnection, leader: int, tps: list[TopicPartition]) -> str:
-        behind = [tp for tp in tps if now[tp] < pending[tp]]  # metadata older than the batches read
+        behind = {tp: pending[tp] for tp in tps if now[tp] < pending[tp]}
         known = {tp: pending[tp] for tp in tps if now[tp] >= pending[tp]}
         why = await _ask_ends(connection, leader, known, now, pending, found) if known else ""
-        return why or (f"{behind[0]}: its leader's epoch isn't known yet" if behind else "")
+        if behind:
+            newest = await _newest_anywhere(connection, behind)
+            never = {tp: now[tp] for tp, epoch in behind.items() if newest.get(tp, epoch) == now[tp]}
+            why = await _ask_ends(connection, leader, never, now, pending, found) if never else why
+            left = behind.keys() - never.keys()
+            why = why or (f"{min(left)}: its leader's epoch isn't known yet" if left else "")
+        return why
 
     if pending:
         try:
@@ -99,6 +111,19 @@ def epoch_ends(connection: AdminConnection, epochs: Mapping[TopicPartition, int]
             if any(now.get(tp, epoch) >= epoch for tp, epoch in pending.items()):
                 raise  # else all leaders are known, and none has reached the requested epoch
     return found
+
+
+async def _newest_anywhere(
+    connection: AdminConnection, tps: Mapping[TopicPartition, object]
+) -> dict[TopicPartition, int]:
+    """The newest leader epoch of each partition that any broker knows; an error if a listed broker doesn't answer."""
+    cluster = await connection.send(MetadataRequest(topics=[], allow_auto_topic_creation=False))
+    newest: dict[TopicPartition, int] = {}
+    for broker in cluster.brokers:
+        seen: dict[TopicPartition, int] = {}
+        await find_leaders(connection, list(tps), set(), seen, denied=set(), node=broker.node_id)
+        newest |= {tp: max(epoch, newest.get(tp, epoch)) for tp, epoch in seen.items()}
+    return newest
 
 
 class LogBatch(NamedTuple):

@@ -148,19 +148,20 @@ async def find_leaders(
     *,
     denied: set[TopicPartition] | None = None,
     recent: RecentLeaders | None = None,
+    node: int | None = None,
 ) -> dict[int, list[TopicPartition]]:
     """Partitions by leader's node id, from fresh metadata; those that don't exist go to `absent`.
 
     Partitions without a leader are in neither. `epochs` collects the leaders' epochs. `denied` collects partitions of
     topics that drkit's principal may not see; None: that is an error. `recent` collects the leaders of all partitions
-    of these topics.
+    of these topics. `node`: the broker to ask; None: any.
     """
     wanted: dict[str, set[int]] = defaultdict(set)
     for tp in tps:
         wanted[tp.topic].add(tp.partition)
     topic_type = MetadataRequest.MetadataRequestTopic
     response = await connection.send(
-        MetadataRequest(topics=[topic_type(name=name) for name in wanted], allow_auto_topic_creation=False)
+        MetadataRequest(topics=[topic_type(name=name) for name in wanted], allow_auto_topic_creation=False), node
     )
     leaders: dict[int, list[TopicPartition]] = defaultdict(list)
     for topic in response.topics:

@@ -136,13 +136,15 @@ class SourceComparison:
     """The result of comparing the source's logs with the watermarks.
 
     `seen`: the partitions that could be compared; `diverged`: those of them that lost mirrored records. `anew`:
-    recreated topics, with their new ids. `why`: why the others could not be compared.
+    recreated topics, with their new ids. `why`: why the others could not be compared. `unanswered`: mirrored partitions
+    whose leader keeps epochs, or may, and did not say where the mirrored one ends.
     """
 
     seen: frozenset[TopicPartition] = frozenset()
     diverged: Mapping[TopicPartition, Divergence] = field(default_factory=dict)
     anew: Mapping[str, str] = field(default_factory=dict)
     why: str = "no leader answers for it, or its topic there isn't the one that was mirrored"
+    unanswered: frozenset[TopicPartition] = frozenset()
 
 
 def compare_source(
@@ -195,7 +197,9 @@ def compare_source(
         return SourceComparison(why=str(error))
     diverged |= {tp: diverged[tp].seen_with(end) for tp, end in stable.items()}
     # a log without epochs shows a loss only until it has grown again
-    return SourceComparison(frozenset(tp for tp in ends if tp not in silent) | diverged.keys(), diverged, anew)
+    unanswered = frozenset(tp for tp, mark in same.items() if mark.leader_epoch is not None and tp not in ends)
+    seen = frozenset(tp for tp in ends if tp not in silent) | diverged.keys()
+    return SourceComparison(seen, diverged, anew, unanswered=unanswered)
 
 
 def halted_partitions(
@@ -227,10 +231,12 @@ def earlier_divergence(link: LinkId, found: Divergence, problems: Iterable[Probl
 @dataclass(frozen=True, slots=True)
 class DivergenceProblems:
     """Problems after the comparison with the source. `unseen`: partitions whose source has lost records, and may
-    have lost more since, which can't be checked now."""
+    have lost more since, which can't be checked now. `unjudged`: why it isn't known of others whether their source has
+    lost any."""
 
     problems: list[Problem]
     unseen: frozenset[TopicPartition] = frozenset()
+    unjudged: Mapping[TopicPartition, str] = field(default_factory=dict)
 
 
 def with_divergence_now(
@@ -291,7 +297,12 @@ def with_divergence_now(
             kept.append(replace(problem, reason=why))
         else:
             kept.append(problem)
-    return DivergenceProblems(kept + fresh, frozenset(unseen))
+    unjudged = {
+        tp: f"whether {link.id.source} still holds what was mirrored is not known: the leader of {tp} there, or its "
+        f"metadata, says nothing of leader epoch {wanted[tp].leader_epoch}, in which the last of it was written"
+        for tp in look.unanswered - unseen
+    }
+    return DivergenceProblems(kept + fresh, frozenset(unseen), unjudged)
 
 
 def topic_recreated(link: LinkId, state: TopicState, topic_id: str, at: datetime, *, by_name: bool) -> Problem:

@@ -268,6 +268,92 @@ def test_a_source_that_was_set_back_whole_gives_out_its_leader_epochs_a_second_t
     assert (through, lag, certainty) == (KEPT, GROWN - KEPT, "conservative")
 
 
+@pytest.mark.parametrize("grown", [THROUGH - 50, THROUGH - 1, GROWN], ids=["less", "almost", "more"])
+@pytest.mark.parametrize("running", [True, False], ids=["running", "down"])
+def test_a_source_that_was_set_back_to_before_its_restarts_never_had_the_epoch_that_was_mirrored(
+    mirrored: Mirrored, tmp_path: Path, running: bool, grown: int
+) -> None:
+    """Its leaders' epochs are below the mirrored one, as in metadata that is too old: no leader can be asked for it."""
+    topic, copy = mirrored.name("restarted"), tmp_path / "copy"
+    mirrored.source.create(topic)
+    write(mirrored, topic, named("first", 0, KEPT))
+    with stopped(mirrored.lab, "primary-1") as disk:
+        disk.copy_to(copy)
+    for _ in range(2):
+        with stopped(mirrored.lab, "primary-1"):
+            pass
+    write(mirrored, topic, named("second", KEPT, THROUGH))
+    epoch = last_epoch(mirrored, topic, THROUGH)
+    for _ in mirroring(mirrored, [topic], running=running):
+        with stopped(mirrored.lab, "primary-1") as disk:
+            disk.set_back(copy)
+        write(mirrored, topic, named("third", KEPT, grown))
+        assert last_epoch(mirrored, topic, grown) < epoch
+        if running:
+            assert mirrored.drkit("link", "resume", str(mirrored.link.id), "--topic", topic).returncode == 0
+            wait_until(lambda: mirrored.problems(KIND), 60, "the problem")
+    for _ in ("status alone", "behind a mirror"):
+        through, lag, certainty, _ = said(mirrored, topic, KEPT + 20)
+        assert lag >= grown - KEPT
+        assert through <= KEPT
+        assert certainty == "conservative"
+        assert mirrored.drkit("failover", "--to", "dr", "--dry-run").returncode == 3
+        assert mirrored.drkit("mirror", "--until-caught-up").returncode == 1
+    moved = mirrored.drkit(
+        *("failover", "--to", "dr", "--unplanned", "--yes", "--accept-unfenced", "--accept-loss", "unknown"),
+        *("--output", "json"),
+    )
+    assert json.loads(moved.stdout)["evidence"]["rpo_records"] >= grown - KEPT
+
+
+@pytest.mark.parametrize("looked", [True, False], ids=["behind a mirror", "status alone"])
+def test_a_source_that_was_set_back_twice_further_down_the_second_time(
+    mirrored: Mirrored, tmp_path: Path, looked: bool
+) -> None:
+    """No epoch tells: the second copy has grown in the very epoch that was mirrored, up to where both sides differ."""
+    topic, copies = mirrored.name("set-back-twice"), [tmp_path / "lower", tmp_path / "upper"]
+    mirrored.source.create(topic)
+    for copy, first, until in zip(copies, (0, 400), (400, KEPT), strict=True):
+        write(mirrored, topic, named("first", first, until))
+        with stopped(mirrored.lab, "primary-1") as disk:
+            disk.copy_to(copy)
+    write(mirrored, topic, named("first", KEPT, THROUGH))
+    assert mirrored.catch_up().caught_up
+    epoch = last_epoch(mirrored, topic, THROUGH)
+    with stopped(mirrored.lab, "primary-1") as disk:
+        disk.set_back(copies[1])
+    write(mirrored, topic, named("second", KEPT, THROUGH))
+    assert mirrored.catch_up().halted
+    assert said(mirrored, topic, KEPT + 20)[:2] == (KEPT, THROUGH - KEPT)
+    with stopped(mirrored.lab, "primary-1") as disk:
+        disk.set_back(copies[0])
+    while current_epoch(mirrored, topic) < epoch:
+        with stopped(mirrored.lab, "primary-1"):
+            pass
+    write(mirrored, topic, named("third", 400, THROUGH))
+    assert last_epoch(mirrored, topic, THROUGH) == epoch
+    if looked:
+        assert mirrored.catch_up().halted
+    through, lag, certainty, _ = said(mirrored, topic, 450)
+    assert (through, lag, certainty) == (400, THROUGH - 400, "conservative")
+    assert said(mirrored, topic, 300)[2] == "exact"
+    moved = mirrored.drkit(
+        *("failover", "--to", "dr", "--unplanned", "--yes", "--accept-unfenced", "--accept-loss", "unknown"),
+        *("--output", "json"),
+    )
+    assert json.loads(moved.stdout)["evidence"]["rpo_records"] == THROUGH - 400
+
+
+def current_epoch(mirrored: Mirrored, topic: str) -> int:
+    """The leader epoch of the source's partition now."""
+    with ClusterAdmin("primary", ClusterConfig(bootstrap_servers=mirrored.source.bootstrap)) as admin:
+        found: list[int] = []
+        wait_until(
+            lambda: found.extend(admin.leader_epochs([TopicPartition(topic, 0)]).values()) or found, 30, "a leader"
+        )
+        return found[0]
+
+
 def test_what_a_source_that_was_set_back_holds_in_place_of_what_was_given_up_counts(
     mirrored: Mirrored, tmp_path: Path
 ) -> None:

@@ -138,8 +138,10 @@ def test_where_nobody_can_tell_it_is_unseen_and_says_so(why: str) -> None:
     assert found.unseen == {TP}
     assert found.problems[0].unsure_from == 900
     assert "has lost more since: no leader answers for it, or" in found.problems[0].reason
-    told = [problem.kind for problem in seen(source, [], unwatched=True).problems]
+    unwatched = seen(source, [], unwatched=True)
+    told = [problem.kind for problem in unwatched.problems]
     assert told == (["topic_recreated"] if why == "another topic" else [])
+    assert list(unwatched.unjudged) == ([TP] if why == "no leader" else []), "a log without epochs never has any"
 
 
 def test_a_source_that_is_gone_leaves_what_is_on_record_and_says_so() -> None:
