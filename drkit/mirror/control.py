@@ -27,7 +27,7 @@ from drkit.model.link_state import (
 )
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.model.wording import and_more
-from drkit.store.api import LinkStore
+from drkit.store.api import LinkStore, Store
 from drkit.store.link_notes import give_up_never_mirrored
 
 _TRIES = 10
@@ -222,18 +222,18 @@ def _give_up(store: LinkStore, link: LinkId, tp: TopicPartition, begin: int, unt
 @dataclass(frozen=True, slots=True)
 class Accepted:
     """The new state of an accepted topic, and how many offsets the target's logs that answer hold of it already. They
-    stay: what both sides hold is there twice, once it is mirrored."""
+    stay: what both sides hold is there twice, once it is mirrored. `already`: it was accepted before, and nothing of it
+    was mirrored since, so nothing was changed."""
 
     topic: TopicState
     stay: int
+    already: bool = False
 
 
-def accept_recreated(
-    store: LinkStore, link: Link, topic: str, *, source: ClusterAdmin, target: ClusterAdmin
-) -> Accepted:
+def accept_recreated(store: Store, link: Link, topic: str, *, source: ClusterAdmin, target: ClusterAdmin) -> Accepted:
     """Accept both sides' current topic as a new one: it gets a new epoch and is mirrored from its start.
 
-    The source's start then corresponds to the target's current end.
+    The source's start then corresponds to the target's current end. An epoch that no mirror has begun yet is kept.
 
     Raises:
         Refused: the topic was never mirrored, or doesn't exist on the source.
@@ -248,23 +248,36 @@ def accept_recreated(
     if here is None:
         raise Refused(f"there is no topic {topic} on {link.id.source}", remedy="Create it there first")
     there = target.topics([state.target_topic]).get(state.target_topic)
-    accepted = replace(
+    found = replace(
         state,
         source_topic_id=here.topic_id,
         target_topic_id="" if there is None else there.topic_id,  # "": to be created by the mirror
-        epoch=state.epoch + 1,
         partitions=here.partitions,
-        reason=f"accepted as a new topic; epoch {state.epoch + 1}",
     )
+    already = found == state and _is_to_begin(store, link.id, state)
+    reason = f"accepted as a new topic; epoch {state.epoch + 1}"
+    accepted = state if already else replace(found, epoch=state.epoch + 1, reason=reason)
     stay = 0
     if there is not None:
         partitions = [TopicPartition(state.target_topic, number) for number in range(there.partitions)]
         starts = target.start_offsets(partitions, partial=True)
         ends = target.log_ends(partitions, partial=True)
         stay = sum(max(0, end - starts.get(tp, end)) for tp, end in ends.items())
-    store.put_topic_states(link.id, [accepted])
-    store.clear_problems(link.id, topic)
-    return Accepted(accepted, stay)
+    if not already:
+        store.put_topic_states(link.id, [accepted])
+        store.clear_problems(link.id, topic)
+    return Accepted(accepted, stay, already)
+
+
+def _is_to_begin(store: Store, link: LinkId, state: TopicState) -> bool:
+    """Whether a topic was accepted as a new one, and no mirror has begun it or found anything wrong with it."""
+    tps = state.tps()
+    return (
+        state.epoch > 1
+        and not any(problem.topic == state.topic for problem in store.problems(link))
+        and store.watermarks(link).keys().isdisjoint(tps)
+        and not any(store.mappings(link, tp, state.epoch) for tp in tps)
+    )
 
 
 def _check_covered(link: Link, topic: str | None) -> None:

@@ -217,12 +217,14 @@ def _accepted(accepted: Accepted | None) -> dict[str, Any] | None:
         "epoch": state.epoch,
         "source_topic_id": state.source_topic_id,
         "offsets_that_stay": accepted.stay,
+        "already": accepted.already,
     }
 
 
 def _print_accepted(console: Console, link: LinkId, accepted: Accepted) -> None:
     state = accepted.topic
-    console.print(f"{state.topic} is mirrored from its start, as epoch {state.epoch}")
+    before = "was accepted before, and no mirror has begun it yet: it " if accepted.already else ""
+    console.print(f"{state.topic} {before}is mirrored from its start, as epoch {state.epoch}")
     if accepted.stay:
         console.print(
             f"[yellow]![/] {escape(state.target_topic)} on {link.target} keeps the {counted(accepted.stay, 'offset')} "

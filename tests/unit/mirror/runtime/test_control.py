@@ -4,14 +4,17 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from drkit.mirror.control import acknowledge, link_to_run, pause, read_orders, resume_link
+from drkit.mirror.control import accept_recreated, acknowledge, link_to_run, pause, read_orders, resume_link
 from drkit.mirror.health.problems import Problems
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, Refused
-from drkit.model.link_state import RECORDS_GIVEN_UP, RECORDS_RETURNED, Direction, LinkControl, Problem
+from drkit.model.link_state import RECORDS_GIVEN_UP, RECORDS_RETURNED, Direction, LinkControl, Problem, TopicState
+from drkit.model.offsets import OffsetMapping
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.store import open_store
 from drkit.store.api import Store
@@ -106,6 +109,30 @@ def test_going_on_retries_what_halts_and_accepts_nothing(store: Store) -> None:
     _, cleared = resume_link(store, LINK)
     assert cleared == 1
     assert {p.kind for p in store.problems(LINK.id)} == set(stay)
+
+
+def test_a_topic_accepted_twice_in_a_row_keeps_the_epoch_that_no_mirror_has_begun(store: Store) -> None:
+    tp = TopicPartition("flights", 0)
+    ids = {"flights": "here"}
+
+    def side(topic_id: str | None = None) -> Any:
+        topics = lambda _: {"flights": SimpleNamespace(topic_id=topic_id or ids["flights"], partitions=1)}  # noqa: E731
+        logs = SimpleNamespace(start_offsets=lambda *_, **__: {tp: 0}, log_ends=lambda *_, **__: {tp: 50})
+        return SimpleNamespace(topics=topics, **vars(logs))
+
+    def accept() -> tuple[int, bool, int]:
+        found = accept_recreated(store, LINK, "flights", source=side(), target=side("there"))
+        return found.topic.epoch, found.already, found.stay
+
+    store.put_topic_states(LINK.id, [TopicState("flights", "flights", "former", "there", 1, 1, created_by_drkit=True)])
+    assert (accept(), accept()) == ((2, False, 50), (2, True, 50))
+    ids["flights"] = "made anew since"
+    assert accept() == (3, False, 50)
+    store.append_mappings(LINK.id, [OffsetMapping("flights", 0, 3, 0, 50)])
+    assert (accept(), accept()) == ((4, False, 50), (4, True, 50)), "a mirror has begun the former one"
+    store.put_problem(LINK.id, problem("foreign_writer", "flights", 0))
+    assert accept() == (5, False, 50), "a halted partition begins anew"
+    assert not store.problems(LINK.id)
 
 
 def test_a_problem_is_acknowledged_by_its_kind(store: Store) -> None:
