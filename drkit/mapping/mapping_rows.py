@@ -6,7 +6,10 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from drkit.model.offsets import OffsetMapping, Watermark
+from drkit.model.offsets import OffsetMapping, Watermark, merged_ranges
+
+Ranges = tuple[tuple[int, int], ...]
+"""Source offsets: ranges [first, end), ascending and apart."""
 
 
 def around(rows: Sequence[OffsetMapping], source_offset: int) -> tuple[OffsetMapping | None, OffsetMapping | None]:
@@ -41,18 +44,28 @@ def source_at(rows: Sequence[OffsetMapping], target_offset: int) -> int:
     return found if above == len(rows) else min(found, rows[above].source_offset)
 
 
-def former_through(
-    rows: Sequence[OffsetMapping], watermark: Watermark, former: Callable[[int], Sequence[OffsetMapping]]
-) -> int | None:
-    """Up to which source offset (exclusive) the target may hold records of the topic's former epoch, below the first of
-    these rows; None: it holds none.
+def former_ranges(
+    rows: Sequence[OffsetMapping], watermark: Watermark, rows_of: Callable[[int], Sequence[OffsetMapping]]
+) -> Ranges:
+    """The source offsets of which the target may hold what was mirrored in the topic's former epochs, below the first
+    of these rows (of the watermark's epoch); where it has no row yet, below the target's end.
 
-    `former`: the rows of an epoch, ascending.
+    Between two acceptances a topic may have been mirrored in part, or not at all, so all former epochs count.
+
+    `rows_of`: the rows of an epoch, ascending; not called where the target holds nothing below the first row.
     """
-    if not rows or rows[0].target_offset <= watermark.target_start:
-        return None
-    earlier = former(watermark.epoch - 1)
-    return source_at(earlier, rows[0].target_offset) if earlier else None
+    found: list[tuple[int, int]] = []
+    start = watermark.target_start
+    above = rows[0].target_offset if rows else watermark.target_end
+    for epoch in range(watermark.epoch - 1, 0, -1):
+        if above <= start:
+            break
+        earlier = rows_of(epoch)
+        if earlier and earlier[0].target_offset < above:  # others were written ahead, and never landed
+            first = earlier[0].target_offset
+            found.append((source_at(earlier, max(first, start)), source_at(earlier, above)))
+            above = first
+    return tuple(merged_ranges(found))
 
 
 def conflict(rows: Sequence[OffsetMapping]) -> str | None:

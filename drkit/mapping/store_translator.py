@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
-from drkit.mapping.mapping_rows import conflict, floor, former_through, source_at
+from drkit.mapping.mapping_rows import Ranges, conflict, floor, former_ranges, source_at
 from drkit.mapping.settled_watermark import settled_watermark
 from drkit.mapping.translate import translate_by_rows, unavailable
 from drkit.mapping.translation_problems import heed
@@ -34,7 +34,7 @@ class _Partition:
     watermark: Watermark
     rows: list[OffsetMapping]
     conflict: str | None
-    former_through: int | None
+    former: Ranges
 
 
 class Translator:
@@ -114,7 +114,7 @@ class Translator:
             return unavailable(source_offset, _no_rows(tp))
         if partition.conflict is not None:
             return unavailable(source_offset, partition.conflict)
-        return translate_by_rows(source_offset, partition.rows, partition.watermark, partition.former_through)
+        return translate_by_rows(source_offset, partition.rows, partition.watermark, partition.former)
 
     def watermark(self, tp: TopicPartition) -> Watermark | None:
         """The watermark that translations of `tp` rest on."""
@@ -156,7 +156,7 @@ class Translator:
                 watermark = _as_it_is(watermark, rows, start, end)
                 if tp in self._source_ends and end > watermark.target_end:
                     watermark = settled_watermark(watermark, rows, end, source_end=self._source_ends[tp]).watermark
-            former = former_through(rows, watermark, partial(self._store.mappings, self._link, tp))
+            former = former_ranges(rows, watermark, partial(self._store.mappings, self._link, tp))
             kept = self._partitions[tp] = _Partition(watermark, rows, conflict(rows), former)
         return kept
 

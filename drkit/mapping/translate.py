@@ -40,7 +40,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from drkit.mapping.mapping_rows import around, ordered
+from drkit.mapping.mapping_rows import Ranges, around, ordered
 from drkit.model.offsets import Certainty, OffsetMapping, Translation, Watermark
 
 
@@ -51,7 +51,7 @@ def translate(
     following: OffsetMapping | None,
     watermark: Watermark | None,
     first: OffsetMapping | None,
-    former_through: int | None = None,
+    former: Ranges = (),
 ) -> Translation:
     """Translate a committed source offset (the next record to read).
 
@@ -61,8 +61,8 @@ def translate(
         following: the first row above c; None where there is none.
         watermark: what is known to be on the target, read *before* the rows; None where nothing is.
         first: the first row of the partition and epoch; None where there is no row at all.
-        former_through: up to where the target may hold what was mirrored in the topic's former epoch
-            (`drkit.mapping.mapping_rows.former_through`); None: it holds nothing of it.
+        former: the source offsets of which the target may hold what was mirrored in the topic's former epochs
+            (`drkit.mapping.mapping_rows.former_ranges`).
 
     Raises:
         ValueError: the rows contradict the arguments' definitions (a bug of the caller).
@@ -74,9 +74,9 @@ def translate(
     if found:
         return unavailable(source_offset, found)
     if source_offset > watermark.source_through:
-        return _ahead(source_offset, first, watermark, former_through)
+        return _ahead(source_offset, first, watermark, former)
     if floor is None:
-        return _before_first(source_offset, first, watermark)
+        return _before_first(source_offset, first, watermark, former)
     answer = min(source_offset + floor.delta, watermark.target_end)
     if following is not None:
         answer = min(answer, following.target_offset)
@@ -90,7 +90,7 @@ def translate_by_rows(
     source_offset: int,
     rows: Sequence[OffsetMapping],
     watermark: Watermark | None,
-    former_through: int | None = None,
+    former: Ranges = (),
 ) -> Translation:
     """Like `translate`, from all rows of the partition and epoch, ascending by source offset, read after
     `watermark`."""
@@ -101,7 +101,7 @@ def translate_by_rows(
         following=following,
         watermark=watermark,
         first=rows[0] if rows else None,
-        former_through=former_through,
+        former=former,
     )
 
 
@@ -110,9 +110,15 @@ def unavailable(source_offset: int, reason: str) -> Translation:
     return Translation(source_offset, Certainty.UNAVAILABLE, None, reason, reread=None, skipped=None)
 
 
-def _ahead(source_offset: int, first: OffsetMapping, watermark: Watermark, former_through: int | None) -> Translation:
+def left_unread(source_offset: int, until: int | None, former: Ranges) -> bool:
+    """Whether the target may hold records of former epochs that a group at `source_offset` hasn't read, below the
+    source offset `until` (None: any)."""
+    return any(end > source_offset and (until is None or begin < until) for begin, end in former)
+
+
+def _ahead(source_offset: int, first: OffsetMapping, watermark: Watermark, former: Ranges) -> Translation:
     through = watermark.source_through
-    if former_through is not None and source_offset < former_through:
+    if left_unread(source_offset, None, former):
         why = (
             f"since the topic was accepted as a new one it is mirrored up to source offset {through:,} only: what the "
             f"target holds from before, below {first.target_offset:,}, may have records that the group hasn't read"
@@ -127,7 +133,14 @@ def _ahead(source_offset: int, first: OffsetMapping, watermark: Watermark, forme
     return _conservative(source_offset, max(watermark.target_end, watermark.target_start), reason)
 
 
-def _before_first(source_offset: int, first: OffsetMapping, watermark: Watermark) -> Translation:
+def _before_first(source_offset: int, first: OffsetMapping, watermark: Watermark, former: Ranges) -> Translation:
+    if left_unread(source_offset, first.source_offset, former):
+        why = (
+            f"since the topic was accepted as a new one it is mirrored from source offset {first.source_offset:,} on "
+            f"only: what the target holds from before, below {first.target_offset:,}, may have records that the group "
+            "hasn't read"
+        )
+        return unavailable(source_offset, why)
     missing = first.source_offset - source_offset
     reason = (
         f"below the first mirrored offset {first.source_offset}: "

@@ -504,10 +504,12 @@ class _ScopeBuilder:
             )
 
     def _earlier_until(self, tp: TopicPartition, epoch: int | None, rows: list[OffsetMapping]) -> int | None:
-        """Where this epoch's part of the target begins, if there was an earlier one."""
-        if not epoch or not rows or not self._store.mappings(self._link.id, tp, epoch - 1):
+        """Where this epoch's part of the target begins, if an earlier one has a part in it: not necessarily the one
+        before, of which nothing may have been mirrored."""
+        if not epoch or not rows:
             return None
-        return min(row.target_offset for row in rows)
+        earlier = any(self._store.mappings(self._link.id, tp, each) for each in range(epoch - 1, 0, -1))
+        return min(row.target_offset for row in rows) if earlier else None
 
     @staticmethod
     def _sealed_at(rows: list[OffsetMapping], watermark: Watermark | None, target_start: int) -> int:

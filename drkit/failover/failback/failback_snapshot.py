@@ -139,16 +139,19 @@ def take_failback_snapshot(estate: ClusterContext, link: Link) -> FailbackSnapsh
     live_offsets = _offsets(estate, link.id.target, link, sorted(live_names))
     live = live_admin.topics(live_names)
     ends = old_admin.end_offsets(tps, committed=False)
+    logs = logs_of(live_admin, live, names)
     return replace(
         snapshot,
         topics=topics,
         live_topics=live,
-        live_logs=logs_of(live_admin, live, names),
+        live_logs=logs,
         mappings=mappings_of(
             store,
             link.id,
             [
-                MappedTopic(name, names[name], topics[name].partitions, snapshot.way_back(topics[name]))
+                MappedTopic(
+                    name, names[name], topics[name].partitions, snapshot.way_back(topics[name]), logs[name].starts
+                )
                 for name in mirrored
             ],
         ),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from drkit.mapping.invert import invert_watermark
-from drkit.mapping.mapping_rows import conflict
+from drkit.mapping.mapping_rows import Ranges, conflict, former_ranges
 from drkit.mapping.translate import translate_by_rows, unavailable
 from drkit.model.offsets import OffsetMapping, Translation, Watermark
 from drkit.model.topology import LinkId, TopicPartition
@@ -15,19 +16,26 @@ from drkit.store.api import Store
 
 
 class MappedTopic(NamedTuple):
-    """A topic of the old primary. `way_back`: a failback that was given up recreated and filled it."""
+    """A topic of the old primary.
+
+    `way_back`: a failback that was given up recreated and filled it. `live_starts`: where the live cluster's logs of it
+    begin, by partition, as far as known.
+    """
 
     name: str
     live_topic: str
     partitions: int
     way_back: bool
+    live_starts: Mapping[int, int] = {}
 
 
 class PartitionMapping(NamedTuple):
-    """A partition's record: its watermark (None: nothing), and the rows, ascending."""
+    """A partition's record: its watermark (None: nothing), the rows, ascending, and what the live cluster may hold of
+    former epochs (`drkit.mapping.mapping_rows.former_ranges`)."""
 
     mark: Watermark | None = None
     rows: tuple[OffsetMapping, ...] = ()
+    former: Ranges = ()
 
     def translate(self, tp: TopicPartition, offset: int) -> Translation:
         """Translate an offset of the old primary to the live cluster."""
@@ -36,7 +44,7 @@ class PartitionMapping(NamedTuple):
         wrong = conflict(self.rows)
         if wrong is not None:
             return unavailable(offset, wrong)
-        return translate_by_rows(offset, self.rows, self.mark)
+        return translate_by_rows(offset, self.rows, self.mark, self.former)
 
 
 def mappings_of(store: Store, link: LinkId, topics: Iterable[MappedTopic]) -> dict[TopicPartition, PartitionMapping]:
@@ -60,7 +68,10 @@ def mappings_of(store: Store, link: LinkId, topics: Iterable[MappedTopic]) -> di
                 (each.differs_from or 0 for each in different if each.concerns(tp)), default=mark.source_through
             )
             mark = replace(mark, source_through=min(mark.source_through, until))
-            found[tp] = PartitionMapping(mark, tuple(store.mappings(link, tp, mark.epoch)))
+            rows = tuple(store.mappings(link, tp, mark.epoch))
+            begin = max(mark.target_start, topic.live_starts.get(number, 0))
+            former = former_ranges(rows, replace(mark, target_start=begin), partial(store.mappings, link, tp))
+            found[tp] = PartitionMapping(mark, rows, former)
     return found
 
 

@@ -12,6 +12,7 @@ from datetime import datetime
 
 from drkit.failover.positions.past_positions import Key, PastPosition
 from drkit.lag.partition_lag import NO_DOUBTS, Doubts, PartitionLag, partition_lag
+from drkit.mapping.mapping_rows import Ranges
 from drkit.model.errors import Refused, unreached
 from drkit.model.groups.transactions import TransactionHistory
 from drkit.model.groups.unmovable_groups import UnmovableGroup
@@ -65,7 +66,7 @@ class PartitionView:
     `problems`: those of the partition, or of its topic. `doubts`: open questions of this look at the clusters.
     `source_high`: the source's high watermark. It is beyond `source_end` (the last stable offset) while a
     transaction is open: nobody can read the records between yet.
-    `former_through`: as in `drkit.mapping.translate`.
+    `former`: as in `drkit.mapping.translate`.
     """
 
     topic: str
@@ -84,7 +85,7 @@ class PartitionView:
     problems: tuple[Problem, ...] = ()
     doubts: Doubts = NO_DOUBTS
     source_high: int | None = None
-    former_through: int | None = None
+    former: Ranges = ()
 
     @property
     def tp(self) -> TopicPartition:

@@ -24,7 +24,7 @@ from drkit.failover.run.cluster_context import ClusterContext
 from drkit.kafka.admin.cluster_admin import TopicInfo
 from drkit.kafka.groups.group_admin import GroupListing, read_unmovable
 from drkit.lag.problems_now import LinkRecord, LogsSeen, ProblemsNow, problems_now
-from drkit.mapping.mapping_rows import floor, following, former_through, last_valid
+from drkit.mapping.mapping_rows import floor, following, former_ranges, last_valid
 from drkit.mapping.settled_watermark import settled_watermark
 from drkit.model.clock import now
 from drkit.model.errors import AuthenticationError, DrkitError, Unreachable, answered
@@ -459,8 +459,8 @@ def _with_rows(look: _Look, view: PartitionView, topic: TopicInfo | None, state:
     view = replace(view, rows=valid)
     if mark is not None:
         now_there = replace(mark, target_start=mark.target_start if view.target_start is None else view.target_start)
-        former = former_through(valid, now_there, partial(look.rows.of, look.link.id, view.tp))
-        view = replace(view, former_through=former)
+        former = former_ranges(valid, now_there, partial(look.rows.of, look.link.id, view.tp))
+        view = replace(view, former=former)
     if not look.settle or mark is None or view.unproven:
         return view
     settled = settled_watermark(mark, rows, end, source_end=view.source_end)

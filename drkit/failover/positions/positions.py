@@ -43,7 +43,7 @@ from drkit.failover.positions.past_positions import Key, PastPosition
 from drkit.failover.positions.selection import Edge, Selection, TopicSelector, Where, parse_topic_selector
 from drkit.failover.positions.transactional_positions import place_by_transactions, place_unwatched
 from drkit.mapping import heed
-from drkit.mapping.translate import translate_by_rows, unavailable
+from drkit.mapping.translate import left_unread, translate_by_rows, unavailable
 from drkit.model.offsets import Certainty, GroupPosition, Translation
 from drkit.model.topology import TopicPartition
 
@@ -483,9 +483,14 @@ def _by_rows(offset: int, view: PartitionView) -> Translation:
         if mark.source_through > mark.source_start:
             why = "the store has lost rows, or the target has other writers"
             return unavailable(offset, f"mirrored up to {mark.source_through}, and there is no mapping row: {why}")
+        if left_unread(offset, mark.source_through, view.former):
+            why = (
+                "what the target holds from before it was accepted as a new one may have records that the group hasn't"
+            )
+            return unavailable(offset, f"nothing of the topic is mirrored yet: {why} read")
         # Observed, and nothing was ever produced: all future records come at the target's end.
         return Translation(offset, Certainty.EXACT, mark.target_end)
-    return translate_by_rows(offset, rows, mark, view.former_through)
+    return translate_by_rows(offset, rows, mark, view.former)
 
 
 def _mapped(offset: int, view: PartitionView, snapshot: Snapshot) -> Translation:
@@ -518,8 +523,8 @@ def _lost(offset: int, view: PartitionView) -> int | None:
     through = view.missing.through
     if view.watermark is None or through is None or (view.unproven and offset > through):
         return None
-    if view.former_through is not None and through < offset < view.former_through:
-        return None  # the target may hold them, from before the topic was accepted as a new one
+    if left_unread(through, offset, view.former):
+        return None  # the target may hold some of them, from before the topic was accepted as a new one
     return max(0, offset - through)
 
 

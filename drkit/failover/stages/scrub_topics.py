@@ -47,7 +47,7 @@ def compared(topic: ScrubTopic, live: LiveLog, mappings: Mapping[TopicPartition,
     gap = MISSING if live.topic_id is None else RECREATED if live.topic_id != topic.live_topic_id else None
     found = {}
     for number, end in topic.ends.items():
-        mark, rows = mappings.get(TopicPartition(topic.topic, number), PartitionMapping())
+        mark, rows, _ = mappings.get(TopicPartition(topic.topic, number), PartitionMapping())
         there = None if gap is not None or number not in live.starts else (live.starts[number], live.ends[number])
         found[number] = only_here((topic.starts.get(number, 0), end), mark, rows, there)
     only = {number: each.offsets for number, each in found.items()}
@@ -64,7 +64,10 @@ def live_logs(admin: ClusterAdmin, topics: Iterable[ScrubTopic]) -> dict[str, Li
 
 def mapped_topics(topics: Iterable[ScrubTopic]) -> list[MappedTopic]:
     """The keys for looking up their mappings."""
-    return [MappedTopic(topic.topic, topic.live_topic, topic.partitions, topic.way_back) for topic in topics]
+    return [
+        MappedTopic(topic.topic, topic.live_topic, topic.partitions, topic.way_back, topic.live_starts)
+        for topic in topics
+    ]
 
 
 def with_gaps_now(

@@ -13,13 +13,16 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from drkit.mapping import ResumeKind, ResumePoint, resume_point, translate
+from drkit.mapping.mapping_rows import Ranges, former_ranges
 from drkit.model.offsets import Certainty, OffsetMapping, Translation, Watermark
 
 TOPIC, PARTITION = "flights", 0
 AT = datetime(2026, 11, 20, 4, 3, 10, 123456, UTC)
 
 
-def translate_rows(rows: list[OffsetMapping], watermark: Watermark | None, source_offset: int) -> Translation:
+def translate_rows(
+    rows: list[OffsetMapping], watermark: Watermark | None, source_offset: int, former: Ranges = ()
+) -> Translation:
     """`translate`, with the neighbours from a complete list of rows."""
     above = bisect_right(rows, source_offset, key=lambda row: row.source_offset)
     return translate(
@@ -28,6 +31,7 @@ def translate_rows(rows: list[OffsetMapping], watermark: Watermark | None, sourc
         following=rows[above] if above < len(rows) else None,
         watermark=watermark,
         first=rows[0] if rows else None,
+        former=former,
     )
 
 
@@ -47,10 +51,23 @@ class MirroredPartition:
     position: int = -1  # the next source offset that the mirror reads
     known: list[tuple[int, int]] = field(default_factory=list)  # pairs that may be acknowledged next
     in_force: OffsetMapping | None = None
+    former: list[MirroredPartition] = field(default_factory=list)  # earlier epochs, oldest first
 
     def __post_init__(self) -> None:
-        self.first_offset = self.source_start
+        self.first_offset = self.source_start if self.first_offset < 0 else self.first_offset
         self.resume()
+
+    def accepted_anew(self) -> MirroredPartition:
+        """The same source and target in a new epoch, mirrored from the source's start; what the target has stays."""
+        return MirroredPartition(
+            self.source_start,
+            self.log_end,
+            epoch=self.epoch + 1,
+            target_start=self.target_start,
+            slots=self.slots,
+            first_offset=self.first_offset,
+            former=[*self.former, self],
+        )
 
     @property
     def source_end(self) -> int:
@@ -84,7 +101,8 @@ class MirroredPartition:
     def lose(self, count: int) -> None:
         """The target loses its newest `count` offsets, acknowledged or not."""
         self.log_end = max(self.target_start, self.log_end - count)
-        self.placed = {source: target for source, target in self.placed.items() if target < self.log_end}
+        for each in (self, *self.former):
+            each.placed = {source: target for source, target in each.placed.items() if target < self.log_end}
 
     # ---- steps of the mirror ---------------------------------------------------------------------
 
@@ -180,11 +198,22 @@ class MirroredPartition:
         assert rows
         alive = {source: target for source, target in self.placed.items() if target >= self.target_start}
         previous = -1
+        by_epoch = {each.epoch: each.rows for each in self.former}
+        former = former_ranges(rows, mark, lambda epoch: by_epoch.get(epoch, []))
+        copies = [pair for each in self.former for pair in each.placed.items() if pair[1] >= self.target_start]
         for committed in range(max(0, self.first_offset - 3), self.source_end + 4):
-            answer = translate_rows(rows, mark, committed)
-            assert answer.certainty is not Certainty.UNAVAILABLE, answer.reason
-            assert answer.target_offset is not None
+            answer = translate_rows(rows, mark, committed, former)
+            if answer.target_offset is None:
+                assert former, answer.reason
+                assert "accepted as a new one" in (answer.reason or ""), "N5"
+                assert committed > mark.source_through or committed < rows[0].source_offset
+                continue
             at = answer.target_offset
+            left = [source for source, target in copies if source >= committed and target < at]
+            if committed > mark.source_through:
+                assert not left, "N1, of what was mirrored in former epochs"
+            elif committed < rows[0].source_offset:
+                assert all(source >= rows[0].source_offset for source in left), "N1, of former epochs"
             skipped = [source for source, target in alive.items() if source >= committed and target < at]
             assert answer.skipped == len(skipped) == 0, "N1"
             again = [s for s, target in alive.items() if s < committed and at <= target < mark.target_end]

@@ -22,7 +22,7 @@ class MirrorMachine(RuleBasedStateMachine):
 
     @initialize(source_start=st.integers(0, 8), target_base=st.integers(0, 8))
     def begin(self, source_start: int, target_base: int) -> None:
-        self.partition = MirroredPartition(source_start, target_base)
+        self.partition = MirroredPartition(source_start, target_base, epoch=1)
 
     @rule(kinds=KINDS)
     def append(self, kinds: list[bool]) -> None:
@@ -83,8 +83,17 @@ class MirrorMachine(RuleBasedStateMachine):
     def source_is_recreated(self, source_start: int) -> None:
         old = self.partition
         self.partition = MirroredPartition(
-            source_start, old.log_end, epoch=old.epoch + 1, target_start=old.target_start
+            source_start,
+            old.log_end,
+            epoch=old.epoch + 1,
+            target_start=old.target_start,
+            former=[*old.former, old],
         )
+
+    @rule(times=st.integers(1, 2))
+    def source_is_accepted_as_a_new_topic(self, times: int) -> None:
+        for _ in range(times):
+            self.partition = self.partition.accepted_anew()
 
     @invariant()
     def translations_hold(self) -> None:

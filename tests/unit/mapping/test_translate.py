@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from drkit.mapping.mapping_rows import conflict, following, former_through, last_valid
+from drkit.mapping.mapping_rows import conflict, following, former_ranges, last_valid
 from drkit.mapping.translate import translate, translate_by_rows
 from drkit.model.offsets import Certainty, OffsetMapping, Translation
 from tests.support.links.mirror_model import AT, PARTITION, TOPIC, Watermark, translate_rows
@@ -131,13 +131,42 @@ def test_the_rows_beside_an_offset():
 def test_a_commit_among_what_the_target_may_hold_of_the_former_epoch_has_no_place():
     """Records that the group hasn't read may be below the first row: no place is known to be behind them."""
     rows, mark = [row(0, 130, epoch=2)], replace(MARK, epoch=2, source_through=20, target_end=150, target_start=0)
-
-    def until(**changes) -> int | None:
-        return former_through(rows, replace(mark, **changes), lambda at: [row(0, 0, epoch=1)] if at == 1 else [])
-
-    assert (until(), until(target_start=130), until(epoch=5)) == (130, None, None)
-    answer = translate_by_rows(95, rows, mark, until())
+    former = former_ranges(rows, mark, {1: [row(0, 0, epoch=1)]}.__getitem__)
+    answer = translate_by_rows(95, rows, mark, former)
     assert (answer.certainty, answer.target_offset) == (Certainty.UNAVAILABLE, None)
     assert "mirrored up to source offset 20 only: what the target holds from before, below 130" in (answer.reason or "")
-    assert translate_by_rows(130, rows, mark, until()).target_offset == 150
-    assert translate_by_rows(20, rows, mark, until()) == Translation(20, Certainty.EXACT, 150)
+    assert translate_by_rows(130, rows, mark, former).target_offset == 150
+    assert translate_by_rows(20, rows, mark, former) == Translation(20, Certainty.EXACT, 150)
+
+
+@pytest.mark.parametrize(
+    ("start", "ranges"),
+    [(0, ((0, 130),)), (100, ((0, 20), (100, 130))), (130, ((0, 20),)), (140, ((10, 20),)), (150, ())],
+    ids=["all of it", "purged in part", "the oldest is gone", "purged below its end", "nothing"],
+)
+def test_all_former_epochs_count_also_where_one_between_has_no_row_or_is_partial(start, ranges):
+    """Accepted, mirrored to 20, accepted twice in a row, mirrored a little: what was mirrored first is there still."""
+    epochs = {1: [row(0, 0, epoch=1)], 2: [row(0, 130, epoch=2)], 3: [], 4: [row(0, 150, epoch=4)]}
+    mark = replace(MARK, epoch=5, source_through=5, target_end=155, target_start=start)
+    assert former_ranges([row(0, 150, epoch=5)], mark, epochs.__getitem__) == ranges
+    assert former_ranges([], replace(mark, target_end=150), epochs.__getitem__) == ranges, "before its first row"
+
+
+def test_of_a_log_that_holds_nothing_below_the_first_row_no_former_epoch_is_asked():
+    def asked(epoch: int) -> list[OffsetMapping]:
+        raise AssertionError(epoch)
+
+    assert former_ranges([row(0, 130, epoch=5)], replace(MARK, epoch=5, target_start=130), asked) == ()
+    assert former_ranges([row(0, 130, epoch=1)], replace(MARK, epoch=1, target_start=0), asked) == ()
+
+
+def test_a_commit_below_the_first_row_has_no_place_where_the_target_may_hold_what_follows_from_before():
+    """The source removed 0 to 499, the topic was accepted as a new one: 300 to 499 were mirrored before, not never."""
+    rows, mark = [row(500, 1000, epoch=2)], replace(MARK, epoch=2, source_through=1000, target_end=1500, target_start=0)
+    answer = translate_by_rows(300, rows, mark, ((0, 1000),))
+    assert (answer.certainty, answer.target_offset) == (Certainty.UNAVAILABLE, None)
+    assert "from source offset 500 on only: what the target holds from before, below 1,000" in (answer.reason or "")
+    for former in ((), ((0, 300),), ((500, 1000),)):
+        beside = translate_by_rows(300, rows, mark, former)
+        assert beside.target_offset == 1000
+        assert "never mirrored" in (beside.reason or "")

@@ -10,7 +10,7 @@ import pytest
 from drkit.failover.failback.live_log import only_here
 from drkit.failover.failback.topic_mapping import MappedTopic, mappings_of
 from drkit.model.link_state import FOREIGN_WRITER, Problem, TopicState
-from drkit.model.offsets import OffsetMapping, Watermark
+from drkit.model.offsets import Certainty, OffsetMapping, Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store import open_store
 
@@ -33,6 +33,20 @@ def test_what_both_sides_are_known_to_hold_differently_is_on_the_old_primary_onl
     store.put_watermarks(LINK, [Watermark("t", 0, 1, 130, 130, 0, 130, 0, AT)])
     if problem is not None:
         store.put_problem(LINK, problem)
-    mark, rows = mappings_of(store, LINK, [MappedTopic("t", "t", 1, way_back=False)])[TopicPartition("t", 0)]
+    mark, rows, _ = mappings_of(store, LINK, [MappedTopic("t", "t", 1, way_back=False)])[TopicPartition("t", 0)]
     assert only_here((0, 120), mark, rows, (0, 130)).offsets == only
+    store.close()
+
+
+def test_an_offset_of_which_the_live_cluster_has_what_follows_from_a_former_epoch_has_no_place() -> None:
+    """Accepted as a new topic twice, mirrored anew to 20: the failover had no place for the group, either."""
+    store = open_store("sqlite:///:memory:")
+    store.put_topic_states(LINK, [TopicState("t", "t", "id-1", "id-2", 3, 1, created_by_drkit=True)])
+    store.append_mappings(LINK, [OffsetMapping("t", 0, 1, 0, 0), OffsetMapping("t", 0, 3, 0, 100)])
+    store.put_watermarks(LINK, [Watermark("t", 0, 3, 20, 120, 0, 100, 0, AT)])
+    tp = TopicPartition("t", 0)
+    for live_start, certainty, there in ((0, Certainty.UNAVAILABLE, None), (100, Certainty.CONSERVATIVE, 120)):
+        asked = MappedTopic("t", "t", 1, way_back=False, live_starts={0: live_start})
+        place = mappings_of(store, LINK, [asked])[tp].translate(tp, 95)
+        assert (place.certainty, place.target_offset) == (certainty, there)
     store.close()
