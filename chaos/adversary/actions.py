@@ -5,11 +5,13 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import psutil
 
 from chaos.adversary import oracle
+from chaos.adversary.cluster import Cluster
 from chaos.adversary.journal import DEAD, PURGED
 from chaos.adversary.late_answers import told_in
 from chaos.adversary.plan import Action
@@ -132,18 +134,28 @@ class Actions:
         caught_up: bool,
         what: str = "plain",
         left_out: int = 0,
+        restarts: int = 0,
+        again: int = 0,
     ) -> None:
         """A whole cluster, including its controller, is restored from a copy of its disks; the source grows at once.
         Leader epochs are assigned a second time. `what`: kind of the records that it loses; `left_out`: how many of the
-        last ones that it grows by the link's filter leaves out."""
+        last ones that it grows by the link's filter leaves out; `restarts`: of its broker since the copy, so that the
+        mirrored epoch is one that it never reaches; `again`: it is restored once more, from an earlier copy, and grows
+        by so many (0: it isn't)."""
         world, cluster = self._world, self._world.side(side)
         partition = self._place(partition)
         status = self._settle()
         number = cluster.partitions(world.topic)
         if not number or (mirror == "live" and (status is None or any(p["halted"] for p in status["problems"]))):
             return  # a paused topic would be retried when it is resumed
-        copy = world.folder / "disks"
+        copy, earlier = world.folder / "disks", world.folder / "earlier-disks"
+        if again:
+            cluster.copy_disks(earlier)
+            cluster.wait_ready(world.topic, number)
+            world.load.write(partition, between, {"per_batch": 20, "stamp": stamp})
         cluster.copy_disks(copy)
+        for _ in range(restarts):
+            cluster.restart(cleanly=True)
         cluster.wait_ready(world.topic, number)
         world.load.write(partition, between, {"per_batch": 20, "stamp": stamp, "what": what})
         if caught_up:
@@ -151,16 +163,34 @@ class Actions:
         if mirror == "live":  # it continues only once the source has grown; any other begins as at a start
             world.ask("link", "pause", LINK, "--topic", world.topic)
         with world.mirror(mirror):
-            cluster.set_back(copy)
-            cluster.wait_ready(world.topic, number)
-            if side == "target":
-                self._target_lost(range(number))
-            for count, kind in ((regrow - left_out, "plain"), (left_out, "left_out")):
-                if count:
-                    world.load.write(partition, count, {"per_batch": 20, "stamp": stamp, "what": kind})
+            growth = ((regrow - left_out, "plain"), (left_out, "left_out"))
+            self._restore(cluster, copy, number, partition, growth, stamp)
         if mirror == "live":
             world.ask("link", "resume", LINK, "--topic", world.topic)
         self._look(DEAD)
+        if again:
+            self._settle()
+            self._restore(cluster, earlier, number, partition, [(again, "plain")], stamp)
+            self._look(DEAD)
+
+    def _restore(
+        self,
+        cluster: Cluster,
+        copy: Path,
+        number: int,
+        partition: int,
+        growth: Iterable[tuple[int, str]],
+        stamp: str,
+    ) -> None:
+        """Restore a cluster from a copy, and write to its topic of `number` partitions; `growth`: how much, of which
+        kind."""
+        cluster.set_back(copy)
+        cluster.wait_ready(self._world.topic, number)
+        if cluster is self._world.side("target"):
+            self._target_lost(range(number))
+        for count, kind in growth:
+            if count:
+                self._world.load.write(partition, count, {"per_batch": 20, "stamp": stamp, "what": kind})
 
     def _target_lost(self, partitions: Iterable[int]) -> None:
         """Records from before the current incarnation may be gone, too."""

@@ -164,6 +164,9 @@ _LEFT_OUT_FROM = 55_000
 """Seeds from here on include one that holds only left-out records where it held the last mirrored ones of a compacted
 topic."""
 
+_RESTARTED_FROM = 65_000
+"""Seeds from here on include one whose broker was restarted since the copy, and one that is restored twice."""
+
 _ACCEPTED_DOWN_FROM = 60_000
 """Seeds from here on may accept a topic while the mirror is down."""
 
@@ -212,6 +215,9 @@ def _set_back(seed: int, partitions: int, kinds: set[str]) -> list[Action]:
         options["what"] = chance.choice(["plain", "left_out"])
     if seed >= _LEFT_OUT_FROM and options["side"] == "source":
         options["left_out"] = chance.choice([0, options["regrow"] * 3 // 4])
+    if seed >= _RESTARTED_FROM and options["side"] == "source":
+        options["restarts"] = chance.choice([0, 1, 2])
+        options["again"] = chance.choice([0, 0, between, 2 * between])
     return [Action("set_back", options)]
 
 
