@@ -8,6 +8,7 @@ from typing import Any
 
 from drkit.evidence.charts import bars, columns, line
 from drkit.evidence.verifier import named_check
+from drkit.model.wording import bounds
 
 Document = Mapping[str, Any]
 _TONE = {
@@ -135,7 +136,8 @@ def _numbers(document: Document) -> str:
         if objective is not None:
             against = f"objective {_number(objective['objective'])}: {_toned(objective['outcome'])}"
         why = document["unknown"].get(f"/measured/{name}") if value is None else None
-        bound = " or more" if name == "rpo_records" and document["measured"].get("rpo_lower_bound") else ""
+        lower, upper = (document["measured"].get(f"rpo_{each}_bound", False) for each in ("lower", "upper"))
+        bound = bounds(lower=lower, upper=upper) if name == "rpo_records" else ""
         cards.append(
             f'<div class="card"><p class="dim">{label}</p><p class="big">{_number(value)}{bound}</p><p>{against}</p>'
             + (f'<p class="dim">{escape(why)}</p>' if why else "")

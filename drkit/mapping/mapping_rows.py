@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from drkit.model.offsets import OffsetMapping, Watermark, merged_ranges
+from drkit.model.offsets import OffsetMapping, merged_ranges
 
 Ranges = tuple[tuple[int, int], ...]
 """Source offsets: ranges [first, end), ascending and apart."""
@@ -45,22 +45,25 @@ def source_at(rows: Sequence[OffsetMapping], target_offset: int) -> int:
 
 
 def former_ranges(
-    rows: Sequence[OffsetMapping], watermark: Watermark, rows_of: Callable[[int], Sequence[OffsetMapping]]
+    rows: Sequence[OffsetMapping],
+    epoch: int,
+    log: tuple[int, int],
+    rows_of: Callable[[int], Sequence[OffsetMapping]],
 ) -> Ranges:
     """The source offsets of which the target may hold what was mirrored in the topic's former epochs, below the first
-    of these rows (of the watermark's epoch); where it has no row yet, below the target's end.
+    of these rows, which are of `epoch`; where it has no row yet, below the end of the target's `log` ([start, end)).
 
     Between two acceptances a topic may have been mirrored in part, or not at all, so all former epochs count.
 
     `rows_of`: the rows of an epoch, ascending; not called where the target holds nothing below the first row.
     """
     found: list[tuple[int, int]] = []
-    start = watermark.target_start
-    above = rows[0].target_offset if rows else watermark.target_end
-    for epoch in range(watermark.epoch - 1, 0, -1):
+    start = log[0]
+    above = rows[0].target_offset if rows else log[1]
+    for former in range(epoch - 1, 0, -1):
         if above <= start:
             break
-        earlier = rows_of(epoch)
+        earlier = rows_of(former)
         if earlier and earlier[0].target_offset < above:  # others were written ahead, and never landed
             first = earlier[0].target_offset
             found.append((source_at(earlier, max(first, start)), source_at(earlier, above)))

@@ -156,7 +156,8 @@ class Translator:
                 watermark = _as_it_is(watermark, rows, start, end)
                 if tp in self._source_ends and end > watermark.target_end:
                     watermark = settled_watermark(watermark, rows, end, source_end=self._source_ends[tp]).watermark
-            former = former_ranges(rows, watermark, partial(self._store.mappings, self._link, tp))
+            log = watermark.target_start, watermark.target_end
+            former = former_ranges(rows, watermark.epoch, log, partial(self._store.mappings, self._link, tp))
             kept = self._partitions[tp] = _Partition(watermark, rows, conflict(rows), former)
         return kept
 

@@ -20,7 +20,7 @@ from drkit.failover.plan.snapshot import ClusterView
 from drkit.failover.run.salvage_folders import salvaged_where
 from drkit.failover.run.state_machine import Kind, StageOutcome, State
 from drkit.model.clock import iso
-from drkit.model.wording import counted
+from drkit.model.wording import bounds, counted
 
 if TYPE_CHECKING:
     from drkit.failover.failback.failback_plan import FailbackPlan
@@ -160,7 +160,7 @@ def print_rehearsal(console: Console, result: RunResult, plan: FailoverPlan, unw
 
 def print_evidence(console: Console, evidence: Evidence, judgement: Judgement) -> None:
     """RPO, RTO and the fence, in numbers; objectives that were missed, and those that can't be judged."""
-    more = " or more" if evidence.rpo_lower_bound else ""
+    more = bounds(lower=evidence.rpo_lower_bound, upper=evidence.rpo_upper_bound)
     rpo = "not known" if evidence.rpo_records is None else f"{counted(evidence.rpo_records, 'record')}{more}"
     age = "" if not evidence.rpo_seconds else f", the oldest up to {evidence.rpo_seconds:.1f} s old"
     basis = f"  [dim]{evidence.rpo_basis} {iso(evidence.observed_at)}[/]" if evidence.observed_at else ""
@@ -176,7 +176,7 @@ def print_evidence(console: Console, evidence: Evidence, judgement: Judgement) -
         console.print(Hanging.markup(f"[bold red]missed[/]      {escape(sentence)}", _LABEL))
     for sentence in judgement.unproven:
         console.print(Hanging.markup(f"[bold red]not judged[/]  {escape(sentence)}", _LABEL))
-    if evidence.rpo_lower_bound and not judgement.unproven and evidence.rpo_reason:
+    if more and not judgement.unproven and evidence.rpo_reason:
         console.print(Hanging.markup(f"[dim]{' ' * _LABEL}{escape(evidence.rpo_reason)}[/]", _LABEL))
 
 
@@ -319,7 +319,7 @@ def _expected_loss(console: Console, plan: FailoverPlan) -> None:
         return
     style = "bold green" if loss.records == 0 and not loss.lower_bound else "bold yellow"
     age = f", the oldest up to {loss.seconds:.1f} s old" if loss.seconds else ""
-    more = " or more" if loss.lower_bound else ""
+    more = bounds(lower=loss.lower_bound, upper=loss.upper_bound)
     console.print(f"expected loss [{style}]{counted(loss.records, 'record')}{more}[/]{age} [dim](as last observed)[/]")
 
 

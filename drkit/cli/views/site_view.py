@@ -17,7 +17,7 @@ from drkit.cli.views.positions_view import print_positions
 from drkit.failover.run.salvage_folders import salvaged_where
 from drkit.failover.run.state_machine import Kind, State
 from drkit.model.clock import iso
-from drkit.model.wording import and_more, counted
+from drkit.model.wording import and_more, bounds, counted
 
 if TYPE_CHECKING:
     from drkit.failover.plan.failover_plan import FailoverPlan, Obstacle
@@ -187,7 +187,7 @@ def _loss(loss: Loss) -> str:
     if loss.records is None:
         return "[bold yellow]not known[/]"
     style = "bold green" if loss.records == 0 and not loss.lower_bound else "bold yellow"
-    return f"[{style}]{counted(loss.records, 'record')}{' or more' if loss.lower_bound else ''}[/]"
+    return f"[{style}]{counted(loss.records, 'record')}{bounds(lower=loss.lower_bound, upper=loss.upper_bound)}[/]"
 
 
 def _source(plan: FailoverPlan) -> str:

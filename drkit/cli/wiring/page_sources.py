@@ -134,6 +134,7 @@ def _decision(to: str, found: DryRun) -> Decision:
         warnings=found.warnings,
         stages=tuple(_stages_of(found.plans)),
         positions=tuple(_rows_of(found.plans)),
+        upper_bound=loss.rpo_upper_bound,
     )
 
 

@@ -69,8 +69,8 @@ def mappings_of(store: Store, link: LinkId, topics: Iterable[MappedTopic]) -> di
             )
             mark = replace(mark, source_through=min(mark.source_through, until))
             rows = tuple(store.mappings(link, tp, mark.epoch))
-            begin = max(mark.target_start, topic.live_starts.get(number, 0))
-            former = former_ranges(rows, replace(mark, target_start=begin), partial(store.mappings, link, tp))
+            log = max(mark.target_start, topic.live_starts.get(number, 0)), mark.target_end
+            former = former_ranges(rows, mark.epoch, log, partial(store.mappings, link, tp))
             found[tp] = PartitionMapping(mark, rows, former)
     return found
 

@@ -50,7 +50,7 @@ from drkit.model.errors import ConfigError, DrkitError, Refused
 from drkit.model.link_state import Direction, Problem
 from drkit.model.runs.fence import FenceMethod
 from drkit.model.topology import Link, LinkId
-from drkit.model.wording import and_more, counted
+from drkit.model.wording import and_more, bounds, counted
 from drkit.permissions.missing import Names
 from drkit.permissions.need import Command, Operation, Side, Subject
 from drkit.permissions.resolve import CLUSTER_NAME
@@ -323,7 +323,8 @@ def _loss_bound(plan: FailoverPlan) -> str:
     if plan.loss.records is None:
         return "is not known"
     if plan.loss.lower_bound:
-        return f"is {counted(plan.loss.records, 'record')} or more"
+        known = bounds(lower=True, upper=plan.loss.upper_bound)
+        return f"is {counted(plan.loss.records, 'record')}{known}"
     return f"is {counted(plan.loss.records, 'record')} at most"
 
 

@@ -457,10 +457,10 @@ def _with_rows(look: _Look, view: PartitionView, topic: TopicInfo | None, state:
         return replace(view, rows=rows)
     valid = tuple(row for row in rows if row.target_offset <= end)
     view = replace(view, rows=valid)
-    if mark is not None:
-        now_there = replace(mark, target_start=mark.target_start if view.target_start is None else view.target_start)
-        former = former_ranges(valid, now_there, partial(look.rows.of, look.link.id, view.tp))
-        view = replace(view, former=former)
+    former = former_ranges(
+        valid, view.epoch, (view.target_start or 0, end), partial(look.rows.of, look.link.id, view.tp)
+    )
+    view = replace(view, former=former)
     if not look.settle or mark is None or view.unproven:
         return view
     settled = settled_watermark(mark, rows, end, source_end=view.source_end)

@@ -8,11 +8,14 @@ expired ones don't count.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 
 from drkit.failover.plan.failover_plan import FailoverPlan
 from drkit.failover.run.cluster_context import ClusterContext
+from drkit.failover.run.evidence import held_before
 from drkit.failover.run.journal.journal import AUDITED, LOSS
 from drkit.failover.run.journal.run_record import RunRecord, load_anchored_run
 from drkit.failover.run.state_machine import Facts, Loss, State, TopicLoss
@@ -21,11 +24,15 @@ from drkit.kafka.admin.logs.source_divergence import compare_source
 from drkit.kafka.client.timestamp_scan import OffsetRange, Scanned
 from drkit.lag.partition_lag import partition_lag
 from drkit.lag.returned_records import with_returned
+from drkit.mapping.mapping_rows import former_ranges
+from drkit.mapping.translate import left_unread
 from drkit.model.clock import from_millis, now
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.link_state import Direction, TopicState
+from drkit.model.offsets import Watermark
 from drkit.model.topology import Link, TopicPartition, is_canary
 from drkit.model.wording import and_more
+from drkit.store.api import Store
 
 AUDIT_SECONDS = 60.0
 
@@ -132,16 +139,12 @@ def count_loss(estate: ClusterContext, link: Link, record: RunRecord, *, seconds
     unsure += record.machine.facts.loss.unjudged if record.machine.facts.loss is not None else ()
     unsure += [f"{tp} was not read to its end: {each.reason}" for tp, each in scanned if each.reason]
     notes = [] if record.machine.facts.fenced else [f"{source} was not fenced: what was written later is counted too"]
-    notes += [
-        f"nothing of {name} was mirrored since it was accepted as a new topic (epoch {states[name].epoch}): all that "
-        f"it holds is counted, also what {link.id.target} has of the former one"
-        for name in sorted({tp.topic for tp in tps if tp not in of_these and tp.topic in states})
-        if states[name].epoch > 1
-    ]
+    before = _held_before(estate.store, link, [stretches, *gaps], states, of_these)
+    notes += [held_before(before)] if before else []
     by_topic = tuple(_of_topic(name, scanned, fenced_at) for name in sorted({tp.topic for tp, _ in scanned}))
     counted_now = sum(topic.records or 0 for topic in by_topic)
-    before = record.machine.facts.loss
-    known = 0 if before is None or not unsure else before.records or 0  # removed records don't make it smaller
+    seen = record.machine.facts.loss
+    known = 0 if seen is None or not unsure else seen.records or 0  # removed records don't make it smaller
     return Loss(
         records=max(counted_now, known),
         seconds=max((topic.seconds or 0.0 for topic in by_topic), default=0.0),
@@ -150,7 +153,29 @@ def count_loss(estate: ClusterContext, link: Link, record: RunRecord, *, seconds
         reason=and_more([*unsure, *notes], separator="; ") or None,
         basis="audited",
         lower_bound=bool(unsure),
+        upper_bound=bool(before),
     )
+
+
+def _held_before(
+    store: Store,
+    link: Link,
+    counted: Sequence[Mapping[TopicPartition, OffsetRange]],
+    states: Mapping[str, TopicState],
+    marks: Mapping[TopicPartition, Watermark],
+) -> list[str]:
+    """The topics of which the target may hold some of what is counted, from before they were accepted as new ones."""
+    found = set()
+    for tp in {tp for each in counted for tp, offsets in each.items() if offsets.begin < offsets.end}:
+        if tp.topic not in states or states[tp.topic].epoch == 1:
+            continue
+        epoch, mark = states[tp.topic].epoch, marks.get(tp)
+        log = (0, sys.maxsize) if mark is None else (mark.target_start, mark.target_end)
+        rows_of = partial(store.mappings, link.id, tp)
+        former = former_ranges(rows_of(epoch), epoch, log, rows_of)
+        if any(tp in each and left_unread(*each[tp], former) for each in counted):
+            found.add(tp.topic)
+    return sorted(found)
 
 
 def _is_another(topic: str, states: Mapping[str, TopicState], topics: Mapping[str, TopicInfo]) -> bool:

@@ -14,16 +14,18 @@ from datetime import datetime
 from drkit.config import Objectives
 from drkit.failover.plan.snapshot import PartitionView
 from drkit.failover.run.state_machine import Facts, Kind, Loss, State, TopicLoss
+from drkit.mapping.translate import left_unread
 from drkit.model.link_state import SOURCE_TOPIC_DELETED
 from drkit.model.totals import greatest, total
-from drkit.model.wording import and_more, counted
+from drkit.model.wording import and_more, bounds, counted
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """The numbers a run ends with; the contract's `evidence`.
 
-    `rpo_lower_bound`: at least `rpo_records` were lost. `rpo_reason`: why the loss is unknown, or inexact.
+    `rpo_lower_bound`: at least `rpo_records` were lost; `rpo_upper_bound`: at most; both: about so many. `rpo_reason`:
+    why the loss is unknown, or inexact.
     `removed_unread`: offsets that groups had not read, and that retention or DeleteRecords had removed on the target
     before the move; None until the positions are final.
     """
@@ -37,6 +39,7 @@ class Evidence:
     rpo_lower_bound: bool = False
     rpo_reason: str | None = None
     removed_unread: int | None = None
+    rpo_upper_bound: bool = False
 
 
 def loss_at(partitions: Iterable[PartitionView], moment: datetime) -> Loss:
@@ -61,6 +64,8 @@ def loss_at(partitions: Iterable[PartitionView], moment: datetime) -> Loss:
         said.append(f"{behind} on the source: what these abort is no loss")
     if undated := sorted({view.topic for view in every if view.lag and view.watermark is None}):
         said.append(f"since when {and_more(undated)} waits isn't known: no mirror has recorded anything about it yet")
+    if before := sorted({view.topic for view in every if view.lag and _held_before(view)}):
+        said.append(held_before(before))
     unjudged = tuple(missing.reason for missing in told if missing.at_least and missing.reason is not None)
     seen = [view.watermark.observed_at for view in every if view.watermark is not None and view.source_end is None]
     live = any(view.source_end is not None for view in every)
@@ -81,7 +86,22 @@ def loss_at(partitions: Iterable[PartitionView], moment: datetime) -> Loss:
         reason=reason,
         lower_bound=bool(blind or unjudged),
         unjudged=unjudged,
+        upper_bound=bool(before),
     )
+
+
+def held_before(topics: Sequence[str]) -> str:
+    """Why so much of these topics counts as lost at most."""
+    one = len(topics) == 1
+    return (
+        f"{and_more(topics)} {'was' if one else 'were'} accepted as {'a new topic' if one else 'new topics'} and "
+        f"{'is' if one else 'are'} not all mirrored since: what the target has from before is counted, too"
+    )
+
+
+def _held_before(view: PartitionView) -> bool:
+    """Whether the target may hold some of what isn't mirrored, from before the topic was accepted as a new one."""
+    return left_unread(view.missing.through or 0, view.source_end, view.former)
 
 
 def _blind(views: Sequence[PartitionView], ago: str) -> Iterator[str]:
@@ -120,6 +140,7 @@ def expected_evidence(loss: Loss | None) -> Evidence:
         fenced=None,
         rpo_lower_bound=loss.lower_bound,
         rpo_reason=loss.reason,
+        rpo_upper_bound=loss.upper_bound,
     )
 
 
@@ -148,8 +169,9 @@ def judge(evidence: Evidence, objectives: Objectives, kind: Kind, state: State |
 
 def missed_objectives(evidence: Evidence, objectives: Objectives) -> list[str]:
     """Missed objectives of the configuration, one sentence each."""
+    records = None if evidence.rpo_upper_bound else evidence.rpo_records  # it isn't known to be as much
     pairs = (
-        ("RPO", "records", evidence.rpo_records, objectives.rpo_records),
+        ("RPO", "records", records, objectives.rpo_records),
         ("RPO", "seconds", evidence.rpo_seconds, objectives.rpo_seconds),
         ("RTO", "seconds", evidence.rto_seconds, objectives.rto_seconds),
     )
@@ -167,8 +189,9 @@ def unproven_objectives(evidence: Evidence, objectives: Objectives) -> list[str]
     if objectives.rpo_records is not None:
         if evidence.rpo_records is None:
             found.append(f"RPO in records is not known: {why}")
-        elif evidence.rpo_lower_bound and evidence.rpo_records <= objectives.rpo_records:
-            found.append(f"RPO in records is only known to be {evidence.rpo_records:,} or more: {why}")
+        elif evidence.rpo_lower_bound if evidence.rpo_records <= objectives.rpo_records else evidence.rpo_upper_bound:
+            known = bounds(lower=evidence.rpo_lower_bound, upper=evidence.rpo_upper_bound)
+            found.append(f"RPO in records is only known to be {evidence.rpo_records:,}{known}: {why}")
     if objectives.rpo_seconds is not None and evidence.rpo_seconds is None:
         found.append(f"RPO in seconds is not known: {why}")
     if objectives.rto_seconds is not None and evidence.rto_seconds is None:

@@ -263,6 +263,7 @@ def evidence_document(evidence: Evidence) -> Document:
         "rpo_seconds": _rounded(evidence.rpo_seconds),
         "rpo_basis": evidence.rpo_basis,
         "rpo_lower_bound": evidence.rpo_lower_bound,
+        "rpo_upper_bound": evidence.rpo_upper_bound,
         "rpo_reason": evidence.rpo_reason,
         "observed_at": iso(evidence.observed_at),
         "rto_seconds": _rounded(evidence.rto_seconds),

@@ -143,8 +143,9 @@ class Loss:
 
     `basis` is `observed` (by the last look at the source) or `audited` (counted when it was back).
     `observed_at`: the oldest observation used. `lower_bound`: the source could not be asked, so `records` is a minimum,
-    and `seconds` a maximum. `reason`: why something is unknown. `unjudged`: offsets missing on the target of which no
-    later count can say whether they were lost.
+    and `seconds` a maximum. `upper_bound`: some of `records` may be on the target, from before their topic was accepted
+    as a new one; with `lower_bound`, too, it may be off either way. `reason`: why something is unknown. `unjudged`:
+    offsets missing on the target of which no later count can say whether they were lost.
     """
 
     records: int | None
@@ -155,6 +156,7 @@ class Loss:
     basis: str = "observed"
     lower_bound: bool = False
     unjudged: tuple[str, ...] = ()
+    upper_bound: bool = False
 
 
 @dataclass(frozen=True, slots=True)

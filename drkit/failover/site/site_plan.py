@@ -170,6 +170,7 @@ def summed(evidence: Iterable[Evidence]) -> Evidence:
         rpo_lower_bound=any(each.rpo_lower_bound for each in all_of),
         rpo_reason=and_more(list(dict.fromkeys(reasons)), separator="; ") or None,
         removed_unread=total(each.removed_unread for each in all_of),
+        rpo_upper_bound=any(each.rpo_upper_bound for each in all_of),
     )
 
 

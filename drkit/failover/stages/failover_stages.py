@@ -37,7 +37,7 @@ from drkit.model.clock import now
 from drkit.model.errors import DrkitError, PartlyDone, Refused, Unreachable
 from drkit.model.topology import TopicPartition
 from drkit.model.totals import total
-from drkit.model.wording import and_more, counted
+from drkit.model.wording import and_more, bounds, counted
 
 _GROUPS_AT_ONCE = 500
 _MOMENT_SECONDS = 3.0
@@ -368,7 +368,7 @@ class Close:
         loss = facts.loss
         lost = "loss not known"
         if loss is not None and loss.records is not None:
-            lost = f"{counted(loss.records, 'record')}{' or more' if loss.lower_bound else ''} lost"
+            lost = f"{counted(loss.records, 'record')}{bounds(lower=loss.lower_bound, upper=loss.upper_bound)} lost"
         if loss is not None and loss.reason:
             lost += f" ({loss.reason})"
         return StageReport(StageOutcome.OK, f"{lost}; {_read_again(context)}{late}{filler}", facts)

@@ -77,7 +77,8 @@ class Duration:
 class Decision:
     """The current decision on a failover to one cluster.
 
-    `records`, `seconds`: the loss; None: unknown, `loss_reason` says why. `lower_bound`: the loss may be larger.
+    `records`, `seconds`: the loss; None: unknown, `loss_reason` says why. `lower_bound`: the loss may be larger;
+    `upper_bound`: it may be smaller.
     `stages`: name and what it would do. `moved`: if the answer is `MOVED`, who serves and which command is next.
     `named`: the links are those that `--link` names; else all links to it.
     """
@@ -97,6 +98,7 @@ class Decision:
     positions: tuple[PlannedRow, ...] = ()
     moved: str = ""
     named: bool = False
+    upper_bound: bool = False
 
 
 _MOST = 20
@@ -141,6 +143,7 @@ def decision_document(decision: Decision, at: datetime) -> dict[str, Any]:
             "records": decision.records,
             "seconds": None if decision.seconds is None else round(decision.seconds, 3),
             "lower_bound": decision.lower_bound,
+            "upper_bound": decision.upper_bound,
             "reason": decision.loss_reason,
         },
         "warnings": list(decision.warnings[:_MOST]),

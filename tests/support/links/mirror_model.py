@@ -199,7 +199,9 @@ class MirroredPartition:
         alive = {source: target for source, target in self.placed.items() if target >= self.target_start}
         previous = -1
         by_epoch = {each.epoch: each.rows for each in self.former}
-        former = former_ranges(rows, mark, lambda epoch: by_epoch.get(epoch, []))
+        former = former_ranges(
+            rows, self.epoch, (mark.target_start, mark.target_end), lambda epoch: by_epoch.get(epoch, [])
+        )
         copies = [pair for each in self.former for pair in each.placed.items() if pair[1] >= self.target_start]
         for committed in range(max(0, self.first_offset - 3), self.source_end + 4):
             answer = translate_rows(rows, mark, committed, former)

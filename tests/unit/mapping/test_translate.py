@@ -131,7 +131,7 @@ def test_the_rows_beside_an_offset():
 def test_a_commit_among_what_the_target_may_hold_of_the_former_epoch_has_no_place():
     """Records that the group hasn't read may be below the first row: no place is known to be behind them."""
     rows, mark = [row(0, 130, epoch=2)], replace(MARK, epoch=2, source_through=20, target_end=150, target_start=0)
-    former = former_ranges(rows, mark, {1: [row(0, 0, epoch=1)]}.__getitem__)
+    former = former_ranges(rows, 2, (0, 150), {1: [row(0, 0, epoch=1)]}.__getitem__)
     answer = translate_by_rows(95, rows, mark, former)
     assert (answer.certainty, answer.target_offset) == (Certainty.UNAVAILABLE, None)
     assert "mirrored up to source offset 20 only: what the target holds from before, below 130" in (answer.reason or "")
@@ -147,17 +147,16 @@ def test_a_commit_among_what_the_target_may_hold_of_the_former_epoch_has_no_plac
 def test_all_former_epochs_count_also_where_one_between_has_no_row_or_is_partial(start, ranges):
     """Accepted, mirrored to 20, accepted twice in a row, mirrored a little: what was mirrored first is there still."""
     epochs = {1: [row(0, 0, epoch=1)], 2: [row(0, 130, epoch=2)], 3: [], 4: [row(0, 150, epoch=4)]}
-    mark = replace(MARK, epoch=5, source_through=5, target_end=155, target_start=start)
-    assert former_ranges([row(0, 150, epoch=5)], mark, epochs.__getitem__) == ranges
-    assert former_ranges([], replace(mark, target_end=150), epochs.__getitem__) == ranges, "before its first row"
+    assert former_ranges([row(0, 150, epoch=5)], 5, (start, 155), epochs.__getitem__) == ranges
+    assert former_ranges([], 5, (start, 150), epochs.__getitem__) == ranges, "before its first row"
 
 
 def test_of_a_log_that_holds_nothing_below_the_first_row_no_former_epoch_is_asked():
     def asked(epoch: int) -> list[OffsetMapping]:
         raise AssertionError(epoch)
 
-    assert former_ranges([row(0, 130, epoch=5)], replace(MARK, epoch=5, target_start=130), asked) == ()
-    assert former_ranges([row(0, 130, epoch=1)], replace(MARK, epoch=1, target_start=0), asked) == ()
+    assert former_ranges([row(0, 130, epoch=5)], 5, (130, 150), asked) == ()
+    assert former_ranges([row(0, 130, epoch=1)], 1, (0, 150), asked) == ()
 
 
 def test_a_commit_below_the_first_row_has_no_place_where_the_target_may_hold_what_follows_from_before():

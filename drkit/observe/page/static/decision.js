@@ -45,7 +45,8 @@ function lost({ loss, links: names }, { objectives, links }) {
     return fact("Would be lost", "failed over already", "what stayed behind then is in the link's card");
   const known = loss.records !== null && loss.records !== undefined;
   const more = loss.lower_bound ? " or more" : "";
-  const value = known ? `${counted(loss.records, "record")}${more} · ${loss.seconds === null ? `seconds ${UNKNOWN}` : seconds(loss.seconds) + more}` : UNKNOWN;
+  const bound = loss.upper_bound ? (loss.lower_bound ? ", more or fewer" : " or fewer") : more;
+  const value = known ? `${counted(loss.records, "record")}${bound} · ${loss.seconds === null ? `seconds ${UNKNOWN}` : seconds(loss.seconds) + more}` : UNKNOWN;
   const over = (found, limit) => limit !== null && found !== null && found > limit;
   const missed = over(loss.records, objectives.rpo_records) || over(loss.seconds, objectives.rpo_seconds);
   const limits = [objectives.rpo_records === null ? null : counted(objectives.rpo_records, "record"),

@@ -49,7 +49,7 @@ export class RunReport extends Report {
       element("dl", { class: "pairs" }, pair("what", `${run.kind ?? UNKNOWN} ${run.detail ?? ""}`), pair("state", run.state ?? UNKNOWN), pair("began", instant(run.started_at)),
         pair("last entry", instant(run.updated_at)), pair("hash chain", element("span", { class: run.intact ? "good" : "bad" }, `${run.intact ? "✓" : "✕"} ${run.chain}`)),
         found ? pair("lost", found.rpo_records === null ? `${UNKNOWN}${found.rpo_reason ? `: ${found.rpo_reason}` : ""}`
-          : `${counted(found.rpo_records, "record")}${found.rpo_lower_bound ? " or more" : ""} (${found.rpo_basis}) · ${seconds(found.rpo_seconds)}`) : null,
+          : `${counted(found.rpo_records, "record")}${found.rpo_upper_bound ? (found.rpo_lower_bound ? ", more or fewer" : " or fewer") : found.rpo_lower_bound ? " or more" : ""} (${found.rpo_basis}) · ${seconds(found.rpo_seconds)}`) : null,
         found ? pair("took", seconds(found.rto_seconds)) : null, found ? pair("fenced", found.fenced === null ? UNKNOWN : found.fenced ? "yes" : "no (UNFENCED)") : null),
       run.unreadable ? element("p", { class: "failed" }, run.unreadable) : null,
       run.stages.length ? element("h3", {}, "Stages") : null,

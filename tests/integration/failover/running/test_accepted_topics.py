@@ -6,12 +6,13 @@ from confluent_kafka.admin import AdminClient
 
 from drkit.failover.failback.planner import make_failback_plan
 from drkit.failover.plan.planner import PlanRequest, make_plan
+from drkit.failover.run.audited_loss import complete_evidence
 from drkit.failover.run.service import run_failover
 from drkit.mapping.store_translator import Translator
 from drkit.mirror.control import accept_recreated
 from drkit.model.offsets import Certainty
 from drkit.model.topology import TopicPartition
-from tests.support.links.estates import TIMEOUT, mirror, texts
+from tests.support.links.estates import TIMEOUT, mirror, texts, without_primary
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab
@@ -72,7 +73,11 @@ def test_a_group_isnt_put_behind_what_dr_has_of_any_former_epoch_nor_carried_the
             (ahead, None, places[0].reason),
             (slow, None, places[1].reason),
         }
-        assert run_failover(estate, plan, accept_unfenced=True).error is None
+        result = run_failover(estate, plan, accept_unfenced=True)
+    assert result.error is None
+    lost = result.evidence
+    assert (lost.rpo_records, lost.rpo_upper_bound, lost.rpo_lower_bound) == (80, True, False)
+    assert f"{again} was accepted as a new topic and is not all mirrored since" in lost.rpo_reason
     assert own.committed("dr", ahead) == own.committed("dr", slow) == {}
 
     with own.estate() as estate:
@@ -81,3 +86,15 @@ def test_a_group_isnt_put_behind_what_dr_has_of_any_former_epoch_nor_carried_the
         ]
     assert obstacle.what.startswith("2 committed offsets on primary have no known offset on dr")
     assert "may have records that the group hasn't read" in obstacle.what
+
+
+def test_what_dr_may_have_from_before_makes_the_audited_loss_an_upper_bound(own, anew):
+    """Of the 80 records that aren't mirrored anew, dr has all from before: what is counted later is no exact loss."""
+    again = anew[2]
+    with own.estate(without_primary(own)) as estate:
+        result = run_failover(estate, make_plan(estate, PlanRequest("dr")), accept_unfenced=True)
+    assert (result.evidence.rpo_lower_bound, result.evidence.rpo_upper_bound) == (True, False)
+    with own.estate() as estate:
+        loss = complete_evidence(estate, own.link)
+    assert (loss.records, loss.basis, loss.upper_bound, loss.lower_bound) == (80, "audited", True, False)
+    assert f"{again} was accepted as a new topic and is not all mirrored since" in loss.reason

@@ -158,8 +158,8 @@ def test_of_a_topic_accepted_as_a_new_one_nothing_counts_as_mirrored_until_it_is
     assert plan.loss.records is result.evidence.rpo_records is None
     with own.estate() as estate:
         loss = complete_evidence(estate, own.link)
-    assert (loss.records, loss.basis) == (330, "audited")
-    assert f"nothing of {topic} was mirrored since it was accepted as a new topic (epoch 2)" in loss.reason
+    assert (loss.records, loss.basis, loss.upper_bound, loss.lower_bound) == (330, "audited", True, False)
+    assert f"{topic} was accepted as a new topic and is not all mirrored since" in loss.reason
 
 
 @pytest.mark.usefixtures("flights")

@@ -101,6 +101,17 @@ def test_an_empty_partition_that_is_watched_is_exact():
     assert (found.target_offset, found.translation, found.lost) == (0, Certainty.EXACT, 0)
 
 
+def test_an_accepted_topic_of_which_nothing_is_produced_yet_hides_nothing_of_before():
+    """Its source was empty when a mirror began it; a group below that has unread records in the former copy."""
+    view = replace(Log("").view(), rows=(), target_start=0, target_end=6, former=((0, 6),))
+    mark = replace(view.watermark, source_start=6, source_through=6, source_end=6, target_end=6)
+    (behind, done) = choose_positions(
+        world([replace(view, watermark=mark)], [position(3), position(6, group="done")]), ALL, None
+    )
+    assert [(each.group, each.target_offset) for each in (behind, done)] == [("billing", None), ("done", 6)]
+    assert "nothing of the topic is mirrored yet" in behind.reason
+
+
 def test_a_store_that_lost_its_mapping_rows_places_no_group_at_the_end():
     view = replace(Log("rrrr").view(), rows=())
     (found,) = choose_positions(world([view], [position(2)]), ALL, None)

@@ -107,6 +107,19 @@ def test_what_could_not_be_judged_is_a_lower_bound_among_what_was():
     assert (found.records, found.lower_bound, found.unjudged) == (3, True, ("who purged it?",))
 
 
+@pytest.mark.parametrize(
+    ("former", "upper"), [((), False), (((0, 4),), False), (((0, 5),), True), (((0, 2), (6, 9)), False)]
+)
+def test_what_the_target_may_have_from_before_its_topic_was_accepted_makes_it_an_upper_bound(former, upper):
+    found = loss_at([live("rrrr", source_end=6, former=former)], LATER)
+    assert (found.records, found.lower_bound, found.upper_bound) == (2, False, upper)
+    said = (
+        "t was accepted as a new topic and is not all mirrored since: what the target has from before is counted, too"
+    )
+    assert found.reason == (said if upper else None)
+    assert not loss_at([live("rrrr", former=former)], LATER).upper_bound, "nothing is missing"
+
+
 def test_what_is_counted_in_full_has_a_reason_and_no_doubt():
     cut = Problem("foreign_writer", "t", 0, "somebody wrote there", "Look", halted=True, since=AT, unsure_from=0)
     found = loss_at([live("rrrr", problems=(cut,))], LATER)
@@ -212,6 +225,18 @@ def test_a_lower_bound_within_its_objective_proves_nothing(records, unproven):
     evidence = expected_evidence(Loss(records, 1.0, AT, reason="it is gone", lower_bound=True))
     found = unproven_objectives(evidence, Objectives(rpo_records=2))
     assert found == [f"RPO in records is only known to be {records} or more: it is gone"] * unproven
+
+
+@pytest.mark.parametrize(
+    ("records", "lower", "known"),
+    [(2, False, None), (3, False, "3 or fewer"), (2, True, "2, more or fewer"), (3, True, "3, more or fewer")],
+)
+def test_an_upper_bound_beyond_its_objective_proves_no_miss(records, lower, known):
+    loss = Loss(records, 1.0, AT, reason="of before", lower_bound=lower, upper_bound=True)
+    evidence, objectives = expected_evidence(loss), Objectives(rpo_records=2)
+    assert missed_objectives(evidence, objectives) == []
+    found = unproven_objectives(evidence, objectives)
+    assert found == ([] if known is None else [f"RPO in records is only known to be {known}: of before"])
 
 
 def test_places_seen_are_counted_in_words():
