@@ -60,7 +60,7 @@ def warnings(snapshot: FailbackSnapshot, plan: FailbackPlan) -> Iterator[str]:
     if plan.carried:
         yield (
             f"{plan.carried:,} committed offsets are on {link.id.source} only (of groups that were left out of the "
-            f"failover, or aren't {link.id}'s): they are carried over by the mapping"
+            f"failover, or aren't {link.id}'s): the mapping carries over those that it has a place for"
         )
 
 
