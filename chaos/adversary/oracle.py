@@ -225,6 +225,9 @@ def _positions(seen: Seen, wanted: Sequence[tuple[int, bytes]]) -> Iterator[str]
         said = seen.translate(position)
         answer = said["target_offset"]
         following = bisect_left(offsets, position)
+        if following < len(offsets) and offsets[following] > position:  # the link leaves out the record there
+            while following < len(offsets) and seen.told_missing(offsets[following]):
+                following += 1  # those positions have answers of their own
         due = wanted[following] if following < len(wanted) else None
         if answer is None:
             continue

@@ -35,12 +35,14 @@ def journal(names: str, **gone: str) -> Journal:
     found = Journal()
     for name in names:
         found.write(name.encode(), Written(0, name.encode(), gone=gone.get(name)))
+    found.write(b"-", Written(0, None))  # the link's filter leaves it out
     return found
 
 
 HALTED = {"kind": "source_truncated", "halted": True, "partition": 0}
 COPIED = {"kind": "target_lost_data", "halted": False, "partition": 0}
 GONE = {"kind": "target_purged", "halted": False, "partition": 0, "unsure_from": 0, "unsure_until": 2}
+RETURNED = {"kind": "records_returned", "halted": False, "partition": 0, "unsure_from": 1, "unsure_until": 3}
 DIFFER = {"kind": "offsets_differ", "halted": False, "partition": 0}
 BLAMED = {"kind": "foreign_writer", "halted": True, "partition": 0}
 
@@ -63,6 +65,9 @@ def judge(source, target, *, gone=None, problems=(), lag=0, answers=None, before
         **known,
     )
     return findings(seen, journal("abcdefgh", **(gone or {})))
+
+
+BEHIND = {"translation": "conservative", "target_offset": 3}
 
 
 def exact(offset):
@@ -90,6 +95,11 @@ def at_most(end):
         ("abcd", "acdbcd", {"excused": frozenset({b"c", b"d"})}),
         ("abc", "..c", {"problems": [GONE], "lag": 3}),
         ("abc", "..c", {"given_up": frozenset({b"a", b"b"})}),
+        (
+            "-abc",
+            "...c",
+            {"problems": [RETURNED], "lag": 4, "answers": lambda at: BEHIND if at in {1, 2} else exact(at)},
+        ),
     ],
 )
 def test_what_holds_is_no_finding(source, target, options):
@@ -116,6 +126,7 @@ def test_what_holds_is_no_finding(source, target, options):
         ("abcd", "...d", {"problems": [GONE], "lag": 4}, "1 records of the source are missing"),
         ("abc", "..c", {"problems": [GONE], "lag": 3, "answers": exact}, "called exact"),
         ("abc", "..c", {"given_up": frozenset({b"a", b"b"}), "answers": exact}, "called exact"),
+        ("-abc", "...c", {"problems": [RETURNED], "lag": 4, "answers": exact}, "called exact"),
         ("abc", "abc", {"answers": lambda offset: exact(offset + 1)}, "called exact"),
         ("abc", "a", {"lag": 2, "answers": at_most(1)}, "called exact"),
         ("abc", "a.c", {"problems": [HALTED], "lag": 1, "answers": lambda _: exact(3)}, "called exact"),
