@@ -148,7 +148,10 @@ def test_the_sdist_holds_what_a_wheel_is_made_from_and_nothing_else(built: Built
         names = {each.name.partition("/")[2] for each in archive.getmembers() if not each.isdir()}
     experiments = {each for each in tracked("chaos") if each.count("/") == 1 and each.endswith(".yaml")}
     more = {"README.md", "LICENSE", "CHANGELOG.md", "pyproject.toml", "PKG-INFO", ".gitignore"}
-    assert names - more == tracked("drkit") | experiments | {"tools/verify_evidence.py"}
+    assert names - more == tracked("drkit") | experiments | {
+        "tools/verify_evidence.py",
+        "runbooks/unplanned-failover.md",
+    }
 
 
 def test_it_runs_without_any_extra(installed: Installed):
@@ -177,7 +180,7 @@ def ended(installed: Installed) -> dict[tuple[str, ...], dict[str, Any]]:
     """How each command of the tables ended, all of one process."""
     commands = [[*words, "--output", "json"] for words in (*REFUSING, *WORKING)]
     done = subprocess.run(
-        [installed.python, ROOT / "tests" / "support" / "base_install.py", ""],
+        [installed.python, ROOT / "tests" / "support" / "commands" / "base_install.py", ""],
         input=json.dumps(commands),
         cwd=installed.folder,
         env=installed.environment(),

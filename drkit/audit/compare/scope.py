@@ -508,7 +508,7 @@ class _ScopeBuilder:
         before, of which nothing may have been mirrored."""
         if not epoch or not rows:
             return None
-        earlier = any(self._store.mappings(self._link.id, tp, each) for each in range(epoch - 1, 0, -1))
+        earlier = any(self._store.mappings(self._link.id, tp, each) for each in range(epoch - 1, -1, -1))
         return min(row.target_offset for row in rows) if earlier else None
 
     @staticmethod

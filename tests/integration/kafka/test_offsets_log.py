@@ -41,18 +41,18 @@ def test_a_commit_moves_the_partition_that_its_name_says_and_no_other(
     groups: GroupAdmin, topic: str, suffix: str
 ) -> None:
     group = topic + suffix
-    groups.commit(group, {TopicPartition(topic, 0): (1, "")})
+    assert groups.commit_many({group: {TopicPartition(topic, 0): (1, "")}}) == {}
     log = groups.offsets_log()
     assert log.partitions == len(log.ends) > 1
     assert log.refused is None
     assert moved(groups, log.ends) == set()
-    groups.commit(group, {TopicPartition(topic, 0): (2, ""), TopicPartition(topic, 1): (3, "")})
+    assert groups.commit_many({group: {TopicPartition(topic, 0): (2, ""), TopicPartition(topic, 1): (3, "")}}) == {}
     assert moved(groups, log.ends) == {partition_of(group, log.partitions)}
 
 
 def test_deletions_move_it_too(groups: GroupAdmin, topic: str) -> None:
     group = f"{topic}-g"
-    groups.commit(group, {TopicPartition(topic, 0): (1, ""), TopicPartition(topic, 1): (3, "")})
+    assert groups.commit_many({group: {TopicPartition(topic, 0): (1, ""), TopicPartition(topic, 1): (3, "")}}) == {}
     log = groups.offsets_log()
     groups.delete_offsets(group, [TopicPartition(topic, 1)])
     assert moved(groups, log.ends) == {partition_of(group, log.partitions)}
@@ -90,7 +90,7 @@ def test_commits_of_consumers_of_both_protocols_move_it(
 def test_coordinators_are_looked_up_once(groups: GroupAdmin, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"{topic}-{number}" for number in range(20)]
     for name in names:
-        groups.commit(name, {TopicPartition(topic, 0): (1, "")})
+        assert groups.commit_many({name: {TopicPartition(topic, 0): (1, "")}}) == {}
     sent: list[str] = []
     send = groups._connection.send
 

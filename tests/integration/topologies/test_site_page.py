@@ -87,7 +87,7 @@ def test_what_makes_the_command_refuse_never_is_a_yes(site: Site) -> None:
     assert sources.decisions()[0].answer is Answer.UNFENCED
     assert site.drkit("failover", "--to", "c", "--unplanned", "--accept-unfenced")[0] == 0
     moved = agreed(site)
-    assert (moved.answer, {each.link for each in moved.obstructions} >= set(LINKS)) == (Answer.NO, True)
+    assert (moved.answer, {each.link for each in moved.obstructions} >= set(LINKS)) == (Answer.MOVED, True)
     store = site.net.path.with_name("drkit.db")
     store.rename(store.with_name("moved-away.db"))
     try:

@@ -60,7 +60,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> dict:
     own = {name: value for name, value in os.environ.items() if not name.startswith("DRKIT_")}
     surroundings = {"PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(folder / "state"), "COLUMNS": "200"}
     done = subprocess.run(
-        [sys.executable, ROOT / "tests" / "support" / "base_install.py", ",".join(sorted(HIDDEN))],
+        [sys.executable, ROOT / "tests" / "support" / "commands" / "base_install.py", ",".join(sorted(HIDDEN))],
         input=json.dumps(
             [*(_words(text) for text in (*NEEDS, *WORKS)), ["--help"], *([verb, "--help"] for verb in VERBS)]
         ),

@@ -29,7 +29,7 @@ def without_spark(own: OwnLink, *commands: tuple[str, ...]) -> list[dict[str, An
     """What commands do in a process in which Spark can't be found."""
     words = [[*each, "--output", "json", "--config", str(own.config_path)] for each in commands]
     done = subprocess.run(
-        [sys.executable, ROOT / "tests" / "support" / "base_install.py", ",".join(HIDDEN)],
+        [sys.executable, ROOT / "tests" / "support" / "commands" / "base_install.py", ",".join(HIDDEN)],
         input=json.dumps(words),
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,

@@ -174,7 +174,7 @@ def test_the_same_on_cassandra(lab: Lab, cassandra_url: str, tmp_path: Path, uni
         producer.init_transactions(30)
         transactions(producer, topic, "caca")
         with GroupAdmin("primary", ClusterConfig(bootstrap_servers=mirrored.source.bootstrap)) as groups:
-            groups.commit(group, {TopicPartition(topic, 0): (8, "")})
+            assert groups.commit_many({group: {TopicPartition(topic, 0): (8, "")}}) == {}
         with mirrored.running() as running:
             mirrored.wait_through(topic)
             transactions(producer, topic, "acc")

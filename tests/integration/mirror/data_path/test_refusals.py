@@ -206,7 +206,7 @@ def test_groups_that_a_cluster_hides_are_not_taken_for_deleted(restricted: Mirro
     _put(restricted, "dr", _rule("topic", restricted.prefix, "alter_configs", "prefixed"))
     _put(restricted, "primary", _rule("topic", "__consumer_offsets", "describe"))  # so that a listing is complete
     with GroupAdmin("primary", ClusterConfig(bootstrap_servers=restricted.source.bootstrap)) as groups:
-        groups.commit(group, {TopicPartition(topic, 0): (3, "")})
+        assert groups.commit_many({group: {TopicPartition(topic, 0): (3, "")}}) == {}
 
     def state() -> tuple[str, str]:
         (link,) = json.loads(restricted.drkit("status", "--output", "json").stdout)["links"]

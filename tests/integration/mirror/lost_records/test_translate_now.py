@@ -39,7 +39,7 @@ def a_group_of_a_mirrored_topic(mirrored: Mirrored) -> str:
     mirrored.source.create(topic)
     write(mirrored.source, topic, 100, "first")
     with GroupAdmin("primary", ClusterConfig(bootstrap_servers=mirrored.source.bootstrap)) as groups:
-        groups.commit(mirrored.name("billing"), {TopicPartition(topic, 0): (60, "")})
+        assert groups.commit_many({mirrored.name("billing"): {TopicPartition(topic, 0): (60, "")}}) == {}
     assert mirrored.catch_up().caught_up
     assert translated(mirrored, topic, 60) == ("exact", 60, None)
     return topic

@@ -46,11 +46,11 @@ def test_positions_are_captured_and_stay_fresh(mirrored: Mirrored, groups: Group
     topic, group = mirrored.name("t"), mirrored.name("g")
     fill(mirrored, topic, 2)
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
-    groups.commit(group, {first: (7, "a note")})
+    assert groups.commit_many({group: {first: (7, "a note")}}) == {}
     with mirrored.running():
         position = wait_until(lambda: captured(mirrored, group).get(first), what="the first position")
         assert (position.offset, position.metadata) == (7, "a note")
-        groups.commit(group, {first: (9, ""), second: (3, "")})
+        assert groups.commit_many({group: {first: (9, ""), second: (3, "")}}) == {}
         wait_until(lambda: offsets(mirrored, group) == {first: 9, second: 3}, what="the new positions")
         then = captured(mirrored, group)[first].captured_at
         wait_until(lambda: captured(mirrored, group)[first].captured_at > then, what="a fresher capture of the same")
@@ -64,8 +64,13 @@ def test_only_groups_and_topics_of_the_link(mirrored: Mirrored, groups: GroupAdm
     topic, outside = mirrored.name("t"), f"x{unique_name}"
     fill(mirrored, topic)
     mirrored.source.create(outside)
-    groups.commit(mirrored.name("g"), {TopicPartition(topic, 0): (5, ""), TopicPartition(outside, 0): (0, "")})
-    groups.commit(f"x{unique_name}-g", {TopicPartition(topic, 0): (6, "")})
+    assert (
+        groups.commit_many(
+            {mirrored.name("g"): {TopicPartition(topic, 0): (5, ""), TopicPartition(outside, 0): (0, "")}}
+        )
+        == {}
+    )
+    assert groups.commit_many({f"x{unique_name}-g": {TopicPartition(topic, 0): (6, "")}}) == {}
     assert mirrored.catch_up().caught_up
     positions = mirrored.store.group_positions(mirrored.link.id)
     assert [(p.group, p.topic, p.offset) for p in positions] == [(mirrored.name("g"), topic, 5)]
@@ -75,7 +80,7 @@ def test_a_deleted_group_is_forgotten(mirrored: Mirrored, groups: GroupAdmin) ->
     topic, gone, stays = mirrored.name("t"), mirrored.name("gone"), mirrored.name("stays")
     fill(mirrored, topic)
     for group in (gone, stays):
-        groups.commit(group, {TopicPartition(topic, 0): (5, "")})
+        assert groups.commit_many({group: {TopicPartition(topic, 0): (5, "")}}) == {}
     with mirrored.running():
         wait_until(lambda: captured(mirrored, gone) and captured(mirrored, stays), what="both groups")
         groups.delete_groups([gone])
@@ -115,7 +120,7 @@ def read_to(consumer: Consumer, offset: int) -> object:
 def test_a_dead_source_leaves_the_positions_as_captured(mirrored: Mirrored, groups: GroupAdmin) -> None:
     topic, group = mirrored.name("t"), mirrored.name("g")
     fill(mirrored, topic)
-    groups.commit(group, {TopicPartition(topic, 0): (5, "")})
+    assert groups.commit_many({group: {TopicPartition(topic, 0): (5, "")}}) == {}
     with mirrored.running() as running:
         wait_until(lambda: captured(mirrored, group), what="the position")
         mirrored.lab.kill("primary")
@@ -124,7 +129,7 @@ def test_a_dead_source_leaves_the_positions_as_captured(mirrored: Mirrored, grou
             assert offsets(mirrored, group) == {TopicPartition(topic, 0): 5}
         finally:
             mirrored.lab.restart("primary")
-        groups.commit(group, {TopicPartition(topic, 0): (8, "")})
+        assert groups.commit_many({group: {TopicPartition(topic, 0): (8, "")}}) == {}
         wait_until(lambda: offsets(mirrored, group) == {TopicPartition(topic, 0): 8}, 60, "captured again")
     assert running.error is None
 
@@ -177,7 +182,7 @@ def test_the_past_of_a_group_is_kept_and_never_ahead_of_it(mirrored: Mirrored, g
     with mirrored.running():
         for offset in (5, 9, 14):
             begun = now()
-            groups.commit(group, {place: (offset, f"at {offset}")})
+            assert groups.commit_many({group: {place: (offset, f"at {offset}")}}) == {}
             committed.append((begun, now(), offset))
             wait_until(lambda: offsets(mirrored, group).get(place) == committed[-1][2], what=f"offset {offset}")
 

@@ -42,7 +42,7 @@ class Coordinators:
 
     def offsets_log(self) -> OffsetsLog:
         if not self.visible:
-            return OffsetsLog(refused="denied")
+            return OffsetsLog()
         return OffsetsLog(PARTITIONS, {p: end for p, end in self.ends.items() if p not in self.down})
 
     def list_reachable_groups(self) -> GroupListing:

@@ -32,7 +32,7 @@ class Cluster:
     refusal: str = ""
 
     def brokers(self) -> list[Broker]:
-        return [Broker(number, "h", 9092, None) for number in range(self.brokers_listed)]
+        return [Broker(number, "h", 9092) for number in range(self.brokers_listed)]
 
     def cluster_id(self) -> str:
         return self.cluster
