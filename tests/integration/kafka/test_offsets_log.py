@@ -44,7 +44,6 @@ def test_a_commit_moves_the_partition_that_its_name_says_and_no_other(
     assert groups.commit_many({group: {TopicPartition(topic, 0): (1, "")}}) == {}
     log = groups.offsets_log()
     assert log.partitions == len(log.ends) > 1
-    assert log.refused is None
     assert moved(groups, log.ends) == set()
     assert groups.commit_many({group: {TopicPartition(topic, 0): (2, ""), TopicPartition(topic, 1): (3, "")}}) == {}
     assert moved(groups, log.ends) == {partition_of(group, log.partitions)}
