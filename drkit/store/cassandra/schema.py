@@ -15,14 +15,18 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from cassandra import InvalidRequest
+
 from drkit.model.deadline import Deadline
-from drkit.model.errors import ConfigError, Unreachable
+from drkit.model.errors import ConfigError, DrkitError, Unreachable
 from drkit.store import version
 from drkit.store.cassandra.session import CassandraSession
 from drkit.store.version import check_version
 
 LOCK_SECONDS = 60
 _RETRY_SECONDS = 0.2
+_NOT_THERE = "schema_version does not exist"
+"""In the server's message."""
 
 TABLES: tuple[str, ...] = (
     # `generation`: the generation of workers that holds the partition; rows change only together with it
@@ -133,7 +137,12 @@ def kept_version(session: CassandraSession) -> int:
     )
     if found is None:
         return 0
-    return _version(session)
+    try:
+        return _version(session)
+    except DrkitError as error:
+        if isinstance(error.__cause__, InvalidRequest) and _NOT_THERE in str(error.__cause__):
+            return 0  # another process is just creating it: a node lists a table before it can be read
+        raise
 
 
 def check_still(session: CassandraSession) -> None:

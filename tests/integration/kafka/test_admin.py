@@ -261,6 +261,7 @@ def test_who_looks_again_and_again_asks_the_leaders_that_it_knows(
 ) -> None:
     fill(cluster, topic)
     first, other = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    wait_until(lambda: admin.log_ends([first, other], partial=True) == {first: 10, other: 0}, what="both leaders")
     assert admin.log_ends([first], recent_leaders=True) == {first: 10}
     asked.clear()
     assert admin.log_ends([first, other], recent_leaders=True) == {first: 10, other: 0}
