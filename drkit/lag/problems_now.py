@@ -225,8 +225,7 @@ def _other_records(
         mark
         for tp, mark in record.watermarks.items()
         if tp in logs.source_start and tp.topic not in lost and not is_canary(tp.topic)
-        if _unwatched(record, mark, at)
-        if not {(tp.topic, tp.partition), (tp.topic, None)} & told
+        if _unwatched(record, mark, at) and not _named(tp, told)
     ]
     if not marks:
         return [], {}
@@ -275,12 +274,18 @@ def _further_down(
     except (Unreachable, AuthenticationError, Refused, ConfigError) as error:
         return problems, dict.fromkeys(told, f"{unsure}: {error.what}")
     deeper = {
-        id(told[tp]): _set_back(ids, tp, unmirrored_reason(ids.source, ids.target, tp, first), told[tp].since, first)
+        _place(told[tp]): _set_back(
+            ids, tp, unmirrored_reason(ids.source, ids.target, tp, first), told[tp].since, first
+        )
         for tp, first in tail.first.items()
     }
-    return [deeper.get(id(each), each) for each in problems], {
-        tp: f"{unsure}: {why}" for tp, why in tail.unread.items()
-    }
+    unread = {tp: f"{unsure}: {why}" for tp, why in tail.unread.items()}
+    return [deeper.get(_place(each), each) for each in problems], unread
+
+
+def _place(problem: Problem) -> tuple[str, str, int | None]:
+    """What a problem is about; there is one of each."""
+    return problem.kind, problem.topic, problem.partition
 
 
 def _ending_early(
@@ -294,8 +299,13 @@ def _ending_early(
         f"{logs.source_end[tp]:,}, and was mirrored up to {mark.source_through:,}"
         for tp, mark in record.watermarks.items()
         if logs.source_end.get(tp, mark.source_through) < mark.source_through and _unwatched(record, mark, at)
-        if not {(tp.topic, tp.partition), (tp.topic, None)} & told
+        if not _named(tp, told)
     }
+
+
+def _named(tp: TopicPartition, places: Collection[tuple[str, int | None]]) -> bool:
+    """Whether a partition, or its whole topic, is among these."""
+    return (tp.topic, tp.partition) in places or (tp.topic, None) in places
 
 
 def _other_last_records(

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 
 from kafka import errors as kafka_errors
 from kafka.protocol.consumer import OffsetForLeaderEpochRequest
-from kafka.protocol.metadata import MetadataRequest
 
 from drkit.kafka.admin.admin_connection import AdminConnection, RetryLater, describe, error_class
 from drkit.kafka.admin.logs.log_offsets import find_leaders
+from drkit.kafka.admin.topic_requests import metadata
 from drkit.kafka.client.single_fetch import SingleFetch, fetch
 from drkit.kafka.protocol.record_batch import MAGIC, UNKNOWN_EPOCH, parse
 from drkit.model.errors import Unreachable
@@ -117,7 +117,7 @@ async def _newest_anywhere(
     connection: AdminConnection, tps: Mapping[TopicPartition, object]
 ) -> dict[TopicPartition, int]:
     """The newest leader epoch of each partition that any broker knows; an error if a listed broker doesn't answer."""
-    cluster = await connection.send(MetadataRequest(topics=[], allow_auto_topic_creation=False))
+    cluster = await metadata([])(connection)
     newest: dict[TopicPartition, int] = {}
     for broker in cluster.brokers:
         seen: dict[TopicPartition, int] = {}
