@@ -52,7 +52,7 @@ DRILL_FILES = (
 )
 """The kept files of every drill, besides the journals of its runs. The chain of drills has their digests."""
 LINK_HISTORY = ("source", "target", "disaster_at", "moved", "incomplete", "stated", "ends")
-SITE_LISTS = ("stages", "groups", "lost_by_topic", "places", "directories")
+SITE_LISTS = ("stages", "groups", "without_place", "lost_by_topic", "places", "directories")
 """What the document of a failover of several links lists over all of them; each row names its link."""
 STATED = (("partition", "partition"), ("offset", "target_offset"), ("reread_at_most", "reread_at_most"))
 """The columns of a stated position, and the members of a failover's document that they are from."""

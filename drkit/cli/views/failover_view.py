@@ -15,8 +15,9 @@ from rich.text import Text
 
 from drkit.cli.views.alike import alike
 from drkit.cli.views.hanging import Hanging, OneRow
-from drkit.cli.views.positions_view import number, print_positions
+from drkit.cli.views.positions_view import number, print_positions, print_without_place
 from drkit.failover.plan.snapshot import ClusterView
+from drkit.failover.positions.without_place import without_place
 from drkit.failover.run.salvage_folders import salvaged_where
 from drkit.failover.run.state_machine import Kind, StageOutcome, State
 from drkit.model.clock import iso
@@ -127,6 +128,8 @@ def print_result(
         console.print(
             f"next        drkit mirror --link '{plan.link}': until it runs, nothing is mirrored", soft_wrap=True
         )
+    if state is State.CLOSED:
+        print_without_place(console, without_place(result.positions, plan.endpoint), plan.target.alias)
 
 
 def _fence_later(console: Console, plan: Plan) -> None:

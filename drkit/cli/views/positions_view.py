@@ -15,14 +15,17 @@ from rich.text import Text
 
 from drkit.cli.views.alike import alike
 from drkit.cli.views.fitting_table import Column, FittingTable
+from drkit.cli.views.hanging import Hanging
 from drkit.failover.positions.positions import PlannedPosition, Strategy
+from drkit.failover.positions.without_place import GroupWithoutPlace
 from drkit.model.offsets import Certainty
 from drkit.model.totals import total
-from drkit.model.wording import and_more
+from drkit.model.wording import and_more, counted
 
 _ROWS = 20
 _MANY = 2 * _ROWS
 _PLACES = 3
+_COMMANDS = 10
 _CERTAINTY = {
     Certainty.EXACT: "green",
     Certainty.CONSERVATIVE: "yellow",
@@ -60,6 +63,40 @@ def print_positions(console: Console, positions: Sequence[PlannedPosition]) -> N
         _print_groups(console, positions)
     else:
         _print_each(console, positions)
+
+
+def print_without_place(console: Console, found: Sequence[GroupWithoutPlace], target: str) -> None:
+    """What a move left without a position on `target`: which partitions, why, and the commands that place them."""
+    if not found:
+        return
+    groups = len({each.group for each in found})
+    have = "has" if groups == 1 else "have"
+    count = sum(len(each.positions) for each in found)
+    what = f"{counted(groups, 'group')} {have} no position from this move on {counted(count, 'partition')} of {target}"
+    console.print(Hanging.markup(f"[bold yellow]no place[/]    {escape(what)}", 12))
+    for each in found[:_COMMANDS]:
+        for reason in _reasons(each.positions):
+            console.print(Hanging.markup(f"[dim]·[/] {escape(reason)}", 2))
+        for line in _kept(each.positions, target):
+            console.print(Hanging.markup(f"  {escape(line)}", 2))
+        if each.command is not None:
+            console.print(f"  [bold]do:[/] {escape(each.command)}", soft_wrap=True)
+    if len(found) > _COMMANDS:
+        console.print(f"[dim]… and {len(found) - _COMMANDS:,} more, all of them in --output json (without_place)[/]")
+    if any(each.command for each in found):
+        note = (
+            "Each do: puts a group at the begin of the log, so that it skips nothing, while none of its consumers runs "
+            f"on {target}; else its auto.offset.reset decides (by default the log's end). --to-datetime TIME "
+            f"instead of --to-earliest reads less again; where {target} asks for a log-in, add --command-config FILE"
+        )
+        console.print(Hanging.markup(f"[dim]{escape(note)}[/]", 0))
+
+
+def _kept(positions: Sequence[PlannedPosition], target: str) -> Iterator[str]:
+    """Positions that the group has on the target from elsewhere, which the move left."""
+    kept = [f"{each.target_tp} at {each.existing:,}" for each in positions if each.existing is not None]
+    if kept:
+        yield f"what it has committed on {target} itself stays: {and_more(kept)}"
 
 
 def sums(positions: Sequence[PlannedPosition]) -> list[GroupMoveSummary]:

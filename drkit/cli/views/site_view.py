@@ -13,7 +13,8 @@ from rich.rule import Rule
 from rich.table import Table
 
 from drkit.cli.views.failover_view import StagePrinter, print_evidence, print_needs, print_obstacle, stage_line
-from drkit.cli.views.positions_view import print_positions
+from drkit.cli.views.positions_view import print_positions, print_without_place
+from drkit.failover.positions.without_place import without_place
 from drkit.failover.run.salvage_folders import salvaged_where
 from drkit.failover.run.state_machine import Kind, State
 from drkit.model.clock import iso
@@ -101,6 +102,10 @@ def _print_destinations(console: Console, result: SiteResult) -> None:
         for endpoint, alias in dict.fromkeys((facts.endpoint, each.plan.target.alias) for each, facts in begun):
             if endpoint:
                 console.print(f"clients     [bold]{escape(endpoint)}[/] ({alias})")
+    for each in result.links:
+        if each.result is not None and each.state is State.CLOSED:
+            left = without_place(each.result.positions, each.plan.endpoint)
+            print_without_place(console, left, each.plan.target.alias)
 
 
 def print_site_rehearsal(

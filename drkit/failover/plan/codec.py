@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer
 
-from drkit.failover.positions.positions import PlannedPosition, Strategy
+from drkit.failover.positions.positions import NoReset, PlannedPosition, Strategy
 from drkit.model.clock import exact_iso
 from drkit.model.offsets import Certainty
 
@@ -38,6 +38,7 @@ _FIELDS = (
     "reread_at_most",
     "transactional",
     "transactions_again",
+    "no_reset",
 )
 _shared = attrgetter(*_FIELDS)
 
@@ -89,6 +90,7 @@ def _read(row: dict[str, Any]) -> dict[str, Any]:
     strategy = row["strategy"]
     row["strategy"] = None if strategy is None else Strategy(strategy)
     row["translation"] = Certainty(row["translation"])
+    row["no_reset"] = None if row["no_reset"] is None else NoReset(row["no_reset"])
     return row
 
 

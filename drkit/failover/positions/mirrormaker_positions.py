@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from drkit.failover.plan.snapshot import Snapshot
-from drkit.failover.positions.positions import PlannedPosition, Selection, Strategy
+from drkit.failover.positions.positions import NoReset, PlannedPosition, Selection, Strategy
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.state_machine import Loss, Mode
 from drkit.kafka.groups.mirrormaker import Checkpoint, MirrorMakerOffsets, OffsetSync, read_offsets
@@ -172,7 +172,7 @@ def _place(
     )
     if view is None or view.target_start is None or view.target_end is None:
         reason = f"{base.target_topic}:{position.partition} is not on {snapshot.target.alias}"
-        return replace(base, reason=reason, why=reason)
+        return replace(base, reason=reason, why=reason, no_reset=NoReset.NOT_ON_TARGET)
     found = answer(
         position.offset,
         syncs.get(position.tp, ()),

@@ -44,12 +44,14 @@ from drkit.failover.positions.selection import Edge, Selection, TopicSelector, W
 from drkit.failover.positions.transactional_positions import place_by_transactions, place_unwatched
 from drkit.mapping import heed
 from drkit.mapping.translate import left_unread, translate_by_rows, unavailable
+from drkit.model.groups.unmovable_groups import SHARE
 from drkit.model.offsets import Certainty, GroupPosition, Translation
 from drkit.model.topology import TopicPartition
 
 __all__ = [
     "GROUP_TOPIC_PARTITION",
     "Edge",
+    "NoReset",
     "PlannedPosition",
     "Selection",
     "Strategy",
@@ -73,6 +75,14 @@ class Strategy(StrEnum):
     MIRRORMAKER = "mirrormaker"  # what MirrorMaker 2 recorded (`drkit.failover.positions.mirrormaker_positions`)
 
 
+class NoReset(StrEnum):
+    """Why `kafka-consumer-groups.sh --reset-offsets` can't give a position to a group that has none."""
+
+    NOT_ON_TARGET = "not on the target"
+    SHARE_GROUP = "share group"
+    UNKNOWN_TYPE = "unknown type of group"
+
+
 _NOT_KNOWN = PastPosition(None, "", Certainty.UNAVAILABLE, "where it had committed then is not known", None)
 
 
@@ -86,7 +96,8 @@ class PlannedPosition:
     translation is exact and nothing else moved the position. `existing` is what the group has
     committed on the target already. `reread_at_most`: where `reread` isn't known exactly, a bound.
     `transactional`: the group commits its offsets in transactions (`drkit.failover.positions.transactional_positions`);
-    `transactions_again`: how many of them are processed again, or None.
+    `transactions_again`: how many of them are processed again, or None. `no_reset`: of a position that isn't placed,
+    what keeps an operator from resetting it with Kafka's tool, or None.
     """
 
     group: str
@@ -108,6 +119,7 @@ class PlannedPosition:
     reread_at_most: int | None = None
     transactional: bool = False
     transactions_again: int | None = None
+    no_reset: NoReset | None = None
 
     @property
     def reread_bound(self) -> int | None:
@@ -123,6 +135,7 @@ class PlannedPosition:
         *,
         translation: Certainty = Certainty.UNAVAILABLE,
         lost: int | None = None,
+        no_reset: NoReset | None = None,
     ) -> PlannedPosition:
         """A group's source position without a target position (yet)."""
         return cls(
@@ -141,6 +154,7 @@ class PlannedPosition:
             why=reason or "",
             metadata=stands.metadata,
             captured_at=stands.captured_at,
+            no_reset=no_reset,
         )
 
     @property
@@ -213,7 +227,8 @@ def _unmovable(snapshot: Snapshot, selection: Selection) -> list[PlannedPosition
             stands = GroupPosition(group.group, *tp, start or 0, "", group.captured_at)
             topic = snapshot.link.target_topic(tp.topic)
             why = group.why(snapshot.target.alias, TopicPartition(topic, tp.partition))
-            found.append(replace(PlannedPosition.unplaced(stands, topic, why), source_offset=start))
+            no_reset = NoReset.SHARE_GROUP if group.type == SHARE else NoReset.UNKNOWN_TYPE
+            found.append(replace(PlannedPosition.unplaced(stands, topic, why, no_reset=no_reset), source_offset=start))
     return found
 
 
@@ -236,6 +251,7 @@ def _as_of(placed: PlannedPosition, position: GroupPosition, existing: int | Non
         position.metadata,
         existing,
         position.captured_at,
+        no_reset=placed.no_reset,
     )
 
 
@@ -300,7 +316,7 @@ def place(
         reason = f"{topic}:{position.partition} is not on {target}"
         if not snapshot.target.reachable:
             reason = f"{target} did not answer: {snapshot.target.reason}"
-        return PlannedPosition.unplaced(position, topic, reason)
+        return PlannedPosition.unplaced(position, topic, reason, no_reset=NoReset.NOT_ON_TARGET)
     if isinstance(where, Moment) and where.by_commits:
         return _by_commits(PlannedPosition.unplaced(position, topic), view, snapshot, where, present)
     mapped = _mapped(position.offset, view, snapshot)

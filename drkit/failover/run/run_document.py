@@ -12,6 +12,7 @@ from drkit.failover.plan.failover_plan import FailoverPlan, Obstacle
 from drkit.failover.positions.consistent_cut import ConsistentCut
 from drkit.failover.positions.position_checks import PositionCheck
 from drkit.failover.positions.positions import PlannedPosition
+from drkit.failover.positions.without_place import GroupWithoutPlace, without_place
 from drkit.failover.run.evidence import Evidence, Judgement, expected_evidence
 from drkit.failover.run.journal.journal import StageRecord
 from drkit.failover.run.journal.run_record import Plan, RunRecord
@@ -42,6 +43,8 @@ def plan_document(plan: Plan, *, standing: Sequence[Obstacle] = ()) -> Document:
         for stage in plan.stages
     ]
     document["groups"] = [_group(position) for position in plan.positions]
+    planned = plan.positions if isinstance(plan, FailoverPlan) else ()
+    document["without_place"] = _without_place(planned, plan)
     loss = plan.loss if isinstance(plan, FailoverPlan) else None
     document["evidence"] = evidence_document(expected_evidence(loss))
     document["lost_by_topic"] = _lost_by_topic(loss)
@@ -58,6 +61,7 @@ def run_document(result: RunResult, plan: Plan, judgement: Judgement | None = No
     document["stages"] = [_stage(record) for record in result.stages]
     positions = result.positions or (plan.positions if not result.machine.finished else ())
     document["groups"] = [_group(position) for position in positions]
+    document["without_place"] = _without_place(result.positions, plan)
     document["evidence"] = evidence_document(result.evidence)
     document["lost_by_topic"] = _lost_by_topic(facts.loss)
     document["objectives_missed"] = list(judgement.missed)
@@ -86,6 +90,7 @@ def rehearsal_document(result: RunResult, plan: FailoverPlan, standing: Sequence
     document = run_document(result, plan)
     document["kind"] = "rehearsal"
     document["groups"] = [_group(position) for position in plan.positions]
+    document["without_place"] = _without_place(plan.positions, plan)
     document["refusals"] = [obstacle_document(obstacle) for obstacle in standing]
     document["places"] = [_place(place) for place in plan.places]
     return document
@@ -219,6 +224,28 @@ def _group(position: PlannedPosition) -> Document:
         "captured_at": iso(position.captured_at),
         "transactional": position.transactional,
         "transactions_again": position.transactions_again,
+    }
+
+
+def _without_place(positions: Sequence[PlannedPosition], plan: Plan) -> list[Document]:
+    """The groups that the move leaves without a position, and the commands that place them."""
+    return [_group_without_place(each) for each in without_place(positions, plan.endpoint)]
+
+
+def _group_without_place(found: GroupWithoutPlace) -> Document:
+    return {
+        "group": found.group,
+        "partitions": [
+            {
+                "topic": position.topic,
+                "target_topic": position.target_topic,
+                "partition": position.partition,
+                "reason": position.reason or position.why,
+                "existing": position.existing,
+            }
+            for position in found.positions
+        ],
+        "command": found.command,
     }
 
 

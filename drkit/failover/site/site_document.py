@@ -25,7 +25,7 @@ from drkit.model.clock import iso
 from drkit.model.errors import error_body
 from drkit.model.topology import LinkId
 
-_BY_LINK = ("stages", "groups", "lost_by_topic", "places", "directories")
+_BY_LINK = ("stages", "groups", "without_place", "lost_by_topic", "places", "directories")
 """Lists over all links: each row names its link, and the links' own documents omit them."""
 _OF_THE_RUN = ("at", "committed_at", "timezone", "at_local")
 

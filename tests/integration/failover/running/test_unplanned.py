@@ -1,5 +1,7 @@
 """Unplanned failover on real clusters; what it did is read back by plain clients."""
 
+import shlex
+import subprocess
 import threading
 import time
 from contextlib import contextmanager
@@ -23,9 +25,11 @@ from drkit.failover.positions.positions import Selection, Strategy
 from drkit.failover.run.audited_loss import complete_evidence
 from drkit.failover.run.evidence import missed_objectives, unproven_objectives
 from drkit.failover.run.journal.run_record import load_run
+from drkit.failover.run.run_document import run_document
 from drkit.failover.run.service import plan_again, resume_run, run_failover, standing_obstacles
 from drkit.failover.run.state_machine import Mode, StageOutcome, State
 from drkit.failover.stages.fence_stages import Fence
+from drkit.lab.toolchain import ensure
 from drkit.mirror.control import accept_recreated
 from drkit.model.clock import iso, now
 from drkit.model.errors import ConfigError, PartlyDone, Refused, StalePlan
@@ -584,6 +588,20 @@ def test_groups_go_back_to_where_they_had_committed_at_a_time(own):
     assert unplaced.target_offset is None
     assert "begins at" in unplaced.reason
     assert any(late in warning for warning in plan.warnings)
+    (left,) = run_document(result, plan)["without_place"]
+    assert (left["group"], [each["partition"] for each in left["partitions"]]) == (late, [0])
+    reset_by_kafka(left["command"])
+    assert own.committed("dr", late) == {(topic, 0): 0}
+
+
+def reset_by_kafka(command):
+    """Carry out a command of kafka-consumer-groups.sh, by the class behind it."""
+    name, *words = shlex.split(command)
+    assert name == "kafka-consumer-groups.sh"
+    tools = ensure("mirrormaker")
+    tool = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+    java = [str(tools.java), "-cp", tools.classpath("mirrormaker"), tool]
+    subprocess.run([*java, *words], check=True, capture_output=True, timeout=60)
 
 
 def offsets_of(own, group):

@@ -5,9 +5,14 @@ from io import StringIO
 
 from rich.console import Console
 
+from drkit.cli.views.failover_view import print_result
 from drkit.cli.views.positions_view import print_positions, sums
 from drkit.failover.positions.positions import Edge, PlannedPosition, Selection, choose_positions
+from drkit.failover.run.evidence import Judgement
+from drkit.failover.run.state_machine import State
+from tests.unit.failover.plan.test_plan import a_plan
 from tests.unit.failover.plan.worlds import Log, moment, position, world
+from tests.unit.failover.run.test_run_document import a_result
 
 
 def many(groups):
@@ -39,6 +44,34 @@ def test_a_thousand_groups_fit_on_a_screen():
     assert "… and 980 more groups" in text
     assert "by timestamp, conservative; e.g. g0009 t:0" in text
     assert " preserved, exact; e.g. g0000 t:0: the group had read only up to here" in text
+
+
+def test_a_run_ends_with_the_groups_that_it_left_without_a_place_and_the_commands():
+    plan = a_plan()
+    left = replace(plan.positions[0], group="late", target_offset=None, strategy=None, reason="not known", existing=1)
+    many = tuple(replace(left, group=f"late{n:02}", existing=None) for n in range(12))
+    console = Console(file=StringIO(), width=80, color_system=None)
+    print_result(console, a_result(plan, positions=(*plan.positions, left, *many)), plan, Judgement(), plan_shown=True)
+    text = console.file.getvalue()
+    end = text[text.index("no place") :]
+    assert "13 groups have no position from this move on 13 partitions of dr" in " ".join(end.split())
+    assert "late t:0: not known\n" in end
+    assert "what it has committed on dr itself stays: t:0 at 1\n" in end
+    assert (
+        "  do: kafka-consumer-groups.sh --bootstrap-server 127.0.0.1:1 --group late --topic t:0 --reset-offsets "
+        "--to-earliest --execute\n"
+    ) in end
+    assert "… and 3 more, all of them in --output json" in end
+    assert end.count("do: kafka") == 10
+
+
+def test_a_run_that_has_not_ended_gives_no_commands_yet():
+    plan = a_plan()
+    left = replace(plan.positions[0], target_offset=None, reason="not known")
+    console = Console(file=StringIO(), width=80, color_system=None)
+    result = a_result(plan, State.TRANSLATED, positions=(left,))
+    print_result(console, result, plan, Judgement(), plan_shown=True)
+    assert "no place" not in console.file.getvalue()
 
 
 def test_a_few_positions_are_shown_one_by_one():

@@ -186,6 +186,23 @@ def test_a_run_as_it_ended():
     assert "salvaged" not in found
 
 
+def test_what_a_run_left_without_a_place_has_its_command():
+    plan = a_plan()
+    left = replace(plan.positions[0], group="late", target_offset=None, strategy=None, reason="why", existing=2)
+    for document in (
+        run_document(a_result(plan, positions=(*plan.positions, left)), plan),
+        plan_document(replace(plan, positions=(*plan.positions, left))),
+    ):
+        (found,) = valid(document, "failover.schema.json")["without_place"]
+        assert found["group"] == "late"
+        assert found["partitions"] == [
+            {"topic": "t", "target_topic": "t", "partition": 0, "reason": "why", "existing": 2}
+        ]
+        assert found["command"].startswith("kafka-consumer-groups.sh --bootstrap-server 127.0.0.1:1 --group late ")
+    failback = plan_document(a_link_plan(LinkId("primary", "dr"), groups=("billing",)))
+    assert failback["without_place"] == [], "where its groups go isn't known yet"
+
+
 def test_groups_of_a_run_that_was_not_finished_are_those_of_its_plan():
     plan = a_plan()
     going = a_result(plan, State.FENCED, positions=())
