@@ -37,6 +37,7 @@ _COLOURS = {
 }
 
 NEVER = "[dim]never[/]"
+_LEAST_TITLE = 18
 
 
 def show_result(console: Console, result: DrillResult) -> None:
@@ -128,7 +129,7 @@ def _steps(result: DrillResult) -> Table:
 
 
 def show_history(console: Console, history: DrillHistory) -> None:
-    """Kept drills, newest first, a line each; then why those that didn't pass didn't."""
+    """Kept drills, newest first, with their whole titles; then why those that didn't pass didn't."""
     if not history.drills:
         console.print("no drill was kept yet: drkit drill run primary-lost")
         return
@@ -138,7 +139,7 @@ def show_history(console: Console, history: DrillHistory) -> None:
             Column("verdict"),
             Column("lost", right=True, needed=1),
             Column("RTO", right=True, needed=2),
-            Column("title", name=True),
+            Column("title", folds=True, least=_LEAST_TITLE),
         )
     )
     for drill in history.drills:

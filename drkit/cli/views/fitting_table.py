@@ -1,4 +1,5 @@
-"""Tables that fit the terminal: names are shortened in the middle, columns that are least needed are left out.
+"""Tables that fit the terminal: names are shortened in the middle, sentences are folded, columns that are least needed
+are left out.
 
 Rich alone would fold names to one character a line, or cut their ends off, which tell partitions apart.
 """
@@ -9,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
@@ -21,7 +22,7 @@ _LEAST_NAME = 16
 @dataclass(frozen=True, slots=True)
 class Column:
     """A column. `name`: its texts may be shortened, to no less than `least`; else they are numbers or single words.
-    `needed`: columns with the lowest number are left out first where there is no room; None: never.
+    `folds`: sentences, which are folded at their words, to no narrower than `least`. `needed`: columns with the lowest number are left out first where there is no room; None: never.
     """
 
     title: str
@@ -29,11 +30,17 @@ class Column:
     right: bool = False
     needed: int | None = None
     least: int = _LEAST_NAME
+    folds: bool = False
+
+    @property
+    def narrows(self) -> bool:
+        """Whether it can be narrower than its texts."""
+        return self.name or self.folds
 
 
 @dataclass(frozen=True, slots=True)
 class FittingTable:
-    """Rows of as many cells as there are columns, each one line."""
+    """Rows of as many cells as there are columns, each one line where no column folds."""
 
     columns: Sequence[Column]
     rows: list[Sequence[str | Text]] = field(default_factory=list)
@@ -47,7 +54,7 @@ class FittingTable:
         """How many cells it takes with all of its columns, names as short as they may be."""
         widths = self._widths()
         least = [
-            min(width, each.least) if each.name else width for each, width in zip(self.columns, widths, strict=True)
+            min(width, each.least) if each.narrows else width for each, width in zip(self.columns, widths, strict=True)
         ]
         return sum(least) + _GAP * (len(least) - 1)
 
@@ -63,11 +70,11 @@ class FittingTable:
         table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, _GAP, 0, 0))
         for index in shown:
             column = self.columns[index]
-            table.add_column(
-                column.title, justify="right" if column.right else "left", no_wrap=True, min_width=widths[index]
-            )
+            width = widths[index]
+            justify: JustifyMethod = "right" if column.right else "left"
+            table.add_column(column.title, justify=justify, no_wrap=not column.folds, min_width=width, max_width=width)
         for row in self.rows:
-            table.add_row(*(_cell(row[index], widths[index]) for index in shown))
+            table.add_row(*(_cell(row[index], self.columns[index], widths[index]) for index in shown))
         yield table
 
     def __rich_measure__(self, _console: Console, options: ConsoleOptions) -> Measurement:
@@ -86,7 +93,9 @@ def shortened(text: str, most: int) -> str:
 
 def _fit(columns: Sequence[Column], natural: Sequence[int], room: int) -> tuple[list[int], list[int]]:
     """Which columns are shown, and how wide each is."""
-    least = [min(width, column.least) if column.name else width for column, width in zip(columns, natural, strict=True)]
+    least = [
+        min(width, column.least) if column.narrows else width for column, width in zip(columns, natural, strict=True)
+    ]
     shown = list(range(len(columns)))
 
     def taken(widths: Sequence[int]) -> int:
@@ -98,7 +107,7 @@ def _fit(columns: Sequence[Column], natural: Sequence[int], room: int) -> tuple[
             break
         shown.remove(-min(spare)[1])
     widths = list(least)
-    names = [index for index in shown if columns[index].name]
+    names = [index for index in shown if columns[index].narrows]
     while (left := room - taken(widths)) > 0 and (short := [p for p in names if widths[p] < natural[p]]):
         for index in short:  # shared evenly: each round gives all that are short the same
             widths[index] = min(natural[index], widths[index] + max(1, left // len(short)))
@@ -107,10 +116,10 @@ def _fit(columns: Sequence[Column], natural: Sequence[int], room: int) -> tuple[
     return shown, widths
 
 
-def _cell(cell: str | Text, width: int) -> Text:
+def _cell(cell: str | Text, column: Column, width: int) -> Text:
     text = _plain(cell)
     style = cell.style if isinstance(cell, Text) else ""
-    return Text(shortened(text, width), style)
+    return Text(text if column.folds else shortened(text, width), style)
 
 
 def _plain(cell: str | Text) -> str:
