@@ -21,8 +21,9 @@ _LEAST_NAME = 16
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column. `name`: its texts may be shortened, to no less than `least`; else they are numbers or single words.
-    `folds`: sentences, which are folded at their words, to no narrower than `least`. `needed`: columns with the lowest number are left out first where there is no room; None: never.
+    """A column. `name`: its texts may be shortened, to no less than `least`; `folds`: its sentences are folded at their
+    words, to no narrower than `least`; else they are numbers or single words. `needed`: columns with the lowest number
+    are left out first where there is no room; None: never.
     """
 
     title: str
