@@ -2,7 +2,7 @@
 
 import pytest
 
-from drkit.model.topology import Link, LinkId, TopicPolicy
+from drkit.model.topology import CatchUpPolicy, Link, LinkId, TopicPolicy
 
 
 def test_a_link_id_reads_as_it_is_written():
@@ -27,6 +27,12 @@ def test_prefix_names_go_there_and_back():
     assert back.target_topic("eu.orders") == "orders"
     assert back.source_topic("orders") == "eu.orders"
     assert back.reversed() == link
+
+
+def test_the_way_back_has_the_link_s_limits():
+    limits = {"catch_up": CatchUpPolicy(max_bytes_per_second=5), "max_bytes_per_second": 7, "buffer_bytes": 9}
+    back = Link(LinkId("eu", "us"), topics=("orders",), **limits).reversed()
+    assert {name: getattr(back, name) for name in limits} == limits
 
 
 def test_prefix_does_not_mirror_what_came_from_the_target():
