@@ -1,4 +1,4 @@
-"""Keeps the source's ACLs on the target, as the link's `acls` says (`acl_rules` decides).
+"""Keeps the source's ACLs on the target, as the link's `acls` says (`drkit.model.topics.acl_rules` decides).
 
 ACLs put now, and those to put at the switch, are noted in the store first: the failover's switch
 (`drkit.failover.stages.promote_topics`) uses only the notes, because the source may be gone then. An ACL that the
@@ -15,9 +15,9 @@ from dataclasses import replace
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.mirror.health.problems import Problems
-from drkit.mirror.topics.acl_rules import Changes, carried, changes, patterned, roles, writers
 from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.topic_policy import AclMode
+from drkit.model.topics.acl_rules import Changes, carried, changes, patterned, roles, writers
 from drkit.model.topics.acls import ACL_NOTES, Acl, AclRole, fence_rules_kind
 from drkit.model.topology import Link, LinkId
 from drkit.store.api import Store

@@ -24,7 +24,6 @@ from drkit.lag.problems_now import source_topic_deleted, target_recreated
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.resume.offset_alignment.aligned_topics import AlignedTopics
 from drkit.mirror.topics.acl_sync import AclSync
-from drkit.mirror.topics.standby_settings import READ
 from drkit.mirror.topics.topic_deletions import TopicDeletions
 from drkit.mirror.topics.topic_snapshot import ReadyTopic, TopicSnapshot
 from drkit.mirror.topics.topic_writer import TopicWriter
@@ -40,6 +39,7 @@ from drkit.model.link_state import (
 )
 from drkit.model.topic_policy import AclMode
 from drkit.model.topics.standby import SOURCE_SETTINGS, is_compacted, note_of
+from drkit.model.topics.standby_settings import READ
 from drkit.model.topology import Link, LinkId, OffsetMode
 from drkit.store.api import Store
 

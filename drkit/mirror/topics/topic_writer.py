@@ -13,9 +13,9 @@ from dataclasses import replace
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, NewTopic
 from drkit.mirror.health.problems import Problems
-from drkit.mirror.topics.standby_settings import READ, SettingChanges, standby_settings
 from drkit.mirror.topics.topic_snapshot import TopicSnapshot
 from drkit.model.errors import Refused
+from drkit.model.topics.standby_settings import READ, SettingChanges, standby_settings
 from drkit.model.topology import Link
 
 log = logging.getLogger(__name__)

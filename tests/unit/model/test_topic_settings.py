@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from drkit.mirror.topics.standby_settings import FOLLOWED, STANDBY, standby_settings
 from drkit.model.topic_policy import TopicOverride, TopicSettings
 from drkit.model.topics.standby import (
     UNCOMPACTED,
@@ -11,6 +10,7 @@ from drkit.model.topics.standby import (
     read_note,
     release_settings,
 )
+from drkit.model.topics.standby_settings import FOLLOWED, STANDBY, standby_settings
 
 SOURCE = {
     "cleanup.policy": "compact",
