@@ -24,13 +24,14 @@ _CLEANUP = "cleanup.policy"
 
 
 class BatchComparison(NamedTuple):
-    """`replaced`: partitions whose source holds another batch where it held this one; `silent`: those of which no
-    leader answered, or whose topic's settings may not be read; `rewritten`: those of compacted topics of which only
-    records can tell (`drkit.lag.unmirrored_tail`)."""
+    """`same`: partitions whose source holds this very batch; `replaced`: another one where it was; `silent`: those of
+    which no leader answered, or whose topic's settings may not be read; `rewritten`: those of compacted topics of which
+    only records can tell (`drkit.lag.unmirrored_tail`). Of the others the batch is gone."""
 
     replaced: dict[TopicPartition, SourceBatch]
     silent: frozenset[TopicPartition]
     rewritten: frozenset[TopicPartition]
+    same: frozenset[TopicPartition]
 
 
 def compare_batches(source: ClusterAdmin, marks: Iterable[Watermark]) -> BatchComparison:
@@ -54,6 +55,7 @@ def compare_batches(source: ClusterAdmin, marks: Iterable[Watermark]) -> BatchCo
         {tp: batch for tp, batch in replaced.items() if tp.topic in settings and tp not in rewritten},
         frozenset(known.keys() - found.keys() | {tp for tp in replaced if tp.topic not in settings}),
         frozenset(rewritten),
+        frozenset(tp for tp, there in found.items() if there is not None and tp not in replaced),
     )
 
 

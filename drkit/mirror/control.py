@@ -12,6 +12,7 @@ from drkit.lag.returned_records import given_up_problem
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, DrkitError, Refused
 from drkit.model.link_state import (
+    FOREIGN_WRITER,
     RECORDS_GIVEN_UP,
     RECORDS_MISPLACED,
     RECORDS_RETURNED,
@@ -31,11 +32,12 @@ from drkit.store.api import LinkStore, Store
 from drkit.store.link_notes import give_up_never_mirrored
 
 _TRIES = 10
-_BY_NAME = frozenset(
-    {"deletion_held", RECORDS_MISPLACED, RECORDS_RETURNED, RECOVERED_FROM_LOGS, SOURCE_TRUNCATED, TARGET_PURGED}
-)
+_BY_NAME = frozenset({"deletion_held", RECORDS_MISPLACED, RECORDS_RETURNED, RECOVERED_FROM_LOGS, TARGET_PURGED})
 """Acknowledging one of these needs the topic's name: it deletes a topic, gives up records, or makes positions exact
 that lie below duplicated records or that only the configuration vouches for."""
+
+_NOT_RETRIED = RECREATED | {FOREIGN_WRITER, SOURCE_TRUNCATED}
+"""Until the topic is accepted as a new one: retention may have removed what showed that both sides differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +152,9 @@ def resume_link(store: LinkStore, link: Link, topic: str | None = None) -> tuple
         return replace(control, paused_topics=control.paused_topics - {topic})
 
     control = _change(store, link.id, released)
-    stay = RECREATED | {SOURCE_TRUNCATED}
-    retried = [p for p in store.problems(link.id) if topic in {None, p.topic} and p.halted and p.kind not in stay]
+    retried = [
+        p for p in store.problems(link.id) if topic in {None, p.topic} and p.halted and p.kind not in _NOT_RETRIED
+    ]
     for problem in retried:
         store.clear_problem(link.id, problem)
     return control, len(retried)
@@ -194,10 +197,11 @@ def acknowledge(store: LinkStore, link: Link, kind: str, topic: str | None = Non
         raise Refused(
             f"{kind} can't be acknowledged", remedy="`drkit mirror` clears it, once it has compared both clusters"
         )
-    if any(problem.halted for problem in found) and kind != SOURCE_TRUNCATED:
+    if any(problem.halted for problem in found):
+        retry = f"; `drkit link resume '{link.id}' --topic {topics[0]}` retries at once"
         raise Refused(
             f"{kind} can't be acknowledged: {and_more(topics)} can't go on as long as its cause is there",
-            remedy=f"{found[0].remedy}; `drkit link resume '{link.id}' --topic {topics[0]}` retries at once",
+            remedy=f"{found[0].remedy}{'' if kind in _NOT_RETRIED else retry}",
         )
     if topic is None and kind in _BY_NAME:
         raise Refused(

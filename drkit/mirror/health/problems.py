@@ -109,26 +109,25 @@ class Problems:
     def put_standing(
         self, kind: str, tp: TopicPartition, epoch: int, reason: str, remedy: str, *, unsure: tuple[int, int | None]
     ) -> None:
-        """Like `put`, for a problem that halts the partition until an operator clears it, as long as its topic is of
-        this epoch: a later look may not find its cause again."""
+        """Like `put`, for a problem that halts the partition as long as its topic is of this epoch, also when a later
+        look finds nothing: retention may have removed its cause."""
         self._store.put_notes(self._link, kind, {str(tp): str(epoch)})
         self.put(kind, tp.topic, tp.partition, reason, remedy, halted=True, unsure=unsure)
 
-    def stands(self, kind: str, tp: TopicPartition, epoch: int) -> bool:
-        """Whether any runtime's `put_standing` has stored such a problem; then it counts as found again.
+    def standing(self, kind: str, tp: TopicPartition, epoch: int) -> Problem | None:
+        """The problem of this kind that any runtime's `put_standing` has stored; then it counts as found again.
 
         Raises:
             Unreachable: the store doesn't answer.
         """
         place = (kind, tp.topic, tp.partition)
         with self._lock:
-            if place not in self._known:
-                return False
-        if self._store.notes(self._link, kind).get(str(tp)) != str(epoch):
-            return False  # of an earlier topic with this name, or of the link before it was reversed
+            problem = self._known.get(place)
+        if problem is None or self._store.notes(self._link, kind).get(str(tp)) != str(epoch):
+            return None  # of an earlier topic with this name, or of the link before it was reversed
         with self._lock:
             self._found.add(place)
-        return True
+        return problem
 
     def knows(self, kind: str, topic: str) -> bool:
         """Whether a problem of this kind is stored for the topic as a whole."""

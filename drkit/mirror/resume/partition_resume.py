@@ -19,8 +19,8 @@ What is unusual:
 
 | kind | found by | then |
 |---|---|---|
-| `source_truncated` | the source lost mirrored records (`divergence`) | halted until an operator decides |
-| `foreign_writer` | the target holds records that the mirror didn't write | halted |
+| `source_truncated` | the source lost mirrored records (`divergence`) | halted until accepted as a new topic |
+| `foreign_writer` | both sides hold different records | halted, and stays so where that can't be seen again |
 | (no problem) | the tail is the mirror's own, a marker is late or missing | the mapping rows are corrected |
 | `records_misplaced` | the mirror's own records are below their offsets | a new row; copied again after them |
 | `target_lost_data` | the target ends below what it acknowledged | rewinds and copies again |
@@ -58,6 +58,7 @@ from drkit.model.link_state import (
     RETENTION_GAP,
     STORE_RECOVERED,
     TARGET_LOST_DATA,
+    Problem,
     TopicState,
 )
 from drkit.model.offsets import OffsetMapping, Watermark
@@ -77,6 +78,13 @@ RESUME_KINDS = frozenset({KIND, FOREIGN_WRITER, "mapping_conflict", "alignment_r
 
 class _LeaderMoved(Exception):
     """The source's log may no longer be the one that was observed."""
+
+
+def _shows(seen: Observed, differing: Problem) -> bool:
+    """Whether a source still holds the place from which on both sides differ. Not where the cleaner works: it may have
+    removed what showed it."""
+    first = differing.unsure_from
+    return first is not None and not seen.topic.compacted and seen.source_start <= first
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,20 +179,23 @@ class Resumer:
         repairs: list[_Repair] = []
         halted: dict[TopicPartition, TopicState] = {}
         self.denied.clear()
-        wanted = {tp: r for tp, r in wanted.items() if not self._problems.stands(KIND, tp, r.state.epoch)}
+        wanted = {tp: r for tp, r in wanted.items() if self._problems.standing(KIND, tp, r.state.epoch) is None}
         observations = self._not_diverged(self._observe(wanted, stop), halted)
         found, late = self._doubted(observations)
         self.denied.update(late)
         doubted = {*doubted, *found}
         doubted -= self._decision.filling([seen for seen in observations if seen.tp in doubted])
-        replaced = self._other_sources(observations)
+        replaced, same = self._other_sources(observations)
         for observed in [seen for seen in observations if seen.tp not in self.denied]:
             if stop.is_set():
                 break
+            differing = self._problems.standing(FOREIGN_WRITER, observed.tp, observed.topic.state.epoch)
             outcome: Resumed | Halt | _Repair
             try:
                 if observed.tp in replaced:
                     outcome = self._set_back(observed, *replaced[observed.tp])
+                elif differing is not None and observed.tp not in same and not _shows(observed, differing):
+                    continue
                 else:
                     outcome = self._decide(observed, doubted=observed.tp in doubted)
             except _LeaderMoved:
@@ -193,15 +204,7 @@ class Resumer:
                 self.denied[observed.tp] = error
                 continue
             if isinstance(outcome, Halt):
-                self._problems.put(
-                    outcome.kind,
-                    observed.tp.topic,
-                    observed.tp.partition,
-                    outcome.reason,
-                    outcome.remedy,
-                    halted=True,
-                    unsure=None if outcome.unsure_from is None else (outcome.unsure_from, None),
-                )
+                self._halt(observed, outcome, differing)
                 halted[observed.tp] = observed.topic.state
             elif isinstance(outcome, _Repair):
                 repairs.append(outcome)
@@ -212,6 +215,17 @@ class Resumer:
         for each in resumed:
             self._problems.settle(each.start.tp.topic, kinds=RESUME_KINDS, partition=each.start.tp.partition)
         return resumed
+
+    def _halt(self, seen: Observed, why: Halt, differing: Problem | None) -> None:
+        """Store why a partition is halted. `differing`: the `foreign_writer` on record; what it names first remains,
+        though one of the sides may have removed it since."""
+        tp, first = seen.tp, why.unsure_from
+        if why.kind != FOREIGN_WRITER or first is None:
+            unsure = None if first is None else (first, None)
+            self._problems.put(why.kind, tp.topic, tp.partition, why.reason, why.remedy, halted=True, unsure=unsure)
+        elif differing is None or differing.unsure_from is None or first < differing.unsure_from:
+            epoch, unsure = seen.topic.state.epoch, (first, None)
+            self._problems.put_standing(why.kind, tp, epoch, why.reason, why.remedy, unsure=unsure)
 
     # -- observing ---------------------------------------------------------------------------------
 
@@ -353,9 +367,11 @@ class Resumer:
         mark = seen.watermark
         return mark if mark is not None and seen.target_end >= mark.target_end else None
 
-    def _other_sources(self, observations: Sequence[Observed]) -> dict[TopicPartition, tuple[str, int]]:
+    def _other_sources(
+        self, observations: Sequence[Observed]
+    ) -> tuple[dict[TopicPartition, tuple[str, int]], frozenset[TopicPartition]]:
         """Partitions whose source holds something else than was mirrored, why, and from which offset on at the latest
-        (0: unknown)."""
+        (0: unknown). Second, those of which it holds the very batch that was mirrored last, so all below it."""
         source, target = self._link.source, self._link.target
         marks = {mark.tp: mark for mark in map(self._continued, observations) if mark is not None}
         batches = compare_batches(self._source, marks.values())
@@ -367,7 +383,7 @@ class Resumer:
             unread |= tail.unread
         for tp in unread:
             self.denied[tp] = Unreachable(f"{tp} on {source}: {unread[tp]}", remedy=UNSEEN_REMEDY)
-        return found
+        return found, batches.same
 
     def _sides(self, observed: Iterable[Observed]) -> LinkSides:
         """What both sides of these partitions are compared with."""

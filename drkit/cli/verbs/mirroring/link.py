@@ -83,11 +83,17 @@ def resume_link(
                 accepted = accept_recreated(run.store(), chosen, topic, source=source, target=target)
         control, cleared = resume_link(run.store(), chosen, topic)
         document = _document(control) | {"cleared_problems": cleared, "accepted": _accepted(accepted)}
+        stay = [p for p in run.store().problems(chosen.id) if p.halted and topic in {None, p.topic}]
 
         def human(console: Console) -> None:
             _print(console, control, topic, "continues")
             if cleared:
                 console.print(f"{counted(cleared, 'problem')} retried; what persists is told again")
+            for problem in stay:
+                where = problem.topic if problem.partition is None else f"{problem.topic}:{problem.partition}"
+                console.print(
+                    f"{escape(where)} stays halted ({problem.kind}): {escape(problem.remedy)}", soft_wrap=True
+                )
             if accepted is not None:
                 _print_accepted(console, chosen.id, accepted)
 

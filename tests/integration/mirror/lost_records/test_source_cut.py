@@ -306,6 +306,41 @@ def test_a_source_that_was_set_back_to_before_its_restarts_never_had_the_epoch_t
     assert json.loads(moved.stdout)["evidence"]["rpo_records"] >= grown - KEPT
 
 
+@pytest.mark.parametrize("before", [KEPT + 50, THROUGH, GROWN], ids=["in part", "up to the mirror", "beyond it"])
+@pytest.mark.parametrize("resumed", [True, False], ids=["resumed by an operator", "started again"])
+def test_what_a_source_that_was_set_back_removes_later_is_not_forgotten(
+    mirrored: Mirrored, tmp_path: Path, before: int, resumed: bool
+) -> None:
+    """Retention takes the records by which it was seen; a mirror that looks again sees nothing wrong."""
+    topic, copy = mirrored.name("removed-later"), tmp_path / "copy"
+    mirrored.source.create(topic)
+    write(mirrored, topic, named("first", 0, KEPT))
+    with stopped(mirrored.lab, "primary-1") as disk:
+        disk.copy_to(copy)
+    write(mirrored, topic, named("first", KEPT, THROUGH))
+    assert mirrored.catch_up().caught_up
+    with stopped(mirrored.lab, "primary-1") as disk:
+        disk.set_back(copy)
+    write(mirrored, topic, named("other", KEPT, GROWN + 50))
+    assert mirrored.catch_up().halted
+    mirrored.source.purge(topic, before)
+    if resumed:
+        told = mirrored.drkit("link", "resume", str(mirrored.link.id), "--topic", topic)
+        assert told.returncode == 0, told.stderr
+    for _ in range(2):
+        assert mirrored.catch_up().halted
+        through, _, certainty, _ = said(mirrored, topic, KEPT + 20)
+        assert (through, certainty) == (KEPT, "conservative")
+    (problem,) = mirrored.problems("foreign_writer")
+    assert (problem.halted, problem.unsure_from) == (True, KEPT)
+    assert values(mirrored, topic) == named("first", 0, THROUGH)
+    accepted = mirrored.drkit("link", "resume", str(mirrored.link.id), "--topic", topic, "--accept-recreated")
+    assert accepted.returncode == 0, accepted.stderr
+    assert mirrored.catch_up().caught_up
+    assert not mirrored.problems("foreign_writer")
+    assert values(mirrored, topic) == named("first", 0, THROUGH) + named("other", before, GROWN + 50)
+
+
 @pytest.mark.parametrize("looked", [True, False], ids=["behind a mirror", "status alone"])
 def test_a_source_that_was_set_back_twice_further_down_the_second_time(
     mirrored: Mirrored, tmp_path: Path, looked: bool

@@ -68,7 +68,7 @@ class Moving:
         problems = SimpleNamespace(
             put=lambda *said, **_: self.problems.append(said),
             settle=lambda *_, **__: None,
-            stands=lambda *_, **__: False,
+            standing=lambda *_, **__: None,
         )
         verifier = SimpleNamespace(difference=lambda _: None, alteration=object())
         producer = SimpleNamespace(

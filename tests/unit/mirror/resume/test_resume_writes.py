@@ -75,7 +75,7 @@ def resumer(store: Counted, ends: dict[TopicPartition, int]) -> Resumer:
         log_ends=lambda tps, **_: {tp: ends.get(tp, 0) for tp in tps},
         topics=lambda _, **__: {"t": SimpleNamespace(topic_id="d")},
     )
-    problems = SimpleNamespace(put=lambda *_, **__: None, settle=lambda *_, **__: None, stands=lambda *_, **__: False)
+    problems = SimpleNamespace(put=lambda *_, **__: None, settle=lambda *_, **__: None, standing=lambda *_, **__: None)
     verifier = SimpleNamespace(difference=lambda _: None, alteration=object())
     producer = SimpleNamespace(
         id=lambda: 7,

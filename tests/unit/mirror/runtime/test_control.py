@@ -99,11 +99,17 @@ def problem(kind: str, topic: str, partition: int | None, *, halted: bool = True
 
 
 def test_going_on_retries_what_halts_and_accepts_nothing(store: Store) -> None:
-    store.put_problem(LINK.id, problem("foreign_writer", "flights", 0))
-    stay = {"topic_recreated": True, "source_truncated": True, "retention_gap": False, "target_purged": False}
+    store.put_problem(LINK.id, problem("mapping_conflict", "flights", 0))
+    stay = {
+        "topic_recreated": True,
+        "source_truncated": True,
+        "foreign_writer": True,
+        "retention_gap": False,
+        "target_purged": False,
+    }
     for kind, halted in stay.items():
         store.put_problem(LINK.id, problem(kind, "flights", None, halted=halted))
-    store.put_problem(LINK.id, problem("foreign_writer", "orders", 1))
+    store.put_problem(LINK.id, problem("mapping_conflict", "orders", 1))
     _, cleared = resume_link(store, LINK, "flights")
     assert cleared == 1
     _, cleared = resume_link(store, LINK)
@@ -170,12 +176,14 @@ def test_acknowledging_what_a_source_has_again_gives_up_what_was_named_and_no_mo
         ("topic_recreated", "flights", "nothing of flights is mirrored", "--accept-recreated"),
         ("records_given_up", "flights", "nothing is left to decide", "a remedy"),
         ("store_recovered", "flights", "can't be acknowledged", "drkit mirror"),
-        ("foreign_writer", "flights", "as long as its cause is there", "a remedy; `drkit link resume"),
+        ("mapping_conflict", "flights", "as long as its cause is there", "a remedy; `drkit link resume"),
+        ("foreign_writer", "flights", "as long as its cause is there", "a remedy"),
+        ("source_truncated", "flights", "as long as its cause is there", "a remedy"),
         (
             "retention_gap",
             "flights",
             "no problem retention_gap of flights",
-            "flights has foreign_writer, records_given_up",
+            "flights has foreign_writer, mapping_conflict, records_given_up",
         ),
         ("target_purged", "orders", "no problem target_purged of orders", "Nothing is on record there"),
     ],
@@ -189,12 +197,14 @@ def test_what_is_not_acknowledged_says_what_to_do(
         "records_given_up": False,
         "store_recovered": False,
         "foreign_writer": True,
+        "mapping_conflict": True,
+        "source_truncated": True,
     }.items():
         store.put_problem(LINK.id, problem(known, "flights", None, halted=halted))
     with pytest.raises(Refused, match=why) as refused:
         acknowledge(store, LINK, kind, topic)
     assert remedy in (refused.value.remedy or "")
-    assert len(store.problems(LINK.id)) == 5
+    assert len(store.problems(LINK.id)) == 7
 
 
 def test_of_a_link_that_was_failed_over_nothing_is_acknowledged(store: Store) -> None:
