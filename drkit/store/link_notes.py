@@ -7,6 +7,8 @@
 | groups that can't be moved, as the mirror last saw them | group |
 | the offsets that the source removed before they were mirrored | partition |
 | where a shared target's log begins (`drkit.mirror.resume.shared_target_start`) | partition |
+| drkit's ACLs on the target, with their roles (`drkit.model.topics.acls`) | ACL |
+| ACLs by which a cluster is fenced | ACL |
 | where the link's newest record is in it (`drkit.mirror.resume.shared_target`) | partition |
 
 Workers' notes are in `drkit.store.workers`.
@@ -24,6 +26,7 @@ from drkit.model.alignment import Alignment, note_name, read_alignment
 from drkit.model.errors import NotShown, Refused
 from drkit.model.groups.unmovable_groups import UnmovableGroup
 from drkit.model.offsets import MOST_RANGES, Watermark, without_ranges
+from drkit.model.topics.acls import ACL_NOTES, Acl, AclRole, fence_rules_kind
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.api import LinkStore
 
@@ -114,6 +117,17 @@ def other_source_remedy(link: LinkId) -> str:
 def known_source_cluster(store: LinkStore, link: LinkId) -> str | None:
     """The cluster id of the source as the mirror last found it; None: no mirror has run."""
     return store.notes(link, _SOURCE).get(_CLUSTER_ID)
+
+
+def noted_rules(store: LinkStore, link: LinkId) -> dict[Acl, AclRole]:
+    """The ACLs that drkit has put on the link's target, or will put there at the switch, with their roles."""
+    return {Acl.parse(key): AclRole(role) for key, role in store.notes(link, ACL_NOTES).items()}
+
+
+def fence_rules(store: LinkStore, links: Iterable[LinkId], cluster: str) -> set[Acl]:
+    """The ACLs by which drkit fences a cluster for any of these links: they concern only that cluster."""
+    kind = fence_rules_kind(cluster)
+    return {Acl.parse(key) for link in links for key in store.notes(link, kind)}
 
 
 def put_unmovable(store: LinkStore, link: LinkId, groups: Iterable[UnmovableGroup]) -> None:

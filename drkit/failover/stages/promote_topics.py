@@ -13,11 +13,12 @@ from functools import partial
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.model.errors import DrkitError
 from drkit.model.topic_policy import AclMode
-from drkit.model.topics.acls import ACL_NOTES, Acl, AclRole
+from drkit.model.topics.acls import ACL_NOTES, AclRole
 from drkit.model.topics.standby import ALIGNING, RELEASED, SOURCE_SETTINGS, UNCOMPACTED, read_note, release_settings
 from drkit.model.topology import Link
 from drkit.model.wording import and_more, counted
 from drkit.store.api import Store
+from drkit.store.link_notes import noted_rules
 
 _Act = Callable[[Store, Link, ClusterAdmin], "PromotionReport"]
 
@@ -71,7 +72,7 @@ def activate(store: Store, link: Link, target: ClusterAdmin) -> PromotionReport:
     Raises:
         DrkitError: the target or the store doesn't answer, or there is no authorizer.
     """
-    noted = {Acl.parse(key): AclRole(role) for key, role in store.notes(link.id, ACL_NOTES).items()}
+    noted = noted_rules(store, link.id)
     if link.acls is AclMode.OFF or not noted:
         return PromotionReport()
     there = target.acls()

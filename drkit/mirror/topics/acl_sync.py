@@ -17,10 +17,11 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.mirror.health.problems import Problems
 from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.topic_policy import AclMode
-from drkit.model.topics.acl_rules import Changes, carried, changes, patterned, roles, writers
-from drkit.model.topics.acls import ACL_NOTES, Acl, AclRole, fence_rules_kind
+from drkit.model.topics.acl_rules import Changes, carried, changes, own_principals, patterned, roles, writers
+from drkit.model.topics.acls import ACL_NOTES, Acl
 from drkit.model.topology import Link, LinkId
 from drkit.store.api import Store
+from drkit.store.link_notes import fence_rules, noted_rules
 
 log = logging.getLogger(__name__)
 
@@ -29,8 +30,6 @@ SECONDS = 5.0
 MISSES = 3
 """How many looks must miss an ACL before it is removed."""
 _ALL = "*"
-_ANONYMOUS = "User:ANONYMOUS"
-"""Everybody on a listener without authentication: drkit isn't the only one."""
 _UNAVAILABLE = frozenset({"acls_unavailable", "acls_vanished"})
 _WRITABLE = frozenset({"standby_writable"})
 _REFUSED = frozenset({"acl_refused"})
@@ -70,8 +69,7 @@ class AclSync:
         self._looked_at = -SECONDS
         self._missed: dict[Acl, int] = {}
         self._shown: set[str] = set()
-        own = (source.principal, target.principal)
-        self._own = {name for name in own if name is not None and name != _ANONYMOUS}
+        self._own = own_principals(source.principal, target.principal)
 
     def sync(self, topics: Collection[str]) -> None:
         """Bring the target's ACLs in step, at most every `SECONDS`. A cluster that doesn't answer is asked again then.
@@ -96,14 +94,10 @@ class AclSync:
                 halted=False,
             )
 
-    def _fences(self) -> set[Acl]:
-        """ACLs by which drkit fences the source: they concern only that cluster."""
-        kind = fence_rules_kind(self._link.id.source)
-        return {Acl.parse(key) for link in self._links for key in self._store.notes(link, kind)}
-
     def _bring_in_step(self, topics: Collection[str]) -> None:
-        theirs, there = self._source.acls() - self._fences(), self._target.acls()
-        noted = {Acl.parse(key): AclRole(role) for key, role in self._store.notes(self._link.id, ACL_NOTES).items()}
+        fences = fence_rules(self._store, self._links, self._link.id.source)
+        theirs, there = self._source.acls() - fences, self._target.acls()
+        noted = noted_rules(self._store, self._link.id)
         if not theirs and noted:
             self._problems.put(
                 "acls_vanished",

@@ -15,7 +15,7 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin, NewTopic
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.topics.topic_snapshot import TopicSnapshot
 from drkit.model.errors import Refused
-from drkit.model.topics.standby_settings import READ, SettingChanges, standby_settings
+from drkit.model.topics.standby_settings import SettingChanges, settings_to_put, settings_to_read
 from drkit.model.topology import Link
 
 log = logging.getLogger(__name__)
@@ -45,10 +45,8 @@ class TopicWriter:
         """Topics that the target confirmed to have created for this writer; the reader that sees them removes them."""
 
     def keys(self, topics: Iterable[str]) -> tuple[str, ...]:
-        """The settings to read of the target's topics: those that may follow, and overrides."""
-        policy = self._link.settings_policy
-        overridden = {name for topic in topics for name in policy.overrides_of(topic)}
-        return (*READ, *sorted(overridden - set(READ)))
+        """The settings to read of the target's topics (`settings_to_read`)."""
+        return settings_to_read(self._link, topics)
 
     def replicas(self, look: TopicSnapshot, topic: str) -> tuple[int, int]:
         """How many replicas a new topic gets, and how many it should have."""
@@ -101,15 +99,12 @@ class TopicWriter:
     def _settings(
         self, look: TopicSnapshot, topic: str, target: dict[str, str] | None, replicas: int
     ) -> SettingChanges:
-        source = look.source_settings.get(topic, {})
-        if self._link.shares_target and target is not None:
-            source = {}  # a link comes from there too: two topics that each follow the other would never agree
-        return standby_settings(
-            source,
+        return settings_to_put(
+            self._link,
+            topic,
+            look.source_settings.get(topic, {}),
             target,
             target_replicas=replicas,
-            policy=self._link.settings_policy,
-            topic=topic,
             aligning=topic in self.aligning,
         )
 

@@ -29,6 +29,8 @@ READS = frozenset({"read", "describe", "describe_configs"})
 _INSTEAD_OF_ALL = {"topic": ("describe_configs", "read"), "group": ("read",)}  # to read implies to describe
 _WRITES = frozenset({"write", "all"})
 _EVERYBODY = "User:*"
+_ANONYMOUS = "User:ANONYMOUS"
+"""Everybody on a listener without authentication: drkit isn't the only one."""
 _ALL_NAMES = "*"
 
 
@@ -53,6 +55,11 @@ def carried(
         if not _fences(rule) and rule.principal not in own:
             found.update(_of_topics(rule, link, topics) if rule.resource == "topic" else _of_groups(rule, link, groups))
     return found
+
+
+def own_principals(*principals: str | None) -> frozenset[str]:
+    """Those of drkit's principals on both clusters that are its alone; None: only the cluster knows it (TLS)."""
+    return frozenset(name for name in principals if name is not None and name != _ANONYMOUS)
 
 
 def patterned(rules: Iterable[Acl]) -> bool:

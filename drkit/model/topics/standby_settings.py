@@ -11,13 +11,23 @@ target whose brokers keep them for a week.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from drkit.model.topic_policy import FOLLOWED, OPTIONAL, TopicSettings
 from drkit.model.topics.standby import AS_PRODUCED, COMPRESSION, MIN_INSYNC, STANDBY, UNCOMPACTED
+from drkit.model.topology import Link
 
-__all__ = ["FOLLOWED", "OPTIONAL", "READ", "STANDBY", "SettingChanges", "standby_settings"]
+__all__ = [
+    "FOLLOWED",
+    "OPTIONAL",
+    "READ",
+    "STANDBY",
+    "SettingChanges",
+    "settings_to_put",
+    "settings_to_read",
+    "standby_settings",
+]
 
 READ = (*FOLLOWED, *OPTIONAL, *STANDBY)
 """The settings to read of both sides' topics, besides overrides."""
@@ -86,6 +96,38 @@ def standby_settings(
         {name: value for name, value in followed.items() if name in target and target[name] != value},
         {name: value for name, value in overrides.items() if name in target and target[name] != value},
         tuple(sorted(name for name in overrides if name not in target)),
+    )
+
+
+def settings_to_read(link: Link, topics: Iterable[str]) -> tuple[str, ...]:
+    """The settings to read of the link's target topics: those that may follow, and overrides.
+
+    `topics`: those of the source.
+    """
+    policy = link.settings_policy
+    overridden = {name for topic in topics for name in policy.overrides_of(topic)}
+    return (*READ, *sorted(overridden - set(READ)))
+
+
+def settings_to_put(
+    link: Link,
+    topic: str,
+    source: Mapping[str, str],
+    target: Mapping[str, str] | None,
+    *,
+    target_replicas: int,
+    aligning: bool = False,
+) -> SettingChanges:
+    """The settings that the link's mirror puts on the target of a source's topic; arguments as `standby_settings`'."""
+    if link.shares_target and target is not None:
+        source = {}  # a link comes from there too: two topics that each follow the other would never agree
+    return standby_settings(
+        source,
+        target,
+        target_replicas=target_replicas,
+        policy=link.settings_policy,
+        topic=topic,
+        aligning=aligning,
     )
 
 
