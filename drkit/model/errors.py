@@ -5,6 +5,7 @@
      │   ├─ AuthenticationError   2  a cluster answers, but one side refuses the other: certificates, credentials
      │   └─ ExtraMissing          2  what the command needs comes with an extra that is not installed
      ├─ Refused                   3  a precondition does not hold; nothing was changed
+     │   ├─ NoAuthorizer          3  a cluster keeps no ACLs
      │   ├─ StoreMissing          3  there is no store at `store.url`, or it is gone; nothing was created
      │   └─ OtherSchema           3  the store has the schema of another release of drkit, or is being migrated
      ├─ StalePlan                 4  the clusters changed since the plan was made
@@ -114,6 +115,10 @@ class Refused(DrkitError):
     """A precondition does not hold; nothing was changed."""
 
     exit_code = ExitCode.REFUSED
+
+
+class NoAuthorizer(Refused):
+    """A cluster has no authorizer, so it keeps no ACLs."""
 
 
 class StoreMissing(Refused):

@@ -11,7 +11,7 @@ from kafka.protocol.admin.acl import ACLOperation, ACLPermissionType, ACLResourc
 
 from drkit.kafka.admin.admin_connection import AdminConnection, check, error_class
 from drkit.kafka.admin.topic_requests import metadata, reason
-from drkit.model.errors import Refused
+from drkit.model.errors import NoAuthorizer
 from drkit.model.topics.acls import Acl
 
 _RESOURCES = {ACLResourceType.TOPIC: "topic", ACLResourceType.GROUP: "group"}
@@ -22,7 +22,8 @@ def describe_acls(connection: AdminConnection) -> frozenset[Acl]:
     """All ACLs of topics and groups.
 
     Raises:
-        Refused: the cluster has no authorizer, or drkit may not read its ACLs.
+        NoAuthorizer: the cluster has none.
+        Refused: drkit may not read its ACLs.
     """
 
     async def step(connection: AdminConnection) -> frozenset[Acl]:
@@ -63,7 +64,7 @@ async def _describe(connection: AdminConnection, node: int | None) -> frozenset[
         )
         answer = await connection.send(request, node)
         if error_class(answer.error_code) is kafka_errors.SecurityDisabledError:
-            raise Refused(
+            raise NoAuthorizer(
                 f"cluster {connection.alias} has no authorizer: it keeps no ACLs",
                 remedy='Set authorizer.class.name on its brokers, or acls = "off" on the link',
             )

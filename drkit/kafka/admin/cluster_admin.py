@@ -23,6 +23,7 @@ from drkit.kafka.admin.admin_connection import (
     error_class,
 )
 from drkit.kafka.admin.client_settings import ClientSettings, client_settings
+from drkit.kafka.admin.cluster_versions import ClusterVersions, cluster_versions
 from drkit.kafka.admin.disks import Disk, disks
 from drkit.kafka.admin.logs import leader_epochs, log_offsets
 from drkit.kafka.admin.logs.leader_epochs import EpochEnd, LogBatch
@@ -368,6 +369,10 @@ class ClusterAdmin(ClusterClient):
     def client_settings(self) -> ClientSettings:
         """SCRAM users, quotas, and rules of transactional ids."""
         return client_settings(self._connection)
+
+    def versions(self) -> ClusterVersions:
+        """The features that the cluster has finalized, and the requests that all of its brokers take."""
+        return cluster_versions(self._connection)
 
     def disks(self) -> list[Disk]:
         """The room on the disks of its brokers. `Refused` without DESCRIBE on the cluster."""

@@ -27,12 +27,20 @@ from drkit.model.wording import and_more, counted
 from drkit.observe.drill_history import PASSED, DrillKind, age_in_words
 from drkit.observe.fence import FENCED
 from drkit.observe.formatting import loss, short
+from drkit.observe.readiness.access_rules_check import NAME as ACCESS_RULES
+from drkit.observe.readiness.access_rules_check import access_rules_check
 from drkit.observe.readiness.check import Check, CheckOutcome, worst_outcome
 from drkit.observe.readiness.client_settings_check import NAME as CLIENT_SETTINGS
 from drkit.observe.readiness.client_settings_check import client_settings_check
 from drkit.observe.readiness.disk_check import NAME as DISKS
 from drkit.observe.readiness.disk_check import disk_check
+from drkit.observe.readiness.retention_check import NAME as RETENTION
+from drkit.observe.readiness.retention_check import retention_check
 from drkit.observe.readiness.store_safety import copy_of_store, placement
+from drkit.observe.readiness.topic_settings_check import NAME as TOPIC_SETTINGS
+from drkit.observe.readiness.topic_settings_check import topic_settings_check
+from drkit.observe.readiness.versions_check import NAME as VERSIONS
+from drkit.observe.readiness.versions_check import versions_check
 from drkit.observe.status import GroupStatus, LinkStatus, link_statuses
 from drkit.permissions.missing import Names, missing_rights, remedy_of
 from drkit.permissions.need import Command, Operation, Side, Subject
@@ -100,7 +108,12 @@ def _answered(
         source = config.clusters[link.id.source]
         checks.append(_asked("fence", lambda: _fence(link.id.source, source, clusters)))
         if status.target_reachable:
+            links = [each.link().id for each in config.links]
+            checks.append(_shown(VERSIONS, lambda: versions_check(link.id, clusters)))
+            checks.append(_shown(TOPIC_SETTINGS, lambda: topic_settings_check(status, store, clusters)))
+            checks.append(_shown(ACCESS_RULES, lambda: access_rules_check(status, store, clusters, links)))
             checks.append(_shown(CLIENT_SETTINGS, lambda: client_settings_check(link.id, clusters)))
+        checks.append(_shown(RETENTION, lambda: retention_check(status, clusters, now())))
     if status.target_reachable:
         checks.append(_shown(DISKS, lambda: disk_check(status, clusters)))
     checks.append(_asked("topics on the target", lambda: _topics(status, link.id.target, clusters)))

@@ -1,0 +1,177 @@
+"""Whether the source's retention would remove records before the mirror reaches them.
+
+A limit counts as used up by what isn't mirrored: by the age of its oldest records against `retention.ms`, by its bytes
+against `retention.bytes`. Half of a limit is a warning: what is behind by half of it may need the other half to come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.admin.clusters import Clusters
+from drkit.model.clock import to_millis
+from drkit.model.errors import NotShown, Refused
+from drkit.model.topology import TopicPartition
+from drkit.model.wording import and_more, counted
+from drkit.observe.drill_history import age_in_words
+from drkit.observe.readiness.check import Check, CheckOutcome
+from drkit.observe.status import LinkStatus, PartitionStatus
+
+NAME = "retention on the source"
+_TIME, _BYTES, _CLEANUP = "retention.ms", "retention.bytes", "cleanup.policy"
+_HALF = 0.5
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a topic's retention keeps; None: no limit."""
+
+    milliseconds: int | None = None
+    bytes: int | None = None
+
+    @classmethod
+    def of(cls, settings: Mapping[str, str]) -> Limits:
+        """Those of a topic's effective settings; a topic that is only compacted has none."""
+        if "delete" not in settings.get(_CLEANUP, "delete"):
+            return cls()
+        time, size = (int(settings.get(name, -1)) for name in (_TIME, _BYTES))
+        return cls(time if time >= 0 else None, size if size >= 0 else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Unmirrored:
+    """What of a source partition isn't mirrored yet.
+
+    Args:
+        tp: the partition.
+        limits: its topic's.
+        seconds: for how long it has been behind, as far as is known.
+        older_than_half, older_than_limit: whether some of it, and all that is before it, is stamped longer ago than
+            half of the time limit, or than all of it. A later stamp before it keeps their segment.
+        bytes: about how large it is; None: not known.
+    """
+
+    tp: TopicPartition
+    limits: Limits
+    seconds: float | None = None
+    older_than_half: bool = False
+    older_than_limit: bool = False
+    bytes: float | None = None
+
+    def used(self) -> tuple[float, str]:
+        """The share of a limit that it has used up, at least, and that limit; the greater share of both."""
+        shares = [(0.0, "")]
+        if (limit := self.limits.milliseconds) is not None:
+            stamped = 1.0 if self.older_than_limit else _HALF if self.older_than_half else 0.0
+            behind = (self.seconds or 0.0) * 1000 / max(1, limit)
+            shares.append((max(stamped, behind), f"{_TIME} is {age_in_words(limit / 1000)}"))
+        if (size := self.limits.bytes) is not None and self.bytes is not None:
+            shares.append((self.bytes / max(1, size), f"{_BYTES} is {size:,}"))
+        return max(shares)
+
+
+def retention_check(status: LinkStatus, clusters: Clusters, at: datetime) -> Check:
+    """Look at the partitions that are behind: their topics' settings, two lookups of offsets by time, and, where a
+    topic's size is limited, sizes of logs; each for all of them together.
+
+    `at`: now. Retention goes by the brokers' clocks, which may differ a little.
+
+    Raises:
+        Unreachable: the source doesn't answer.
+    """
+    seen = [each for each in status.partitions if each.source_end is not None]
+    unknown = {_tp(each): "how far it is mirrored isn't known" for each in seen if each.mirrored_through is None}
+    behind = {_tp(each): each for each in seen if (each.mirrored_through or 0) < (each.source_end or 0)}
+    behind = {tp: each for tp, each in behind.items() if tp not in unknown}
+    source = clusters.admin(status.link.id.source, may_be_gone=True)
+    hidden: set[str] = set()
+    keys = (_CLEANUP, _TIME, _BYTES)
+    settings = source.topic_configs({tp.topic for tp in behind}, keys=keys, denied=hidden)
+    unknown |= {tp: "drkit may not see its settings" for tp in behind if tp.topic not in settings}
+    limits = {tp: Limits.of(settings[tp.topic]) for tp in behind if tp.topic in settings}
+    half, whole = (_first_since(source, limits, to_millis(at), share) for share in (_HALF, 1.0))
+    sized = [tp for tp, each in limits.items() if each.bytes is not None]
+    try:
+        sizes = source.log_sizes(sized) if sized else {}
+    except (Refused, NotShown):
+        sizes = {}
+        unknown |= dict.fromkeys(sized, "drkit may not see its size")
+    found = [
+        Unmirrored(
+            tp,
+            each,
+            behind[tp].lag_seconds,
+            older_than_half=_older(behind[tp], half, tp),
+            older_than_limit=_older(behind[tp], whole, tp),
+            bytes=_bytes(behind[tp], sizes.get(tp)),
+        )
+        for tp, each in limits.items()
+    ]
+    return forecast(status.link.id.source, found, unknown)
+
+
+def forecast(source: str, behind: Sequence[Unmirrored], unknown: Mapping[TopicPartition, str]) -> Check:
+    """The check of what was seen. Pure.
+
+    Args:
+        source: the source cluster.
+        behind: its partitions that aren't mirrored to their end.
+        unknown: those of which that can't be told, each with the reason.
+    """
+    used = sorted(((*each.used(), each.tp) for each in behind), key=lambda one: (-one[0], one[2]))
+    parts = [
+        f"{what}: {and_more([f'{tp} ({limit})' for _, limit, tp in these], shown=_SHOWN)}"
+        for what, these in (
+            ("it may remove at any time what isn't mirrored yet", [one for one in used if one[0] >= 1]),
+            ("what isn't mirrored yet has used up half of its time or size", [o for o in used if _HALF <= o[0] < 1]),
+        )
+        if these
+    ]
+    named = [f"{tp} ({why})" for tp, why in sorted(unknown.items())]
+    untold = f"not known of {and_more(named, shown=_SHOWN)}" if unknown else ""
+    if parts:
+        remedy = (
+            f"Until the mirror has caught up, raise {_TIME} or {_BYTES} of these topics on {source}: kafka-configs.sh "
+            "--alter --entity-type topics --entity-name TOPIC --add-config …; `drkit status` shows how far it is"
+        )
+        return Check(NAME, CheckOutcome.WARN, "; ".join(filter(None, (*parts, untold))), remedy)
+    if untold:
+        return Check(
+            NAME, CheckOutcome.UNKNOWN, untold, "Start drkit mirror; drkit acls --command doctor prints the ACLs"
+        )
+    if not behind:
+        return Check(NAME, CheckOutcome.OK, f"{source} holds nothing that isn't mirrored")
+    why = f"{counted(len(behind), 'partition')} not mirrored to the end, with less than half of their limits used up"
+    return Check(NAME, CheckOutcome.OK, why)
+
+
+def _first_since(
+    source: ClusterAdmin, limits: Mapping[TopicPartition, Limits], at: int, share: float
+) -> dict[TopicPartition, int | None]:
+    """The first offset stamped within that share of `retention.ms` (None: there is none), where there is a limit."""
+    limited = {tp: each.milliseconds for tp, each in limits.items() if each.milliseconds is not None}
+    return source.offsets_for_times({tp: max(0, at - int(limit * share)) for tp, limit in limited.items()})
+
+
+def _older(each: PartitionStatus, first: Mapping[TopicPartition, int | None], tp: TopicPartition) -> bool:
+    """Whether some of what isn't mirrored is before the first offset stamped within a time."""
+    if tp not in first:
+        return False
+    since = first[tp]
+    return since is None or (each.mirrored_through or 0) < since
+
+
+def _bytes(each: PartitionStatus, size: int | None) -> float | None:
+    """About how many bytes of a log aren't mirrored, by its offsets."""
+    start, end, through = each.source_start, each.source_end, each.mirrored_through
+    if size is None or start is None or end is None or through is None or end <= start:
+        return None
+    return size * min(1.0, (end - through) / (end - start))
+
+
+def _tp(each: PartitionStatus) -> TopicPartition:
+    return TopicPartition(each.topic, each.partition)
