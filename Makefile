@@ -8,7 +8,7 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench soak adversary test test-long lint unit containers docs man picture recording lock clean
+.PHONY: help setup demo bench soak adversary test test-long lint advisories unit containers docs man picture recording lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -42,6 +42,10 @@ lint: setup ## formatting, lint, types, layers
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+advisories: ## ask an advisory database about the pinned dependencies (needs the network; docs/testing.md)
+	@test -n "$(PYTHON)" || { echo "setup: no Python from 3.11 to 3.13 is on PATH; install one, or name it: make PYTHON=…" >&2; exit 2; }
+	@$(PYTHON) -m tools.advisories $(ARGS)
 
 unit: setup ## only the tests that need no cluster
 	$(BIN)/python -m pytest tests/unit $(PYTEST_ARGS)
