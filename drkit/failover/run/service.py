@@ -257,7 +257,7 @@ def resume_run(
         )
         if unplanned:
             _check_live_gone(estate, record, live)
-            _check_budget(estate, link, accept_loss)
+            _check_budget(estate, link, run, accept_loss)
             runner.without_live(f"{live} is gone")
         elif _was_unplanned(record):
             runner.as_planned(f"{live} may be back")
@@ -329,7 +329,7 @@ def _check_live_gone(estate: ClusterContext, record: RunRecord, live: str) -> No
         )
 
 
-def _check_budget(estate: ClusterContext, link: Link, accept_loss: AcceptedLoss) -> None:
+def _check_budget(estate: ClusterContext, link: Link, run: str, accept_loss: AcceptedLoss) -> None:
     """Raise `OverBudget` if the live cluster's records that were not brought back exceed the allowed loss.
 
     The live cluster is gone, so their number is a minimum. Budgets have the names of the configured source.
@@ -344,7 +344,7 @@ def _check_budget(estate: ClusterContext, link: Link, accept_loss: AcceptedLoss)
             and_more(found, separator="; "),
             meaning=f"Records that {link.id.target} got since the last catching up stay there only, and the "
             "configuration limits what an unplanned move may lose ([objectives]); nothing was changed",
-            remedy=f"Bring {link.id.target} back, or give {flag_for(loss)}",
+            remedy=f"Bring {link.id.target} back; or accept it: drkit resume {run} --unplanned {flag_for(loss)}",
         )
 
 

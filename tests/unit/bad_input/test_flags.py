@@ -126,6 +126,7 @@ ROWS = [
     stored("a run to abandon that there isn't", "abandon 01J0", "01J0", code=3, remedy="drkit runs"),
     stored("a run to resume that there isn't", "resume 01J0", "01J0", code=3, remedy="drkit runs"),
     stored("nothing to resume", "resume", code=3),
+    Bad("a loss for a run that has its plan's", "resume --accept-loss 3", ("--accept-loss",), remedy="--unplanned"),
     stored("a run to cancel that there isn't", "resume --cancel 01J0", "01J0", code=3),
     stored("a run's name with a control character", ["runs", "a\x1b[31mb"], "there is no run", code=3),
     stored("a run's name that is no text", ["runs", "\udcff\udcfe"], "UTF-8"),

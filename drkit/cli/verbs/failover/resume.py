@@ -74,8 +74,11 @@ def resume(
             raise ConfigError("--cancel and --unplanned exclude each other", remedy="Give one of them")
         if accept_loss is not None and not unplanned:
             raise ConfigError(
-                "--accept-loss goes with --unplanned",
-                remedy="A run has what its plan accepted: plan again to accept more",
+                "--accept-loss needs --unplanned",
+                meaning="It is about a failback that is finished without its live cluster; any other run has what its "
+                "plan accepted",
+                remedy=f"For such a failback: drkit resume RUN --unplanned {ACCEPT_LOSS} N. Else leave it out; to "
+                "accept more, take the run back (drkit resume RUN --cancel) and plan again",
             )
         if take_back:
             cancel(run, run_id, yes=yes)

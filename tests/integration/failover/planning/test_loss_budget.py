@@ -137,7 +137,7 @@ def test_a_failback_without_its_live_cluster_loses_no_more_than_its_budget(own: 
         ports = reading_ports(own, tmp_path / "salvage")
         with pytest.raises(OverBudget, match="max_loss_records") as refused:
             resume_run(estate, paused.run, ports, unplanned=True)
-        assert f"{ACCEPT_LOSS} unknown" in refused.value.remedy
+        assert f"drkit resume {paused.run} --unplanned {ACCEPT_LOSS} unknown" in refused.value.remedy
         assert own.committed("primary", group) == {(topic, 0): 4, (topic, 1): 10} or not own.committed("primary", group)
         done = resume_run(estate, paused.run, ports, unplanned=True, accept_loss="unknown")
     assert (done.error, done.machine.state) == (None, State.CLOSED)
