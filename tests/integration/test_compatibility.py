@@ -11,11 +11,14 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.admin.clusters import observing
 from drkit.lab import Lab
 from drkit.lab.toolchain import ensure
 from drkit.lab.toolchain.lockfile import read_lock
 from drkit.model.errors import DrkitError
+from drkit.model.topology import LinkId
 from drkit.model.topology import TopicPartition as KafkaPartition
+from drkit.observe.readiness.versions_check import versions_check
 from tests.support.clusters.guard import Guard
 from tests.support.commands.running import Commands
 from tests.support.links.estates import TIMEOUT, OwnLink, own_link, texts
@@ -49,6 +52,19 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path, lab_guard: Guard) -> It
         yield lab, source, target
     finally:
         lab.down()
+
+
+@pytest.mark.parametrize("pair", [("3.9", "4.x")], ids="-to-".join, indirect=True)
+def test_doctor_tells_what_clients_meet_on_another_release(
+    pair: tuple[Lab, str, str], tmp_path: Path, unique_name: str
+) -> None:
+    own = own_link(pair[0], tmp_path, unique_name)
+    with observing(own.config.clusters, None) as clusters:
+        newer = versions_check(LinkId("primary", "dr"), clusters)
+        older = versions_check(LinkId("dr", "primary"), clusters)
+    assert "dr is newer and refuses old clients that primary takes: Fetch before version 4" in newer.reason
+    assert "group.version is 0 on primary, 1 on dr: consumers with group.protocol=consumer" in older.reason
+    assert "transaction.version is 0 on primary, 2 on dr" in older.reason
 
 
 @pytest.mark.parametrize("pair", [("3.9", "4.x")], ids="-to-".join, indirect=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from drkit.kafka.admin.cluster_versions import ClusterVersions
@@ -70,7 +69,7 @@ def versions_check(link: LinkId, clusters: Clusters) -> Check:
 def compared(link: LinkId, source: ClusterVersions, target: ClusterVersions) -> Check:
     """The check of what both clusters tell. Pure."""
     levels = f"{_METADATA_VERSION} {_level(source)} on {link.source}, {_level(target)} on {link.target}"
-    lacking = list(dict.fromkeys(_lacking(link, source, target)))
+    lacking = _lacking(link, source, target)
     if lacking:
         why = f"{'; '.join(lacking)} ({levels})"
         return Check(NAME, CheckOutcome.WARN, why, _REMEDY.format(target=link.target))
@@ -96,17 +95,19 @@ def compared(link: LinkId, source: ClusterVersions, target: ClusterVersions) -> 
     return Check(NAME, CheckOutcome.OK, f"{link.target} takes what clients of {link.source} use: {levels}")
 
 
-def _lacking(link: LinkId, source: ClusterVersions, target: ClusterVersions) -> Iterator[str]:
-    """What clients of the source may use and the target lacks."""
+def _lacking(link: LinkId, source: ClusterVersions, target: ClusterVersions) -> list[str]:
+    """What clients of the source may use and the target lacks: by features, and where these don't tell it, by
+    requests."""
+    told: dict[str, str] = {}
+    if source.features is not None and target.features is not None:
+        for feature in _FEATURES:
+            here, there = source.features.get(feature.name, 0), target.features.get(feature.name, 0)
+            if there < here:
+                told[feature.without] = f"{feature.name} is {there} on {link.target}, {here} on {link.source}"
     for request in _REQUESTS:
         if request.key in source.requests and request.key not in target.requests:
-            yield f"{link.target} is older than {link.source}: {request.without}"
-    if source.features is None or target.features is None:
-        return
-    for feature in _FEATURES:
-        here, there = source.features.get(feature.name, 0), target.features.get(feature.name, 0)
-        if there < here:
-            yield f"{feature.name} is {there} on {link.target}, {here} on {link.source}: {feature.without}"
+            told.setdefault(request.without, f"{link.target} doesn't take {request.name}, {link.source} does")
+    return [f"{why}: {without}" for without, why in told.items()]
 
 
 def _level(versions: ClusterVersions) -> str:

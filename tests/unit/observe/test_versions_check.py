@@ -46,7 +46,11 @@ def test_a_request_that_clients_send_is_missing() -> None:
     older = cluster({key: each for key, each in REQUESTS.items() if key != 68})
     found = compared(LINK, cluster(), older)
     assert found.outcome is CheckOutcome.WARN
-    assert found.reason.startswith("dr is older than primary: consumers with group.protocol=consumer (KIP-848)")
+    assert found.reason.startswith(
+        "dr doesn't take ConsumerGroupHeartbeat, primary does: consumers with group.protocol"
+    )
+    both = compared(LINK, cluster(), cluster(older.requests, group_version=0)).reason
+    assert (both.count("KIP-848"), "group.version is 0 on dr" in both) == (1, True), "told once, by its feature"
 
 
 def test_a_newer_target_that_refuses_old_clients_is_told() -> None:
