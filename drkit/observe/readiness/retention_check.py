@@ -83,10 +83,9 @@ def retention_check(status: LinkStatus, clusters: Clusters, at: datetime) -> Che
     Raises:
         Unreachable: the source doesn't answer.
     """
-    seen = [each for each in status.partitions if each.source_end is not None]
+    seen = [each for each in status.partitions if (each.source_end or 0) > (each.source_start or 0)]
     unknown = {_tp(each): "how far it is mirrored isn't known" for each in seen if each.mirrored_through is None}
-    behind = {_tp(each): each for each in seen if (each.mirrored_through or 0) < (each.source_end or 0)}
-    behind = {tp: each for tp, each in behind.items() if tp not in unknown}
+    behind = {_tp(each): each for each in seen if _reached(each) < (each.source_end or 0) and _tp(each) not in unknown}
     source = clusters.admin(status.link.id.source, may_be_gone=True)
     hidden: set[str] = set()
     keys = (_CLEANUP, _TIME, _BYTES)
@@ -157,12 +156,16 @@ def _first_since(
     return source.offsets_for_times({tp: max(0, at - int(limit * share)) for tp, limit in limited.items()})
 
 
+def _reached(each: PartitionStatus) -> int:
+    return each.mirrored_through or 0
+
+
 def _older(each: PartitionStatus, first: Mapping[TopicPartition, int | None], tp: TopicPartition) -> bool:
     """Whether some of what isn't mirrored is before the first offset stamped within a time."""
     if tp not in first:
         return False
     since = first[tp]
-    return since is None or (each.mirrored_through or 0) < since
+    return since is None or _reached(each) < since
 
 
 def _bytes(each: PartitionStatus, size: int | None) -> float | None:
