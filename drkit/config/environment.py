@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, get_args
 
@@ -46,45 +47,80 @@ def from_environment(file: Mapping[str, Any]) -> dict[str, Any]:
         _check_name(name, secrets, file)
     if all(name.upper() in _OWN | _TOLD or name in secrets for name in given):
         return {}
-    # Imported here, because it takes a tenth of a second and hardly any command needs it.
-    from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict  # noqa: PLC0415
-
-    class FromEnvironment(BaseSettings):
-        model_config = SettingsConfigDict(env_prefix=PREFIX, env_nested_delimiter="__", extra="ignore")
-        clusters: dict[str, Any] = {}
-        store: dict[str, Any] = {}
-        links: list[dict[str, Any]] = []
-        objectives: dict[str, Any] = {}
-        evidence: dict[str, Any] = {}
-        directory: list[dict[str, Any]] = []
-        hooks: dict[str, Any] = {}
-        foreign_keys: list[dict[str, Any]] = []
-        waves: list[dict[str, Any]] = []
-        serve: dict[str, Any] = {}
-
-    try:
-        source = EnvSettingsSource(FromEnvironment)
-        found: dict[str, Any] = source()
-    except Exception as error:  # pydantic-settings wraps a JSON error in an exception class of its own
-        name, why = _unreadable(given) or (f"{PREFIX}…", str(error))
-        raise ConfigError(
-            f"the environment variable {name} can't be read: {why}",
-            remedy="Give a table or a list as JSON, or unset it; docs/configuration.md shows how",
-        ) from error
+    found: dict[str, Any] = {}
+    for name in sorted(given, key=lambda name: (name.count("__"), name)):  # whole tables first, single keys over them
+        if name.upper() not in _OWN | _TOLD and name not in secrets:
+            _take(name, os.environ[name], found, file)
     return found
 
 
-def _unreadable(names: Collection[str]) -> tuple[str, str] | None:
-    """The first variable of a whole section without valid JSON, and the reason; never its value."""
-    for name in names:
-        if name.upper().removeprefix(PREFIX).lower() in Config.model_fields:
-            try:
-                json.loads(os.environ[name])
-            except RecursionError:
-                return name, "it is nested too deeply"
-            except ValueError as error:
-                return name, f"it is not JSON: {error}"
-    return None
+def _take(name: str, value: str, found: dict[str, Any], file: Mapping[str, Any]) -> None:
+    """Put a variable's value at its key in `found`, by the names that the file has for tables on the way."""
+    *way, last = name[len(PREFIX) :].lower().split("__")
+    inner: Any = found
+    beside: Any = file
+    for depth, part in enumerate(way):
+        key = _key_among(part, beside, inner, way[:depth], name)
+        beside = value_at((key,), beside)
+        if isinstance(inner, list):
+            inner = inner[int(key)]
+            continue
+        if not isinstance(inner.get(key), dict | list):
+            inner[key] = {}
+        inner = inner[key]
+    key = _key_among(last, beside, inner, way, name)
+    read = _json_of(name, value) if not way else _list_or_table(value)
+    if isinstance(inner, list):
+        inner[int(key)] = read
+    else:
+        inner[key] = read
+
+
+def _key_among(part: str, file: Any, environment: Any, way: Sequence[str], name: str) -> str:
+    """The key that a part of a variable's name means: as the file writes it, with dots in a client property."""
+    there = environment if isinstance(environment, list) else file
+    if isinstance(there, list):
+        if not part.isdecimal() or int(part) >= len(there):
+            raise ConfigError(
+                f"the environment variable {name}: {'.'.join(way)} has no {part!r}; it is a list of {len(there)}, "
+                "counted from 0",
+                remedy=f"Correct the number, or give the whole list as JSON in {PREFIX}{'__'.join(way).upper()}",
+            )
+        return str(int(part))
+    if isinstance(file, Mapping):
+        for key in file:
+            if _plain(key) == _plain(part):
+                return str(key)
+    return part.replace("_", ".") if way and way[-1] == "client" else part
+
+
+def _plain(text: str) -> str:
+    """A key as a shell can write it in a variable's name."""
+    return re.sub("[.-]", "_", text.upper())
+
+
+def _json_of(name: str, value: str) -> Any:
+    """The value of a whole section; never in the message, because it may hold secrets."""
+    try:
+        return json.loads(value)
+    except RecursionError:
+        why = "it is nested too deeply"
+    except ValueError as error:
+        why = f"it is not JSON: {error}"
+    raise ConfigError(
+        f"the environment variable {name} can't be read: {why}",
+        remedy="Give a table or a list as JSON, or unset it; docs/configuration.md shows how",
+    )
+
+
+def _list_or_table(value: str) -> Any:
+    """A list or a table, given as JSON; else the text as it is."""
+    if value.lstrip()[:1] not in {"[", "{"}:
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return value  # as a password may begin; where a list or table belongs, checking the value names the key
 
 
 def value_at(key: tuple[str, ...], values: Mapping[str, Any], absent: object = None) -> Any:
@@ -104,8 +140,8 @@ def variable_of(key: tuple[str, ...], environment: Mapping[str, Any]) -> str | N
     """The variable that gave a key of the configuration; None: the file did."""
     if value_at(key, environment, _ABSENT) is _ABSENT:  # a null counts as given
         return None
-    wanted = PREFIX + "__".join(key).upper()
-    by_name = {name.upper(): name for name in os.environ}
+    wanted = _plain(PREFIX + "__".join(key))
+    by_name = {_plain(name): name for name in os.environ}
     while wanted not in by_name and "__" in wanted:  # given as JSON, further up
         wanted = wanted.rpartition("__")[0]
     return by_name.get(wanted)
@@ -113,8 +149,8 @@ def variable_of(key: tuple[str, ...], environment: Mapping[str, Any]) -> str | N
 
 def variable_below(key: tuple[str, ...]) -> str | None:
     """A variable that gives a value in a table of the configuration; None: none does."""
-    begins = PREFIX + "__".join(key).upper()
-    return next((name for name in sorted(os.environ) if name.upper().startswith(f"{begins}__")), None)
+    begins = _plain(PREFIX + "__".join(key))
+    return next((name for name in sorted(os.environ) if _plain(name).startswith(f"{begins}__")), None)
 
 
 def nearest(name: str, file: Mapping[str, Any]) -> str:
@@ -144,7 +180,11 @@ def _names(file: Mapping[str, Any]) -> Iterator[str]:
         yield begins
         for model in (field.annotation, *get_args(field.annotation)):
             if isinstance(model, type) and issubclass(model, BaseModel):
-                middles = [f"{alias}__".upper() for alias in file.get(section, ())] if section == "clusters" else [""]
+                there = file.get(section)
+                inner = (
+                    there if section == "clusters" and there else range(len(there)) if isinstance(there, list) else ()
+                )
+                middles = [f"{_plain(str(each))}__" for each in inner] or [""]
                 yield from (f"{begins}__{middle}{key}".upper() for middle in middles for key in model.model_fields)
 
 

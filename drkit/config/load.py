@@ -24,6 +24,16 @@ _MOST_BYTES = 16 * 1024 * 1024
 """A larger file isn't a configuration, but a device or a log."""
 
 
+_MESSAGES = {
+    "extra_forbidden": "unknown key",
+    "tuple_type": "it has to be a list",
+    "dict_type": "it has to be a table",
+    "model_type": "it has to be a table",
+    "model_attributes_type": "it has to be a table",
+}
+"""What pydantic says in terms of Python, in those of the file."""
+
+
 def find_config(path: Path | None) -> Path:
     """The file to read: `path`, else `$DRKIT_CONFIG`, else `./drkit.toml`."""
     if path is not None:
@@ -133,11 +143,15 @@ def config_of(sources: ConfigSources) -> Config:
 
 
 def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(base)
-    for key, value in over.items():
-        mine = merged.get(key)
-        merged[key] = _merge(mine, value) if isinstance(mine, dict) and isinstance(value, dict) else value
-    return merged
+    return base | {key: _merge_value(base.get(key), value) for key, value in over.items()}
+
+
+def _merge_value(mine: Any, over: Any) -> Any:
+    if isinstance(mine, dict) and isinstance(over, dict):
+        return _merge(mine, over)
+    if isinstance(mine, list) and isinstance(over, dict):  # single elements, by their numbers
+        return [_merge_value(each, over.get(str(number), each)) for number, each in enumerate(mine)]
+    return over
 
 
 def _explain(sources: ConfigSources, error: ValidationError) -> str:
@@ -151,11 +165,10 @@ def _explain(sources: ConfigSources, error: ValidationError) -> str:
             parts, message = tuple(said[1].split(".")), message[said.end() :]
         key = ".".join(parts)
         unknown = finding["type"] == "extra_forbidden"
-        if unknown:
-            message = "unknown key"
-        variable = variable_of(parts, sources.environment) if parts else None
-        if variable is None and finding["type"] == "missing" and value_at(parts[:-1], sources.data) is None:
-            variable = variable_below(parts[:-1])
+        message = _MESSAGES.get(finding["type"], message)
+        if finding["type"] == "tuple_type" and len(parts) == 1:
+            message += f" of tables, [[{key}]]"
+        variable = _variable_behind(parts, sources, missing=finding["type"] == "missing")
         if variable is not None:
             hint = f". {nearest(variable, sources.data)}" if unknown else ""
             lines.append(f"the environment variable {variable}: {key}: {message}{hint}")
@@ -163,6 +176,17 @@ def _explain(sources: ConfigSources, error: ValidationError) -> str:
             hint = _close_key(parts) if unknown else ""
             lines.append(f"{sources.file}{_line_of(parts, sources.text)}: {f'{key}: ' if key else ''}{message}{hint}")
     return "; ".join(dict.fromkeys(lines))
+
+
+def _variable_behind(key: tuple[str, ...], sources: ConfigSources, *, missing: bool) -> str | None:
+    """The variable that a finding about a key is about; None: the file."""
+    if not key:
+        return None
+    variable = variable_of(key, sources.environment)
+    table = key[:-1] if missing else key
+    if variable is None and value_at(table, sources.data) is None:
+        return variable_below(table)
+    return variable
 
 
 def _line_of(key: tuple[str, ...], text: str) -> str:
@@ -193,7 +217,7 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 def _is_union_arm(part: object) -> bool:
     """Drop union members from a location: pydantic names them, but the file has no such key."""
     arms = {"SecretStr", "SecretFromEnv", "SecretFromFile", "function-after[_regex(), str]", "[key]"}
-    return isinstance(part, str) and part in arms
+    return isinstance(part, str) and (part in arms or part.startswith("lax-or-strict["))
 
 
 def _check_secrets(config: Config, file: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from drkit.config import load_config
-from drkit.config.schema.config import reveal
+from drkit.config.schema.config import Config, reveal
 from drkit.model.errors import ConfigError, ExitCode
 from drkit.model.topology import LinkId
 
@@ -87,6 +87,61 @@ def test_environment_overrides_the_file(write, monkeypatch):
     assert config.clusters["primary"].bootstrap_servers == "127.0.0.1:19092"
 
 
+@pytest.mark.parametrize("section", list(Config.model_fields))
+def test_a_variable_of_any_section_is_read(write, monkeypatch, section):
+    """None may be ignored: an unknown key in it is an error."""
+    monkeypatch.setenv(f"DRKIT_{section.upper()}__0__NO_SUCH_KEY", "x")
+    with pytest.raises(ConfigError, match=rf"(?i){section}"):
+        load_config(write(GOOD))
+
+
+def test_a_variable_gives_a_key_of_one_link(write, monkeypatch):
+    monkeypatch.setenv("DRKIT_LINKS__0__OFFSETS", "translate")
+    monkeypatch.setenv("DRKIT_LINKS__0__TOPICS", '["only[.].*"]')
+    links = load_config(write(GOOD)).links
+    assert (links[0].offsets, links[0].topics) == ("translate", ("only[.].*",))
+    assert (links[0].source, links[0].target) == ("primary", "dr")
+
+
+def test_a_variable_of_a_link_that_is_not_there_is_refused(write, monkeypatch):
+    monkeypatch.setenv("DRKIT_LINKS__3__OFFSETS", "translate")
+    with pytest.raises(ConfigError, match="DRKIT_LINKS__3__OFFSETS: links has no '3'") as refused:
+        load_config(write(GOOD))
+    assert "DRKIT_LINKS" in refused.value.remedy
+
+
+def test_a_variable_whose_name_a_shell_can_write_gives_a_client_property_and_finds_any_alias(write, monkeypatch):
+    monkeypatch.setenv("DRKIT_CLUSTERS__EU_WEST__CLIENT__CLIENT_ID", "here")
+    monkeypatch.setenv("DRKIT_CLUSTERS__EU_WEST__BOOTSTRAP_SERVERS", "elsewhere:1")
+    config = load_config(write(GOOD + '\n[clusters.eu-West]\nbootstrap_servers = "h:1"\n'))
+    assert set(config.clusters) == {"primary", "dr", "eu-West"}
+    assert config.clusters["eu-West"].bootstrap_servers == "elsewhere:1"
+    assert config.clusters["eu-West"].properties()["client.id"] == "here"
+
+
+def test_a_single_key_is_over_its_whole_table(write, monkeypatch):
+    monkeypatch.setenv("DRKIT_OBJECTIVES", '{"rto_seconds": 60, "rpo_seconds": 7}')
+    monkeypatch.setenv("DRKIT_OBJECTIVES__RTO_SECONDS", "61")
+    objectives = load_config(write(GOOD)).objectives
+    assert (objectives.rto_seconds, objectives.rpo_seconds) == (61, 7)
+
+
+def test_a_password_that_begins_like_a_list_is_a_text(write, monkeypatch):
+    monkeypatch.setenv("DRKIT_CLUSTERS__DR__CLIENT__SASL_PASSWORD", "[a word")
+    assert load_config(write(GOOD)).clusters["dr"].client["sasl.password"].get_secret_value() == "[a word"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("links", '{source = "primary", target = "dr"}', "links: it has to be a list of tables, [[links]]"),
+        ("objectives", "5", "objectives: it has to be a table"),
+    ],
+)
+def test_a_value_of_another_kind_is_named_in_the_words_of_the_file(write, key, value, said):
+    assert said in error_of(write(f"{key} = {value}\n[clusters.a]\nbootstrap_servers = 'h:1'\n"))
+
+
 def test_a_variable_that_names_no_section_is_refused(write, monkeypatch):
     monkeypatch.setenv("DRKIT_STROE__URL", "cassandra://h1/drkit")
     with pytest.raises(ConfigError, match="DRKIT_STROE__URL names no section") as refused:
@@ -121,6 +176,9 @@ def test_a_variable_that_drkit_does_not_read_is_refused(write, monkeypatch, name
         ),
         ("DRKIT_OBJECTIVES__RPO_RECORDS", "many", "DRKIT_OBJECTIVES__RPO_RECORDS: objectives.rpo_records: "),
         ("DRKIT_OBJECTIVES", '{"rpo_recrods": 1}', "DRKIT_OBJECTIVES: objectives.rpo_recrods: unknown key"),
+        ("DRKIT_LINKS__0__OFSETS", "x", "links.0.ofsets: unknown key. Did you mean DRKIT_LINKS__0__OFFSETS?"),
+        ("DRKIT_LINKS__0__TOPICS", "x", "DRKIT_LINKS__0__TOPICS: links.0.topics: it has to be a list"),
+        ("DRKIT_CLUSTERS__DR__CLIENT__LINGER_MS", "1", "CLIENT__LINGER_MS: clusters.dr.client: 'linger.ms' can't be"),
     ],
 )
 def test_what_a_variable_gets_wrong_is_blamed_on_it_and_not_on_the_file(write, monkeypatch, name, value, said):
