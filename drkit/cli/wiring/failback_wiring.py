@@ -104,7 +104,7 @@ class _Mirror:
         def show(event: MirrorEvent) -> None:
             if isinstance(event, ProgressEvent):
                 why = f"; waiting: {event.reason}" if event.reason else ""
-                say(f"{link.id}: {counted(event.records, 'record')}, {event.lag_records:,} to go{why}")
+                say(f"{link.id}: {counted(event.records, 'record')}, {event.lag_in_words()}{why}")
 
         set_client_logs(verbose=self.run.verbose)
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="drkit-failback-mirror") as pool:

@@ -11,6 +11,7 @@ from drkit.model.link_state import Problem
 from drkit.model.offsets import Watermark
 from drkit.model.statistics import EngineStatistics, Latency, WorkerStatistics
 from drkit.model.topology import LinkId
+from drkit.model.wording import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +38,24 @@ class ProgressEvent:
     started_at: datetime
 
     @property
-    def lag_records(self) -> int:
-        """Source offsets not yet mirrored, over all partitions."""
-        return sum(watermark.lag_records for watermark in self.watermarks)
+    def lag_records(self) -> int | None:
+        """Source offsets not yet mirrored, over all partitions; None: this worker has begun none."""
+        return None if not self.watermarks else sum(watermark.lag_records for watermark in self.watermarks)
 
     @property
-    def lag_seconds(self) -> float:
-        """The age of the oldest end not yet reached."""
+    def lag_seconds(self) -> float | None:
+        """The age of the oldest end not yet reached; None: this worker has begun no partition."""
+        if not self.watermarks:
+            return None
         since = [w.behind_since for w in self.watermarks if w.behind_since is not None]
         return max(0.0, (self.at - min(since)).total_seconds()) if since else 0.0
+
+    def lag_in_words(self) -> str:
+        """For people: records, seconds and partitions."""
+        records, seconds = self.lag_records, self.lag_seconds
+        if records is None or seconds is None:
+            return "no partition has begun"
+        return f"{records:,} behind ({seconds:.1f} s), {counted(len(self.watermarks), 'partition')}"
 
     def numbers(self) -> WorkerStatistics:
         """The worker's statistics."""

@@ -376,7 +376,7 @@ class _Listener:
             "lag_records": event.lag_records,
             "lag_seconds": event.lag_seconds,
         }
-        log.info("%s is %s, %d records behind", event.link, event.state, event.lag_records, extra={"numbers": numbers})
+        log.info("%s is %s, %s", event.link, event.state, event.lag_in_words(), extra={"numbers": numbers})
 
     def error(self, link: LinkId, error: DrkitError) -> None:
         """Say how a link's runtime ended."""
@@ -390,11 +390,7 @@ class _Listener:
 def _headline(event: ProgressEvent) -> Text:
     line = Text.assemble((str(event.link), "bold"), "  ", (event.state, _STYLE.get(event.state, "bold")))
     line.append(f"  {event.records:,} records, {event.records_per_second:,.0f}/s, ")
-    if event.watermarks:
-        partitions = counted(len(event.watermarks), "partition")
-        line.append(f"{event.lag_records:,} behind ({event.lag_seconds:.1f} s), {partitions}")
-    else:
-        line.append("no partition has begun")
+    line.append(event.lag_in_words())
     if event.latency is not None:
         line.append(f"\n  end to end: {formatting.latency(event.latency)}", "dim")
     if event.reason:

@@ -1,0 +1,43 @@
+"""What a mirror writes about its progress, one JSON object a line."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import jsonschema
+
+from drkit.cli.output.writer import to_json
+from drkit.mirror.runtime.events import ProgressEvent
+from drkit.model.offsets import Watermark
+from drkit.model.statistics import EngineStatistics
+from drkit.model.topology import LinkId
+
+SCHEMA = json.loads((Path(__file__).parents[4] / "docs" / "schemas" / "mirror.schema.json").read_text())
+AT = datetime(2026, 11, 27, 4, 3, tzinfo=UTC)
+
+
+def event(*watermarks):
+    return ProgressEvent(
+        LinkId("primary", "dr"), AT, "mirroring", None, 0, 0.0, watermarks, EngineStatistics(), 0.0, None, "w", AT
+    )
+
+
+def progress(*watermarks):
+    document = json.loads(to_json(event(*watermarks).document()))
+    jsonschema.validate(document, SCHEMA)
+    return document
+
+
+def test_the_lag_is_null_until_a_partition_has_begun():
+    document = progress()
+    assert (document["lag_records"], document["lag_seconds"]) == (None, None)
+    assert event().lag_in_words() == "no partition has begun"
+
+
+def test_the_lag_is_the_sum_of_records_and_the_oldest_end():
+    behind = Watermark("t", 0, 1, 7, 7, 0, 10, 0, AT, behind_since=AT - timedelta(seconds=3))
+    document = progress(behind, Watermark("t", 1, 1, 5, 5, 0, 5, 0, AT))
+    assert (document["lag_records"], document["lag_seconds"]) == (3, 3.0)
+    assert event(behind).lag_in_words() == "3 behind (3.0 s), 1 partition"
