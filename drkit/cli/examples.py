@@ -59,7 +59,16 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "resume": ("drkit resume", "drkit resume RUN --cancel"),
     "abandon": ("drkit abandon RUN",),
     "runs": ("drkit runs", "drkit runs RUN"),
-    "store": ("drkit store recover --from dr",),
+    "evidence": ("drkit evidence export RUN --out evidence/RUN", "drkit evidence verify evidence/RUN"),
+    "evidence export": ("drkit evidence export RUN --out evidence/RUN --witness 'Ada Lovelace'",),
+    "evidence verify": ("drkit evidence verify evidence/RUN --key drkit-evidence.pub",),
+    "evidence key": ("drkit evidence key --out evidence.key",),
+    "evidence approve": ("drkit evidence approve plan.json --key ana.key --out plan.ana",),
+    "init": ("drkit init --source kafka-1.eu:9092 --target kafka-1.us:9092 --topic 'flights|orders[.].*'",),
+    "store": ("drkit store backup --out drkit-backup.gz", "drkit store recover --from dr"),
+    "store migrate": ("drkit store migrate --dry-run",),
+    "store backup": ("drkit store backup --out /var/backups/drkit-2026-11-23.gz",),
+    "store restore": ("drkit store restore --from /var/backups/drkit-2026-11-23.gz",),
     "store recover": (
         "drkit store recover --from dr",
         "drkit store recover --from dr --link 'primary->dr' --from-logs",
@@ -70,8 +79,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "drkit audit --from -2h --fail-on unseen:5m",
         "drkit audit --from-digests",
     ),
-    "audit group": ("drkit audit group billing",),
-    "audit watch": ("drkit audit watch --metrics 127.0.0.1:9402",),
+    "audit group": ("drkit audit group billing --report billing.html",),
+    "audit watch": ("drkit audit watch --link 'primary->dr' --metrics 127.0.0.1:9402",),
     "audit history": ("drkit audit history --last 10",),
     "salvage": (
         "drkit salvage --out salvage",
@@ -94,7 +103,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "jars fetch": ("drkit jars fetch --dry-run", "drkit jars fetch --repository https://maven.example.com/central"),
     "serve": ("drkit serve", "drkit serve --listen 127.0.0.1:8080"),
 }
-"""By command: calls of it, the most usual first. A command may instead have an `Example:` in its docstring."""
+"""By command: calls of it, the most usual first."""
 
 
 def add_examples(app: typer.Typer, path: str = "") -> None:

@@ -23,10 +23,7 @@ def history(
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
-    """List earlier audits with their results, oldest first: a trend.
-
-    [dim]drkit audit history --last 10[/]
-    """
+    """List earlier audits with their results, oldest first: a trend."""
     from drkit.observe.audit_history import past_audits
 
     with command(config, output, verbose) as run:

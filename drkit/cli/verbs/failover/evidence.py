@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 _PAGE = "report.html"
 evidence_app = typer.Typer(
     no_args_is_help=True,
-    help="Export the evidence of a run or a drill as a signed bundle; verify one.\n\n"
-    "Example: `drkit evidence export RUN --out evidence/RUN`",
+    help="Export the evidence of a run or a drill as a signed bundle; verify one.",
 )
 
 RunArgument = Annotated[
@@ -76,10 +75,7 @@ def export(
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
-    """Write the signed bundle of a run or drill, and verify it. Exits 1 where it doesn't verify, and says why.
-
-    Example: `drkit evidence export RUN --out evidence/RUN --witness "Ada Lovelace"`
-    """
+    """Write the signed bundle of a run or drill, and verify it. Exits 1 where it doesn't verify, and says why."""
     from drkit.drill.results.archive import Drills, default_drills
     from drkit.evidence import verifier
     from drkit.evidence.bundle import write_bundle
@@ -133,10 +129,7 @@ def verify(
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
-    """Verify a bundle, as tools/verify_evidence.py does. Exits 1 where it is refused, with every reason.
-
-    Example: `drkit evidence verify evidence/RUN --key drkit-evidence.pub`
-    """
+    """Verify a bundle, as tools/verify_evidence.py does. Exits 1 where it is refused, with every reason."""
     from drkit.evidence import verifier
 
     with command(config, output, verbose) as invocation:
@@ -173,10 +166,7 @@ def key_pair(
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
-    """Make an Ed25519 key pair for signing bundles. Existing files are not overwritten.
-
-    Example: `drkit evidence key --out evidence.key`
-    """
+    """Make an Ed25519 key pair for signing bundles. Existing files are not overwritten."""
     from drkit.evidence import verifier
     from drkit.evidence.signing import make_key
 
@@ -216,10 +206,7 @@ def approve(
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
-    """Approve a plan where `approvals` are required: sign its digest, and the flags that it may be executed with.
-
-    Example: `drkit evidence approve plan.json --key ana.key --out plan.ana`
-    """
+    """Approve a plan where `approvals` are required: sign its digest, and the flags that it may be executed with."""
     from drkit.cli.verbs.failover.failover import accepted_loss
     from drkit.config.schema.config import EvidenceConfig
     from drkit.evidence.approvals import approval_of

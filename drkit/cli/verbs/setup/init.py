@@ -75,8 +75,6 @@ def init(
 
     At a terminal it asks for missing flags; without one, --source and --target are needed. The file goes where
     --config says (default: $DRKIT_CONFIG, else ./drkit.toml) and holds no secret.
-
-    Example: `drkit init --source kafka-1.eu:9092 --target kafka-1.us:9092 --topic 'flights|orders[.].*'`
     """
     from drkit.config.load import find_config
     from drkit.config.template import ConfigDraft, render

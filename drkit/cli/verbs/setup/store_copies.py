@@ -47,8 +47,6 @@ def migrate(
 
     Every other command refuses a store of another version (exit 3) and leaves it unchanged. There is only one version
     so far, so there is nothing to do yet.
-
-    Example: `drkit store migrate --dry-run`
     """
     from drkit.config.effective import without_credentials
     from drkit.store import version
@@ -129,8 +127,6 @@ def backup(
     """Copy the whole store into a file, and read it back: mapping, positions, states of links, journals.
 
     A mirror may run meanwhile. The file holds no password; only its owner can read it.
-
-    Example: `drkit store backup --out /var/backups/drkit-2026-11-23.gz`
     """
     from drkit.store.backup import write_backup
 
@@ -159,8 +155,6 @@ def restore_store(
 
     Refused (exit 3) where the store holds data, unless --replace is given. Links are paused until you resume them, and
     positions beyond the backup's watermarks are conservative, because the backup can't know them.
-
-    Example: `drkit store restore --from /var/backups/drkit-2026-11-23.gz`
     """
     from drkit.store.backup import read_backup
 
