@@ -16,7 +16,10 @@ _TOPICS_OF_TOOLS = (
     Excluded(r"mm2-.*[.]internal|.*[.]checkpoints[.]internal|heartbeats", "MirrorMaker 2's own"),
     Excluded(r"connect-(configs|offsets|status)", "a Connect cluster's own: another Connect cluster needs its own"),
 )
-_GROUPS_OF_TOOLS = (Excluded(r"console-consumer-\d+", "kafka-console-consumer: nobody continues there"),)
+_GROUPS_OF_TOOLS = (
+    Excluded(r"console-consumer-\d+", "kafka-console-consumer: nobody continues there"),
+    Excluded(r"drkit[.]mirror[.].*", "the workers of a `drkit mirror` towards this cluster"),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,7 +164,8 @@ class LinkStatus:
     def loss_means(self) -> str:
         """The meaning of the recovery point's number in the link's state."""
         if self.state in {"sealed", "reversed"}:
-            return f"on {self.link.id.source} and not on {self.link.id.target} when it was failed away from"
+            left = f"on {self.link.id.source} and not on {self.link.id.target}"
+            return left if self.state == "sealed" else f"{left} when it was failed away from"
         return "a failover now would lose"
 
 

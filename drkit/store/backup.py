@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from drkit.model.clock import exact_iso, iso, now
-from drkit.model.errors import DrkitError, Refused
+from drkit.model.errors import ConfigError, DrkitError, Refused
 from drkit.model.topology import LinkId
 from drkit.store import codec, version
 from drkit.store.api import StoreSchema, WholeStore
@@ -78,12 +78,15 @@ def write_backup(store: WholeStore, path: Path, *, backend: str) -> Backup:
     The file appears only when it is complete; only its owner can read it; no existing file is overwritten.
 
     Raises:
+        ConfigError: there is no such folder.
         Refused: there is a file of that name.
         DrkitError: it can't be written, or reading it back gives other data.
         Unreachable: the store doesn't answer.
     """
     if path.exists():
         raise Refused(f"{path} exists already", meaning="A backup never overwrites a file", remedy="Name another file")
+    if not path.parent.is_dir():
+        raise ConfigError(f"{path} can't be written: there is no folder {path.parent}", remedy="Name another file")
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         opened = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -116,6 +119,7 @@ def read_backup(path: Path, schema: int | None = None) -> Backup:
         schema: the schema version that it must have; default: this drkit's.
 
     Raises:
+        ConfigError: there is no such file.
         DrkitError: it can't be read, is truncated or changed, or is no backup.
         Refused: another version of drkit wrote it.
     """
@@ -223,7 +227,7 @@ def _lines(path: Path) -> Iterator[bytes]:
         with gzip.open(path, "rb") as file:
             yield from file
     except FileNotFoundError:
-        raise DrkitError(f"there is no file {path}", remedy="Name a file that `drkit store backup` wrote") from None
+        raise ConfigError(f"there is no file {path}", remedy="Name a file that `drkit store backup` wrote") from None
     except (gzip.BadGzipFile, zlib.error) as error:
         raise _damaged(path, str(error)) from error
     except OSError as error:

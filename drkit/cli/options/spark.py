@@ -25,7 +25,6 @@ from drkit.model.topology import Link
 if TYPE_CHECKING:
     from drkit.audit.spark.session import SparkRuntime
     from drkit.failover.plan.failover_plan import Obstacle
-    from drkit.store.api import Store
 
 MasterOption = Annotated[
     str, typer.Option("--master", metavar="URL", help="Spark master: local[*], spark://host:7077, yarn …")
@@ -123,7 +122,7 @@ NOTHING_KEPT = "None of its results are kept"
 """The effect of an interrupt on an audit or a salvage: they write their results at the end."""
 
 
-def flowing_links(run: Invocation, selected: str | None, store: Store) -> list[Link]:
+def flowing_links(run: Invocation, selected: str | None) -> list[Link]:
     """The links to look at, each in the direction in which its data flows now.
 
     Without `--link`, a link on its way back (reversed) is looked at as that way back. A name of the form
@@ -135,7 +134,7 @@ def flowing_links(run: Invocation, selected: str | None, store: Store) -> list[L
         return backwards if backwards and not configured else run.links(selected)
     links = []
     for link in run.links(None):
-        control = store.link_control(link.id)
+        control = run.store().link_control(link.id)
         back = control is not None and control.direction is Direction.REVERSED
         links.append(link.reversed() if back else link)
     return links

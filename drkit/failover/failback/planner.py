@@ -159,7 +159,7 @@ def failback_stages(plan: FailbackPlan) -> tuple[Stage, ...]:
 
 
 def _find_link(estate: ClusterContext, to: str | None, wanted: Link | None) -> Link:
-    away = failed_away(estate, leading_away(estate, to, wanted))
+    away = failed_away(estate, leading_away(estate.config, to, wanted))
     if len(away) > 1:
         raise ConfigError(
             f"several links were failed away from: {', '.join(str(link.id) for link in away)}",

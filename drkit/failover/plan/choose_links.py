@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from drkit.config import Config
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.link_patterns import matching
@@ -46,7 +47,7 @@ def links_into(
         Refused: no link leads there.
         Unreachable: the store doesn't answer.
     """
-    leading = leading_to(estate, to)
+    leading = leading_to(estate.config, to)
     if patterns:
         return ChosenLinks(tuple(matching(leading, patterns)))
     if groups_named or len(leading) == 1:
@@ -71,7 +72,7 @@ def links_away(estate: ClusterContext, to: str | None, patterns: Sequence[str] =
         Refused: no link leads away from it, or none of them was failed away from.
         Unreachable: the store doesn't answer.
     """
-    leading = leading_away(estate, to)
+    leading = leading_away(estate.config, to)
     meant = matching(leading, patterns) if patterns else leading
     away = failed_away(estate, meant)
     left_out = tuple(
@@ -82,15 +83,15 @@ def links_away(estate: ClusterContext, to: str | None, patterns: Sequence[str] =
     return ChosenLinks(tuple(away), left_out)
 
 
-def leading_to(estate: ClusterContext, to: str, only: Link | None = None) -> list[Link]:
+def leading_to(config: Config, to: str, only: Link | None = None) -> list[Link]:
     """The configured links into a cluster; `only`: just that one.
 
     Raises:
         ConfigError: no such cluster.
         Refused: none leads there.
     """
-    _check_cluster(estate, to)
-    links = _configured(estate)
+    _check_cluster(config, to)
+    links = _configured(config)
     leading = [link for link in links if link.id.target == to and only in {None, link}]
     if not leading:
         remedy = f"Links: {_names(links) or 'none'}"
@@ -100,7 +101,7 @@ def leading_to(estate: ClusterContext, to: str, only: Link | None = None) -> lis
     return leading
 
 
-def leading_away(estate: ClusterContext, to: str | None, only: Link | None = None) -> list[Link]:
+def leading_away(config: Config, to: str | None, only: Link | None = None) -> list[Link]:
     """The configured links out of a cluster (None: any); `only`: just that one.
 
     Raises:
@@ -108,8 +109,8 @@ def leading_away(estate: ClusterContext, to: str | None, only: Link | None = Non
         Refused: none leads away from it.
     """
     if to is not None:
-        _check_cluster(estate, to)
-    links = _configured(estate)
+        _check_cluster(config, to)
+    links = _configured(config)
     if not links:
         raise ConfigError("no link is configured", remedy="Add a [[links]] section with source and target")
     leading = [link for link in links if to in {None, link.id.source} and only in {None, link}]
@@ -150,14 +151,14 @@ def _moved_before(estate: ClusterContext, link: LinkId) -> LinkLeftOut | None:
     return LinkLeftOut(link, f"it was failed over already{by}")
 
 
-def _check_cluster(estate: ClusterContext, alias: str) -> None:
-    if alias not in estate.config.clusters:
-        known = ", ".join(sorted(estate.config.clusters))
+def _check_cluster(config: Config, alias: str) -> None:
+    if alias not in config.clusters:
+        known = ", ".join(sorted(config.clusters))
         raise ConfigError(f"no cluster {alias!r} is configured", remedy=f"Known: {known}")
 
 
-def _configured(estate: ClusterContext) -> list[Link]:
-    return [configured.link() for configured in estate.config.links]
+def _configured(config: Config) -> list[Link]:
+    return [configured.link() for configured in config.links]
 
 
 def _names(links: Sequence[Link]) -> str:

@@ -161,7 +161,7 @@ def find_link(estate: ClusterContext, request: PlanRequest) -> Link:
         ConfigError: no such cluster, or several links lead there and none is named.
         Refused: no link leads there.
     """
-    leading = leading_to(estate, request.to, request.link)
+    leading = leading_to(estate.config, request.to, request.link)
     if len(leading) > 1:
         raise ConfigError(
             f"several links lead to {request.to}: {', '.join(str(link.id) for link in leading)}",

@@ -130,7 +130,7 @@ def audit(
         store, missing = run.store_if_any()
         if missing is not None:
             run.writer.log.print(Text(str(missing)))
-        links = flowing_links(run, link, store)
+        links = flowing_links(run, link)
         folder = out or results_folder(began)
         runtime = spark_runtime(master, driver_memory, spark_conf)
         _check_table(findings_table, runtime)

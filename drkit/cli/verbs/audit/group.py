@@ -80,8 +80,6 @@ def group_view(
     """Say what a failover did to one consumer group: which records it missed, and which it reads twice.
 
     Exits 0 where nothing was missed, 5 where something was, 8 where something is unknown.
-
-    [dim]drkit audit group billing --report billing.html[/]
     """
     with command(config, output, verbose, unfinished=NOTHING_KEPT, at_once=True) as run:
         require_spark("`drkit audit group`")
@@ -119,6 +117,7 @@ def run_group_view(
     from drkit.failover.run.cluster_context import ClusterContext
     from drkit.failover.run.group_move import find_move
 
+    run.links(link)  # before the store is opened
     store = run.store()
     with ClusterContext(run.config, store) as estate:
         move = _restrict_to_topics(find_move(estate, group, failover, link), choices)

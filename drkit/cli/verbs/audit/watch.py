@@ -90,12 +90,10 @@ def watch(
     """Run beside the mirror until SIGTERM or Ctrl-C: compare records soon after they are mirrored, alert on a loss.
 
     SIGHUP changes nothing: it keeps the configuration with which it started, and says so.
-
-    [dim]drkit audit watch --link 'primary->dr' --metrics 127.0.0.1:9400[/]
     """
     with command(config, output, verbose) as run:
         require_spark("`drkit audit watch`")
-        links = flowing_links(run, link, run.store())
+        links = flowing_links(run, link)
         how = ContinuousOptions(interval, checkpoint, metrics, from_now)
         run_continuous(run, links, topic_choices(topic), how, spark_runtime(master, driver_memory, spark_conf))
 

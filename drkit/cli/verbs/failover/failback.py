@@ -31,6 +31,7 @@ from drkit.failover.run.interfaces import Ports
 from drkit.failover.run.state_machine import Kind
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, Refused
+from drkit.model.link_patterns import matching
 from drkit.model.wording import counted
 from drkit.seed.checks import seed_port
 
@@ -145,7 +146,7 @@ def run_failback(
     """Plan, show and execute a failback, or (`for_good`) a reprotect. `accepted`: whether each flag was given."""
     from drkit.cli.wiring.site_failback import FailbackFlags, cluster_ids_given, run_site_failback
     from drkit.failover.failback.planner import make_failback_plan
-    from drkit.failover.plan.choose_links import links_away
+    from drkit.failover.plan.choose_links import leading_away, links_away
     from drkit.failover.run.cluster_context import ClusterContext
     from drkit.failover.run.service import standing_obstacles
 
@@ -156,6 +157,7 @@ def run_failback(
     lacking = spark_obstacle(user) if dry_run else None
     waived = frozenset(flag for flag, given in accepted.items() if given)
     started_at = now()
+    matching(leading_away(run.config, to), link or ())  # before the store is opened
     with ClusterContext(run.config, run.store()) as estate:
         give_approval(run, estate, approval, emergency)
         chosen = links_away(estate, to, link or ())

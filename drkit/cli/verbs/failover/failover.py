@@ -23,6 +23,7 @@ from drkit.failover.positions.selection import Edge, Selection
 from drkit.failover.run.state_machine import Mode
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, StalePlan
+from drkit.model.link_patterns import matching
 
 if TYPE_CHECKING:
     from drkit.cli.wiring.site_outcome import FailoverFlags
@@ -65,14 +66,15 @@ def failover(
     ] = False,
     timezone: TimezoneOption = None,
     planned: Annotated[
-        bool | None,
+        bool, typer.Option("--planned", help="Both clusters are alive: lose nothing, or do nothing.")
+    ] = False,
+    unplanned: Annotated[
+        bool,
         typer.Option(
-            "--planned/--unplanned",
-            help="Planned: both clusters alive, loses nothing or does nothing. Unplanned: take what is there now "
-            "(default: unplanned, but wait up to 60 s for the backlog of a primary that answers).",
-            show_default=False,
+            "--unplanned",
+            help="Take what is there now (default: so, but wait up to 60 s for the backlog of a primary that answers).",
         ),
-    ] = None,
+    ] = False,
     group: Annotated[
         list[str] | None,
         typer.Option(
@@ -141,6 +143,7 @@ def failover(
             cancel(run, take_back, yes=yes)
             return
         _check_flags(dry_run=dry_run, execute=execute, out=out, plan=plan)
+        mode = _given_mode(planned=planned, unplanned=unplanned)
         if rehearse and (dry_run or execute or out is not None):
             raise ConfigError("--rehearse excludes --dry-run, --execute and --out", remedy="Leave them out")
         when = either_moment(at, committed_at, timezone)
@@ -153,18 +156,25 @@ def failover(
             timezone=timezone,
         )
         _check_basis(consistent=consistent, at=when, edge=selection.edge, plan=plan)
+        if positions_from is not None and (plan is not None or when is not None or consistent):
+            raise ConfigError(
+                "--positions-from excludes --plan, --at, --committed-at and --consistent",
+                remedy="Leave them out: positions come from MirrorMaker 2's offsets, or from the plan",
+            )
         # before all else is loaded: a dead source is waited for meanwhile
         sources = dict.fromkeys(each.source for each in run.config.links if each.target == to)
         begun = run.connecting(sources)
         from drkit.cli.wiring.run_outcome import collect_rarely
+        from drkit.failover.plan.choose_links import leading_to, links_into
         from drkit.failover.run.cluster_context import ClusterContext
 
         collect_rarely()
+        if plan is None:
+            matching(leading_to(run.config, _required_target(to)), link or ())  # before the store is opened
         with ClusterContext(run.config, run.store()) as estate:
             estate.adopt(begun, sources)
             give_approval(run, estate, approval, emergency)
             from drkit.cli.wiring.site_outcome import FailoverFlags, fail_over_site
-            from drkit.failover.plan.choose_links import links_into
             from drkit.failover.plan.planner import PlanRequest, make_plan
             from drkit.failover.positions.mirrormaker_positions import parse_positions_from
 
@@ -176,24 +186,19 @@ def failover(
                 rehearse=rehearse,
                 started_at=started_at,
             )
-            if positions_from is not None and (plan is not None or when is not None or consistent):
-                raise ConfigError(
-                    "--positions-from excludes --plan, --at, --committed-at and --consistent",
-                    remedy="Leave them out: positions come from MirrorMaker 2's offsets, or from the plan",
-                )
             if plan is not None:
-                given = PlanFileOptions(to, planned, when, selection, accepted, allow_rewind=allow_rewind)
+                given = PlanFileOptions(to, mode, when, selection, accepted, allow_rewind=allow_rewind)
                 _apply(run, estate, plan, given, flags)
                 return
             request = PlanRequest(
                 to=_required_target(to),
-                mode=Mode.PLANNED if planned else Mode.UNPLANNED,
+                mode=mode or Mode.UNPLANNED,
                 at=when,
                 selection=selection,
                 allow_rewind=allow_rewind,
                 mirrormaker=parse_positions_from(positions_from),
                 consistent=consistent,
-                catch_up=planned is None,
+                catch_up=mode is None,
                 accept_loss=accepted,
             )
             links = links_into(estate, request.to, link or (), groups_named=bool(selection.groups))
@@ -210,7 +215,7 @@ class PlanFileOptions:
     """What was given beside a plan file."""
 
     to: str | None
-    planned: bool | None
+    mode: Mode | None
     at: Moment | None
     selection: Selection
     accept_loss: AcceptedLoss
@@ -324,6 +329,13 @@ def _required_target(to: str | None) -> str:
     return to
 
 
+def _given_mode(*, planned: bool, unplanned: bool) -> Mode | None:
+    """What --planned or --unplanned says; None: neither is given."""
+    if planned and unplanned:
+        raise ConfigError("--planned and --unplanned exclude each other", remedy="Give one of them")
+    return Mode.PLANNED if planned else Mode.UNPLANNED if unplanned else None
+
+
 def _check_flags(*, dry_run: bool, execute: bool, out: Path | None, plan: Path | None) -> None:
     if dry_run and execute:
         raise ConfigError("--dry-run and --execute exclude each other", remedy="Give one of them")
@@ -361,14 +373,13 @@ def _refuse_other_flags(plan: FailoverPlan, given: PlanFileOptions, *, one_of_se
 
     `one_of_several`: of a site's plan, each link of which has its part of the groups and topics.
     """
-    mode = None if given.planned is None else Mode.PLANNED if given.planned else Mode.UNPLANNED
     planned_at = None if plan.at is None else (plan.at.instant, plan.at.basis)
     chosen = replace(given.selection, edge=None)
     nothing_chosen = chosen == Selection()
     said = {
         "--to": given.to is None or given.to == plan.link.target,
         "--at or --committed-at": given.at is None or (given.at.instant, given.at.basis) == planned_at,
-        "--planned/--unplanned": mode is None or mode is plan.mode,
+        "--planned/--unplanned": given.mode is None or given.mode is plan.mode,
         "--group or --topic": nothing_chosen or (not one_of_several and chosen == replace(plan.selection, edge=None)),
         "--to-earliest or --to-latest": given.selection.edge in {None, plan.selection.edge},
     }

@@ -63,15 +63,17 @@ def fence(
     """
     from drkit.failover.run.cluster_context import ClusterContext
 
-    with command(config, output, verbose) as run, ClusterContext(run.config, run.store()) as estate:
-        if lift:
-            if wait:
-                raise ConfigError("--wait and --lift exclude each other", remedy="Give one of them")
-            _lift(run, estate, _links_with(run.links_like(link), cluster), cluster, yes=yes)
-            return
-        if cluster is not None:
+    with command(config, output, verbose) as run:
+        if lift and wait:
+            raise ConfigError("--wait and --lift exclude each other", remedy="Give one of them")
+        if cluster is not None and not lift:
             raise ConfigError("--cluster needs --lift", remedy="Leave it out")
-        _close(run, estate, run.links_like(link), wait)
+        links = _links_with(run.links_like(link), cluster)
+        with ClusterContext(run.config, run.store()) as estate:
+            if lift:
+                _lift(run, estate, links, cluster, yes=yes)
+            else:
+                _close(run, estate, links, wait)
 
 
 def _close(run: Invocation, estate: ClusterContext, links: list[Link], wait: float) -> None:

@@ -73,7 +73,7 @@ def serve(
         certificates, token = _certificates(settings), _token(settings)
         asked = certificates is not None and certificates.client_ca is not None
         access = checked(host, token, encrypted=certificates is not None, certificates=asked)
-        store, links = run.store(recorded=False), run.links_like(link)
+        links, store = run.links_like(link), run.store(recorded=False)
         listening = bind(host, port)
 
         def as_json(statuses: Sequence[LinkStatus] | None, error: DrkitError | None) -> str:
