@@ -167,6 +167,10 @@ topic."""
 _RESTARTED_FROM = 65_000
 """Seeds from here on include one whose broker was restarted since the copy, and one that is restored twice."""
 
+_REMOVED_LATER_FROM = 67_000
+"""Seeds from here on include one whose retention removes, once a mirror has seen that it was restored, what showed
+it."""
+
 _ACCEPTED_DOWN_FROM = 60_000
 """Seeds from here on may accept a topic while the mirror is down."""
 
@@ -218,7 +222,16 @@ def _set_back(seed: int, partitions: int, kinds: set[str]) -> list[Action]:
     if seed >= _RESTARTED_FROM and options["side"] == "source":
         options["restarts"] = chance.choice([0, 1, 2])
         options["again"] = chance.choice([0, 0, between, 2 * between])
-    return [Action("set_back", options)]
+    later = []
+    if seed >= _REMOVED_LATER_FROM and options["side"] == "source" and chance.random() < 0.5:  # noqa: PLR2004 - half
+        place = {"side": "source", "partition": options["partition"]}
+        later = [
+            Action("quiet"),
+            Action("purge", {**place, "part": chance.choice([0.7, 1.0, 1.0])}),
+            Action("produce", _batch(chance, partitions)),
+            Action("kill", {"back": True}),
+        ]
+    return [Action("set_back", options), *later]
 
 
 def _accepted_down(seed: int, late: Sequence[Action]) -> list[Action]:

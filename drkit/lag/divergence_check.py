@@ -7,16 +7,21 @@ again up to there. A log loses records at its end only, so the last records belo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from drkit.kafka.admin.logs.source_divergence import Divergence
+from drkit.lag.source_batches import unmirrored_reason
 from drkit.lag.unmirrored_tail import LinkSides, UnmirroredTail, unmirrored_tail
 from drkit.mapping.translate import translate_by_rows
 from drkit.model.errors import DrkitError
+from drkit.model.link_state import FOREIGN_WRITER, SOURCE_TRUNCATED, Problem
 from drkit.model.offsets import Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.api import MappingStore
+
+_OF_RECORDS = frozenset({FOREIGN_WRITER, SOURCE_TRUNCATED})
+"""Problems that say from where on both sides hold different records."""
 
 
 def check_divergences(
@@ -49,6 +54,52 @@ def check_divergences(
     replaced = {tp: (0, f"what it holds below that isn't known: {why}") for tp, why in tail.unread.items()}
     replaced |= {tp: (first, _what(first)) for tp, first in tail.first.items()}
     return {tp: replace(each, replaced=replaced.get(tp)) for tp, each in found.items()}
+
+
+def further_down(
+    problems: Iterable[Problem],
+    marks: Mapping[TopicPartition, Watermark],
+    *,
+    link: LinkId,
+    store: MappingStore,
+    sides: Callable[[], LinkSides],
+) -> tuple[dict[TopicPartition, Problem], dict[TopicPartition, str]]:
+    """These problems, where their source differs from further down on than they say: one that lost its end, or was set
+    back, may be set back once more, and no leader epoch tells. Second, why that isn't known of others. Neither has
+    partitions of which all differs already, nor those without mapping rows.
+
+    Args:
+        problems: of single partitions.
+        marks: watermarks.
+        link: the link.
+        store: the mapping.
+        sides: connects to both clusters.
+
+    Raises:
+        Unreachable: the store doesn't answer.
+    """
+    told = {
+        tp: problem
+        for problem in problems
+        if problem.kind in _OF_RECORDS and problem.differs_from and problem.partition is not None
+        if (tp := TopicPartition(problem.topic, problem.partition)) in marks
+    }
+    unsure = f"whether {link.source} still holds what was mirrored below that is not known"
+    try:
+        tail = tail_below(
+            {tp: each.differs_from or 0 for tp, each in told.items()}, marks, link=link, store=store, sides=sides
+        )
+    except DrkitError as error:
+        return {}, dict.fromkeys(told, f"{unsure}: {error.what}")
+    deeper = {
+        tp: replace(
+            told[tp],
+            reason=f"{told[tp].reason}; {unmirrored_reason(link.source, link.target, tp, first)}",
+            unsure_from=first,
+        )
+        for tp, first in tail.first.items()
+    }
+    return deeper, {tp: f"{unsure}: {why}" for tp, why in tail.unread.items()}
 
 
 def tail_below(

@@ -49,8 +49,8 @@ class RecordComparison:
 def compare_records(
     source: ClusterAdmin, target: ClusterAdmin, places: Places, *, seconds: float, alteration: Alteration | None = None
 ) -> RecordComparison:
-    """Compare the records at these places by key, value and headers. A place at which the target has no record (a
-    marker, compaction) isn't compared.
+    """Compare the records at these places by timestamp, key, value and headers. A place at which the target has no
+    record (a marker, compaction) isn't compared.
 
     `alteration`: what the link changes in records, if it does: the target's are compared with what it makes of the
     source's now.
@@ -77,12 +77,17 @@ def altered(tp: TopicPartition, seen: ProbedRecord, alteration: Alteration) -> P
 
     record = RawRecord(seen.offset, seen.timestamp, seen.body)
     try:
-        first, again = ([bytes(each.body) for each in alteration.records(tp, [record])] for _ in range(2))
+        first, again = (
+            [(each.timestamp, bytes(each.body)) for each in alteration.records(tp, [record])] for _ in range(2)
+        )
     except (AlterationFailed, Damaged) as error:
         return seen._replace(reason=str(error))
     if first != again:
         return seen._replace(reason=f"{alteration.callables} returns another result if called again")
-    return seen._replace(crc=crc32c(first[0]) if first else None)
+    if not first:
+        return seen._replace(crc=None)
+    ((timestamp, body),) = first
+    return seen._replace(timestamp=timestamp, crc=crc32c(body))
 
 
 def judge_records(
@@ -100,7 +105,7 @@ def judge_records(
             found.unread.append((here, why))
         elif ours[here].offset != here.offset:
             found.gone += 1
-        elif ours[here].crc != copy.crc:
+        elif (ours[here].timestamp, ours[here].crc) != (copy.timestamp, copy.crc):
             found.differ.append((here, there))
         else:
             found.equal += 1

@@ -1,9 +1,9 @@
 """A link's current problems: the recorded ones, and those that both clusters show and no mirror has recorded.
 
 A halted partition is compared with its source again (a source may lose more); so are partitions that no mirror fetches
-(none is running, an operator paused them): by the source's leader epochs, and by the last mirrored records. Topic ids
-reveal recreated or deleted topics; while no mirror is running, log starts reveal records that were removed from the
-target.
+(none is running, an operator paused them, something halts them): by the source's leader epochs, and by the last
+mirrored records; their log starts reveal records that were removed from the target. Topic ids reveal recreated or
+deleted topics.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.clusters import Clusters
 from drkit.kafka.admin.logs.source_divergence import DivergenceProblems, with_divergence_now
 from drkit.kafka.client.timestamp_scan import OffsetRange
-from drkit.lag.divergence_check import check_divergences, tail_below
+from drkit.lag.divergence_check import check_divergences, further_down
 from drkit.lag.last_records import compare_records, last_places
 from drkit.lag.partition_lag import Doubts
 from drkit.lag.returned_records import with_returned
@@ -125,7 +125,7 @@ def problems_now(
     lost = _lost_topics(clusters, record, logs)
     found, unjudged = seen.problems, dict(seen.unjudged)
     if not logs.source_gone:
-        found, deeper = _further_down(clusters, store, record, logs, found, lost)
+        found, deeper = _further_down(clusters, store, record, logs, found, problems, lost)
         others, reasons = _other_records(clusters, record, logs, rows or store, found, lost, at)
         found = found + others
         unjudged |= deeper | reasons | _ending_early(record, logs, found, at)
@@ -134,9 +134,10 @@ def problems_now(
         found = with_returned(store, link.id, record.watermarks, logs.of_source(), found)
     if not record.running:
         found = found + _hidden(clusters, record, logs, found, at)
-        starts = LogStarts(logs.source_start, logs.target_start)
-        found, purges = with_unseen_purges(clusters, store, rows or store, link, record.watermarks, starts, found, at)
-        unjudged |= purges
+    starts = LogStarts(logs.source_start, logs.target_start)
+    alone = {tp: mark for tp, mark in record.watermarks.items() if _unwatched(record, mark, at)}
+    found, purges = with_unseen_purges(clusters, store, rows or store, link, alone, starts, found, at)
+    unjudged |= purges
     gone = frozenset(tp for tp in record.watermarks if lost.get(tp.topic) is _DELETED)
     return ProblemsNow(found, seen.unseen, unjudged, gone)
 
@@ -252,35 +253,26 @@ def _further_down(
     record: LinkRecord,
     logs: LogsSeen,
     problems: list[Problem],
+    recorded: Sequence[Problem],
     lost: Collection[str],
 ) -> tuple[list[Problem], dict[TopicPartition, str]]:
-    """The problems, those of sources that differ from an offset on compared again below it: a source that was set back
-    once may be set back further, and no leader epoch tells. Second, why that isn't known of others.
+    """The problems, those that are as `recorded` compared again below the place that they name; the others were just
+    now. Second, why that isn't known of some.
     """
-    link, ids = record.link, record.link.id
+    link = record.link
     if link.inverse or link.shares_target:
         return problems, {}
-    told = {
-        tp: problem
-        for problem in problems
-        if problem.kind == FOREIGN_WRITER and problem.differs_from and problem.partition is not None
-        if (tp := TopicPartition(problem.topic, problem.partition)) in record.watermarks
-        if tp in logs.source_start and tp.topic not in lost
-    }
-    below = {tp: problem.differs_from or 0 for tp, problem in told.items()}
-    unsure = f"whether {ids.source} still holds what was mirrored below that is not known"
-    try:
-        tail = tail_below(below, record.watermarks, link=ids, store=store, sides=partial(_sides, clusters, link, store))
-    except (Unreachable, AuthenticationError, Refused, ConfigError) as error:
-        return problems, dict.fromkeys(told, f"{unsure}: {error.what}")
-    deeper = {
-        _place(told[tp]): _set_back(
-            ids, tp, unmirrored_reason(ids.source, ids.target, tp, first), told[tp].since, first
-        )
-        for tp, first in tail.first.items()
-    }
-    unread = {tp: f"{unsure}: {why}" for tp, why in tail.unread.items()}
-    return [deeper.get(_place(each), each) for each in problems], unread
+    places = {_place(each): each.differs_from for each in recorded}
+    marks = {tp: mark for tp, mark in record.watermarks.items() if tp in logs.source_start and tp.topic not in lost}
+    deeper, unread = further_down(
+        [each for each in problems if each.differs_from == places.get(_place(each))],
+        marks,
+        link=link.id,
+        store=store,
+        sides=partial(_sides, clusters, link, store),
+    )
+    found = {_place(each): each for each in deeper.values()}
+    return [found.get(_place(each), each) for each in problems], unread
 
 
 def _place(problem: Problem) -> tuple[str, str, int | None]:

@@ -1,4 +1,4 @@
-"""Detects records that were removed from a target and that its source still holds, while no mirror runs."""
+"""Detects records that were removed from a target and that its source still holds, where no mirror looks."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def with_unseen_purges(
     problems: Sequence[Problem],
     at: datetime,
 ) -> tuple[list[Problem], dict[TopicPartition, str]]:
-    """The recorded problems, with removals from the target while no mirror runs; and the partitions for which removals
-    are unknown, with the reason.
+    """The recorded problems, with removals from the target of partitions that no mirror fetches (`watermarks`); and
+    those of them for which removals are unknown, with the reason.
 
     Costs no more than a few of `rows` (the store's) of each partition, unless something is missing.
     """
@@ -72,20 +72,20 @@ def with_unseen_purges(
         begin, until = max(starts.source[tp], gone.begin), gone.end
         if begin < until:
             missing[tp] = Missing(OffsetRange(begin, until), there, emptied=starts.target[there] >= mark.target_end)
-    if not missing:
-        return list(problems), unjudged
+    found: dict[TopicPartition, OffsetRange] = {}
     try:
-        found = unexpired(
-            clusters.admin(link.id.source, may_be_gone=True),
-            clusters.admin(link.id.target, may_be_gone=True),
-            missing,
-            link.settings_policy,
-            at_ms=int(at.timestamp() * 1000),
-        )
+        if missing:
+            found = unexpired(
+                clusters.admin(link.id.source, may_be_gone=True),
+                clusters.admin(link.id.target, may_be_gone=True),
+                missing,
+                link.settings_policy,
+                at_ms=int(at.timestamp() * 1000),
+            )
     except (Unreachable, AuthenticationError, Refused) as error:
         silent = {tp: _unjudged(link, each.target, each.stretch, str(error)) for tp, each in missing.items()}
         return list(problems), unjudged | silent
-    notes = store.notes(link.id, TARGET_PURGED)
+    notes = store.notes(link.id, TARGET_PURGED) if found else {}
     since = {place: problem.since for problem in problems if (place := _place(problem)) is not None}
     kept = [problem for problem in problems if _place(problem) not in seen]
     for tp, stretch in found.items():

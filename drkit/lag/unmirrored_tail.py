@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
-from crc32c import crc32c
-
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.client.timestamp_scan import OffsetRange
 from drkit.kafka.protocol import record_body
@@ -222,7 +220,8 @@ def _compare(reading: _Reading, tail: _Tail) -> _Seen:
     from drkit.kafka.transform.record_transform import AlterationFailed  # noqa: PLC0415 - loads librdkafka
 
     tp, equal = tail.mark.tp, False
-    held = {each.offset: bytes(each.body) for each in _records(reading.theirs, tail.target, tail.there, reading.until)}
+    theirs = _records(reading.theirs, tail.target, tail.there, reading.until)
+    held = {each.offset: (each.timestamp, bytes(each.body)) for each in theirs}
     last: dict[bytes, int] | None = None
     removed: dict[bytes, int] = {}
     records = _records(reading.ours, tp, tail.here, reading.until)
@@ -230,7 +229,7 @@ def _compare(reading: _Reading, tail: _Tail) -> _Seen:
         for record in records if reading.alteration is None else reading.alteration.records(tp, records):
             place, key = tail.place(record.offset), _key(record.body)
             there = held.get(place)
-            if there is not None and crc32c(there) == crc32c(record.body):
+            if there is not None and there == (record.timestamp, bytes(record.body)):
                 equal = True
                 removed.pop(key, None)
                 continue
@@ -247,12 +246,12 @@ def _compare(reading: _Reading, tail: _Tail) -> _Seen:
     return _Seen(equal, min(removed.values(), default=None))
 
 
-def _last_of_keys(target: ClusterAdmin, topic: str, held: Mapping[int, bytes]) -> dict[bytes, int]:
+def _last_of_keys(target: ClusterAdmin, topic: str, held: Mapping[int, tuple[int, bytes]]) -> dict[bytes, int]:
     """The last offset of each key in a compacted topic; empty for another topic."""
     settings = target.topic_configs({topic}, keys=(_CLEANUP,)).get(topic, {})
     if "compact" not in settings.get(_CLEANUP, ""):
         return {}
-    return {_key(body): offset for offset, body in sorted(held.items())}
+    return {_key(body): offset for offset, (_, body) in sorted(held.items())}
 
 
 def _key(body: bytes | memoryview) -> bytes:

@@ -51,7 +51,7 @@ def former_ranges(
     rows_of: Callable[[int], Sequence[OffsetMapping]],
 ) -> Ranges:
     """The source offsets of which the target may hold what was mirrored in the topic's former epochs, below the first
-    of these rows, which are of `epoch`; where it has no row yet, below the end of the target's `log` ([start, end)).
+    of these rows, which are of `epoch`, and below the end of the target's `log` ([start, end)).
 
     Between two acceptances a topic may have been mirrored in part, or not at all, so all former epochs count.
 
@@ -59,7 +59,7 @@ def former_ranges(
     """
     found: list[tuple[int, int]] = []
     start = log[0]
-    above = rows[0].target_offset if rows else log[1]
+    above = min(rows[0].target_offset, log[1]) if rows else log[1]
     for former in range(epoch - 1, 0, -1):
         if above <= start:
             break

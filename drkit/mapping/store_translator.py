@@ -163,8 +163,9 @@ class Translator:
 
 
 def _as_it_is(mark: Watermark, rows: Sequence[OffsetMapping], start: int, end: int) -> Watermark:
-    """The watermark adjusted to a log that now begins and ends there: it may have lost its beginning or its end."""
-    mark = replace(mark, target_start=max(mark.target_start, start))
+    """The watermark adjusted to a log that now begins and ends there: it may have lost its beginning or its end, or
+    have a beginning again that had been removed (a broker's crash undoes a DeleteRecords)."""
+    mark = replace(mark, target_start=start)
     if end >= mark.target_end or not rows:
         return mark
     through = min(mark.source_through, source_at(rows, end))

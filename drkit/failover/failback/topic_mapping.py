@@ -69,7 +69,7 @@ def mappings_of(store: Store, link: LinkId, topics: Iterable[MappedTopic]) -> di
             )
             mark = replace(mark, source_through=min(mark.source_through, until))
             rows = tuple(store.mappings(link, tp, mark.epoch))
-            log = max(mark.target_start, topic.live_starts.get(number, 0)), mark.target_end
+            log = topic.live_starts.get(number, mark.target_start), mark.target_end
             former = former_ranges(rows, mark.epoch, log, partial(store.mappings, link, tp))
             found[tp] = PartitionMapping(mark, rows, former)
     return found

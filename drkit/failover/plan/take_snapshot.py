@@ -451,6 +451,9 @@ def _with_rows(look: _Look, view: PartitionView, topic: TopicInfo | None, state:
     mark = view.watermark
     if mark is not None and mark.epoch != view.epoch:
         return replace(view, watermark=None)
+    if mark is not None and view.target_start is not None:
+        mark = replace(mark, target_start=view.target_start)  # a broker's crash undoes a DeleteRecords
+        view = replace(view, watermark=mark)
     rows = tuple(look.rows.of(look.link.id, view.tp, view.epoch))
     end = view.target_end
     if end is None:

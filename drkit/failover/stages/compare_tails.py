@@ -3,8 +3,8 @@
 The source's last mirrored batches are those that it holds now (`drkit.lag.source_batches`), whatever the link does.
 
 The last offsets of each target partition are read, and for each record there the source record that the mapping assigns
-to it; key, value and headers are compared by checksum. Together with the watermarks (everything below the source's ends
-is recorded as mirrored) this shows that the mapping fits the logs at the groups' positions.
+to it; timestamps are compared, and key, value and headers by checksum. Together with the watermarks (everything below
+the source's ends is recorded as mirrored) this shows that the mapping fits the logs at the groups' positions.
 """
 
 from __future__ import annotations
@@ -34,11 +34,19 @@ def compare_tails(estate: ClusterContext, snapshot: Snapshot) -> str:
     link = snapshot.link
     source = estate.admin(link.id.source)
     marks = [view.watermark for view in snapshot.partitions.values() if view.watermark is not None]
-    for tp, batch in sorted(compare_batches(source, marks).replaced.items()):
+    batches = compare_batches(source, marks)
+    for tp, batch in sorted(batches.replaced.items()):
         raise Refused(
             replaced_reason(link.id.source, link.id.target, tp, batch),
             meaning="A planned move proves that both sides hold the same before it moves",
             remedy=set_back_remedy(link.id, tp.topic),
+        )
+    if batches.silent:
+        raise Refused(
+            f"the last mirrored batches of {and_more(sorted(map(str, batches.silent)))} can't be read on "
+            f"{link.id.source}",
+            meaning="A planned move proves that both sides hold the same before it moves",
+            remedy="Try again once all brokers answer",
         )
     if link.alters or link.shares_target:
         why = "the link alters records" if link.alters else "its target has other writers"

@@ -111,8 +111,13 @@ class Problems:
     ) -> None:
         """Like `put`, for a problem that halts the partition as long as its topic is of this epoch, also when a later
         look finds nothing: retention may have removed its cause."""
-        self._store.put_notes(self._link, kind, {str(tp): str(epoch)})
-        self.put(kind, tp.topic, tp.partition, reason, remedy, halted=True, unsure=unsure)
+        first, end = unsure
+        self.stand(Problem(kind, tp.topic, tp.partition, reason, remedy, True, now(), first, end), tp, epoch)
+
+    def stand(self, problem: Problem, tp: TopicPartition, epoch: int) -> None:
+        """Like `put_standing`, for a problem that is worded already."""
+        self._store.put_notes(self._link, problem.kind, {str(tp): str(epoch)})
+        self.report(problem)
 
     def standing(self, kind: str, tp: TopicPartition, epoch: int) -> Problem | None:
         """The problem of this kind that any runtime's `put_standing` has stored; then it counts as found again.
@@ -134,10 +139,14 @@ class Problems:
         with self._lock:
             return (kind, topic, None) in self._known
 
+    def of(self, kind: str, tp: TopicPartition) -> Problem | None:
+        """The problem of this kind that is stored for the partition."""
+        with self._lock:
+            return self._known.get((kind, tp.topic, tp.partition))
+
     def has(self, kind: str, tp: TopicPartition) -> bool:
         """Whether a problem of this kind is stored for the partition."""
-        with self._lock:
-            return (kind, tp.topic, tp.partition) in self._known
+        return self.of(kind, tp) is not None
 
     def with_kind(self, kind: str) -> list[TopicPartition]:
         """The partitions with a stored problem of this kind."""

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.kafka.admin.logs.source_divergence import KIND, compare_source, earlier_divergence, halted_partitions
+from drkit.kafka.admin.logs.source_divergence import compare_source, earlier_divergence, halted_partitions
+from drkit.lag.divergence_check import further_down
+from drkit.lag.unmirrored_tail import LinkSides
 from drkit.mirror.engine.interface import Incident, IncidentKind, PartitionProgress, PartitionStart
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.round_robin import Turns
 from drkit.model.clock import now
+from drkit.model.offsets import Watermark
 from drkit.model.topology import Link, TopicPartition
 from drkit.store.api import Store
+
+_COMPARED_A_LOOK = 16
+"""Of how many halted partitions records are read at each look."""
 
 
 class TargetEnds:
@@ -99,7 +105,9 @@ class SourceTruncationWatch:
     A problem names the offset of the divergence as it was seen once. Until it is cleared, the source may lose more; a
     partition that is halted for another reason may lose its source's tail, too. So every few seconds the leaders are
     asked where the mirrored epochs end (`drkit.kafka.admin.logs.source_divergence`): one request to each broker for all
-    such partitions. An offset lower than the one on record replaces it, so lag, recovery point and positions follow.
+    such partitions. A cluster that is set back as a whole gives out epochs a second time: so below the offset on record
+    both sides' records are compared, of some partitions at each look. An offset lower than the one on record replaces
+    it, so lag, recovery point and positions follow.
 
     Used by one thread, of the worker that leads: a halted partition has no worker.
 
@@ -108,13 +116,23 @@ class SourceTruncationWatch:
         source: the cluster.
         store: what is on record, of all workers.
         problems: where what is found goes.
+        sides: connects to both clusters; None: the target has other writers, so no records are compared.
     """
 
-    def __init__(self, link: Link, source: ClusterAdmin, store: Store, problems: Problems) -> None:
+    def __init__(
+        self,
+        link: Link,
+        source: ClusterAdmin,
+        store: Store,
+        problems: Problems,
+        sides: Callable[[], LinkSides] | None = None,
+    ) -> None:
         self._link = link
         self._source = source
         self._store = store
         self._problems = problems
+        self._sides = sides
+        self._turns = Turns(_COMPARED_A_LOOK)
 
     def check(self) -> None:
         """Compare, and keep what is lower than on record. A source that doesn't answer shows nothing: another look
@@ -135,6 +153,19 @@ class SourceTruncationWatch:
             # read again: what an operator cleared meanwhile is not to come back
             problem = earlier_divergence(self._link.id, found, self._store.problems(self._link.id), now())
             if problem is not None:
-                self._problems.put_standing(
-                    KIND, tp, marks[tp].epoch, problem.reason, problem.remedy, unsure=found.unsure
-                )
+                self._problems.stand(problem, tp, marks[tp].epoch)
+        if self._sides is not None:
+            self._look_below({tp: marks[tp] for tp in self._turns.take(look.seen)}, self._sides)
+
+    def _look_below(self, marks: Mapping[TopicPartition, Watermark], sides: Callable[[], LinkSides]) -> None:
+        """Compare both sides below the places on record, and keep what is lower."""
+        known = self._store.problems(self._link.id)
+        deeper, _ = further_down(known, marks, link=self._link.id, store=self._store, sides=sides)
+        if not deeper:
+            return
+        # read again, as above
+        left = {(each.kind, each.topic, each.partition): each for each in self._store.problems(self._link.id)}
+        for tp, problem in deeper.items():
+            there = left.get((problem.kind, problem.topic, problem.partition))
+            if there is not None and (problem.differs_from or 0) < (there.differs_from or 0):
+                self._problems.stand(problem, tp, marks[tp].epoch)

@@ -38,7 +38,7 @@ from functools import partial
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.logs.source_divergence import KIND, divergence
 from drkit.kafka.protocol.fetch_produce import UNKNOWN_EPOCH
-from drkit.lag.divergence_check import check_divergences
+from drkit.lag.divergence_check import check_divergences, further_down
 from drkit.lag.source_batches import compare_batches, replaced_reason, set_back_remedy, unmirrored_reason
 from drkit.lag.unmirrored_tail import LinkSides, unmirrored_tail
 from drkit.mapping import ResumeKind, ResumePoint, resume_point
@@ -179,7 +179,9 @@ class Resumer:
         repairs: list[_Repair] = []
         halted: dict[TopicPartition, TopicState] = {}
         self.denied.clear()
-        wanted = {tp: r for tp, r in wanted.items() if self._problems.standing(KIND, tp, r.state.epoch) is None}
+        lost = {tp for tp, ready in wanted.items() if self._problems.standing(KIND, tp, ready.state.epoch) is not None}
+        self._look_below({tp: ready for tp, ready in wanted.items() if tp in lost})
+        wanted = {tp: ready for tp, ready in wanted.items() if tp not in lost}
         observations = self._not_diverged(self._observe(wanted, stop), halted)
         found, late = self._doubted(observations)
         self.denied.update(late)
@@ -347,7 +349,7 @@ class Resumer:
             if (lost := divergence(mark, seen[tp].epoch_end, seen[tp].source_end)) is not None
         }
         if found and self._keeps_rows:
-            sides = partial(self._sides, observed)
+            sides = partial(self._sides, [each.topic for each in observed])
             found = check_divergences(found, marks, link=self._link, store=self._store, sides=sides)
         for tp, lost in found.items():
             epoch, reason, remedy = seen[tp].topic.state.epoch, lost.reason(self._link), lost.remedy(self._link)
@@ -378,16 +380,29 @@ class Resumer:
         found = {tp: (replaced_reason(source, target, tp, batch), 0) for tp, batch in batches.replaced.items()}
         unread = dict.fromkeys(batches.silent, "no leader shows its last batch")
         if batches.rewritten and self._keeps_rows:
-            tail = unmirrored_tail(self._sides(observations), [marks[tp] for tp in batches.rewritten])
+            tail = unmirrored_tail(
+                self._sides([each.topic for each in observations]), [marks[tp] for tp in batches.rewritten]
+            )
             found |= {tp: (unmirrored_reason(source, target, tp, first), first) for tp, first in tail.first.items()}
             unread |= tail.unread
         for tp in unread:
             self.denied[tp] = Unreachable(f"{tp} on {source}: {unread[tp]}", remedy=UNSEEN_REMEDY)
         return found, batches.same
 
-    def _sides(self, observed: Iterable[Observed]) -> LinkSides:
-        """What both sides of these partitions are compared with."""
-        topics = {seen.tp.topic: seen.topic.state.target_topic for seen in observed}
+    def _look_below(self, lost: dict[TopicPartition, ReadyTopic]) -> None:
+        """Move the places of lost tails on record down, where their sources were set back further meanwhile."""
+        lost = self._of_known_incarnation(lost) if lost and self._keeps_rows else {}
+        if not lost:
+            return
+        known = [problem for tp in lost if (problem := self._problems.of(KIND, tp)) is not None]
+        sides = partial(self._sides, list(lost.values()))
+        deeper, _ = further_down(known, self._of_this_epoch(lost), link=self._link, store=self._store, sides=sides)
+        for tp, problem in deeper.items():
+            self._problems.stand(problem, tp, lost[tp].state.epoch)
+
+    def _sides(self, ready: Iterable[ReadyTopic]) -> LinkSides:
+        """What both sides of these topics are compared with."""
+        topics = {each.state.topic: each.state.target_topic for each in ready}
         return LinkSides(
             self._link,
             self._source,

@@ -15,6 +15,7 @@ from drkit.kafka.admin.logs.producer_state import ProducerStateAdmin
 from drkit.kafka.client.filler import FillerTrimmer
 from drkit.kafka.client.timestamp_scan import OffsetRange
 from drkit.kafka.transform.record_transform import Alteration
+from drkit.lag.unmirrored_tail import LinkSides
 from drkit.mirror.control import Orders
 from drkit.mirror.engine.batch_engine import BatchEngine
 from drkit.mirror.engine.interface import Engine, KeepRows
@@ -108,6 +109,13 @@ class PipelineFactory:
             return None
         reader = ProvenanceReader(*self._configs, committed=self._link.committed)
         return SharedTargetStart(self._link, *self._admins, store, reader, self._alteration).missing
+
+    def sides(self, store: Store) -> Callable[[], LinkSides] | None:
+        """What both sides are compared with; None where others write to the target."""
+        link, alteration = self._link, self._alteration
+        if link.shares_target:
+            return None
+        return lambda: LinkSides(link.id, *self._admins, link.target_topic, store, alteration, link.committed)
 
     def may_run(self, topics: Iterable[str] = ()) -> bool:
         """Whether the links around this one let it run, as far as is known; `topics`: some of its source.

@@ -190,7 +190,8 @@ class Session:
         self._returned_filler = self._pipeline.returned_filler(store, self._problems)
         self._target_ends = TargetEnds(link, self._target)
         self._users = TargetUsers(link, self._target, lambda: {tp.topic for tp in self._assignment.partitions()})
-        self._source_cuts = SourceTruncationWatch(link, self._source, store, self._problems)
+        sides = self._pipeline.sides(store)
+        self._source_cuts = SourceTruncationWatch(link, self._source, store, self._problems, sides)
         self._starter = PartitionStarter(
             link.id,
             self._rebalance,

@@ -9,9 +9,9 @@ import pytest
 
 from drkit.kafka.admin.logs.leader_epochs import KeptEpochs
 from drkit.kafka.admin.logs.source_divergence import Divergence, topic_recreated
-from drkit.lag.divergence_check import check_divergences
+from drkit.lag.divergence_check import check_divergences, further_down
 from drkit.model.errors import Unreachable
-from drkit.model.link_state import TopicState
+from drkit.model.link_state import FOREIGN_WRITER, RETENTION_GAP, SOURCE_TRUNCATED, Problem, TopicState
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store import open_store
@@ -51,6 +51,43 @@ def test_where_nobody_can_tell_what_is_below_a_divergence_nothing_is_proven(
     assert found.unsure[0] == (110 if replaced is None else replaced)
     if replaced is not None:
         assert "dr does not answer" in found.reason(LINK)
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "halted", "asked"),
+    [
+        (SOURCE_TRUNCATED, 110, True, True),
+        (FOREIGN_WRITER, 110, True, True),
+        (FOREIGN_WRITER, 0, True, False),
+        (SOURCE_TRUNCATED, 110, False, False),
+        (RETENTION_GAP, 110, True, False),
+    ],
+)
+def test_below_a_place_on_record_it_is_unknown_what_the_source_holds_while_a_side_is_silent(
+    kind: str, first: int, halted: bool, asked: bool
+) -> None:
+    """Of which all differs already, or which names no place, nothing is asked."""
+    store = open_store("sqlite:///:memory:")
+    store.append_mappings(LINK, [OffsetMapping("t", 0, 1, 0, 0)])
+    told = Problem(kind, "t", 0, "why", "what to do", halted=halted, since=AT, unsure_from=first)
+
+    def silent() -> None:
+        raise Unreachable("dr does not answer")
+
+    deeper, unread = further_down(
+        [told],
+        {TP: MARK},
+        link=LINK,
+        store=store,
+        sides=silent,  # type: ignore[arg-type]  # it raises before it returns
+    )
+    assert deeper == {}
+    assert unread == (
+        {TP: "whether primary still holds what was mirrored below that is not known: dr does not answer"}
+        if asked
+        else {}
+    )
     store.close()
 
 

@@ -22,6 +22,7 @@ def test_what_was_read_is_judged():
         LogPosition(TP, 4): ProbedRecord(4, 1, 15),
         LogPosition(TP, 5): NOTHING,
         LogPosition(TP, 6): ProbedRecord(reason="not read in time"),
+        LogPosition(TP, 7): ProbedRecord(7, 1, 16),
     }
     places = {there: LogPosition(TP, there.offset + 100) for there in copies}
     ours = {
@@ -29,10 +30,11 @@ def test_what_was_read_is_judged():
         LogPosition(TP, 101): ProbedRecord(101, 1, 99),
         LogPosition(TP, 102): ProbedRecord(105, 1, 13),  # compacted away meanwhile
         LogPosition(TP, 104): ProbedRecord(104, 1, 98),
+        LogPosition(TP, 107): ProbedRecord(107, 2, 16),  # a heartbeat that was written again
     }
     found = judge_records(ours, copies, places)
     assert (found.equal, found.gone) == (1, 1)
-    assert [(here.offset, there.offset) for here, there in found.differ] == [(101, 1), (104, 4)]
+    assert [(here.offset, there.offset) for here, there in found.differ] == [(101, 1), (104, 4), (107, 7)]
     assert found.differs_from() == {TP: 101}
     assert found.unread == [(LogPosition(TP, 106), "t:0 at 6: not read in time")]
     unread = judge_records({**ours, LogPosition(TP, 100): ProbedRecord(reason="no leader")}, copies, places)

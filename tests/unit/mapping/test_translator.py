@@ -44,8 +44,10 @@ def test_a_target_that_begins_further_on_by_now_has_no_exact_place_below_that(st
     assert (answer.certainty, answer.target_offset) == (Certainty.CONSERVATIVE, 11)
     assert translator.translate(TP, 20) == Translator(store, LINK).translate(TP, 20)
     longer = Translator(store, LINK)
-    longer.observe_target(lambda: {TP: (0, 30)})
-    assert longer.translate(TP, 11) == Translator(store, LINK).translate(TP, 11)
+    longer.observe_target(lambda: {TP: (4, 30)})
+    assert Translator(store, LINK).translate(TP, 11).target_offset == 6, "where it began when the mirror looked"
+    answer = longer.translate(TP, 11)
+    assert (answer.certainty, answer.target_offset) == (Certainty.EXACT, 5), "a broker's crash undoes DeleteRecords"
 
 
 def test_a_log_that_grows_while_it_is_looked_at_has_lost_nothing(store):
@@ -63,7 +65,7 @@ def test_a_log_that_grows_while_it_is_looked_at_has_lost_nothing(store):
 @pytest.mark.parametrize(("end", "through"), [(19, 27), (17, 25), (15, 24), (9, 18), (6, 12), (4, 10), (2, 10)])
 def test_a_target_that_ends_lower_by_now_has_nothing_exact_beyond_that(store, end, through):
     translator = Translator(store, LINK)
-    translator.observe_target(lambda: {TP: (0, end)})
+    translator.observe_target(lambda: {TP: (min(6, end), end)})
     held = translator.mirrored(TP)
     assert (held.source_through, held.target_end) == (through, end)
     for offset in range(through + 1, 28):

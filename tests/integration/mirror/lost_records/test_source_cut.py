@@ -341,6 +341,77 @@ def test_what_a_source_that_was_set_back_removes_later_is_not_forgotten(
     assert values(mirrored, topic) == named("first", 0, THROUGH) + named("other", before, GROWN + 50)
 
 
+@pytest.mark.parametrize("looked", ["a mirror's start", "a running mirror", "status alone"])
+def test_a_source_that_lost_its_tail_and_is_set_back_further_later(
+    mirrored: Mirrored, tmp_path: Path, looked: str
+) -> None:
+    """The loss of its tail is on record; then a snapshot is restored, and grows in the very epoch that was mirrored."""
+    topic, copy = mirrored.name("cut-and-restored"), tmp_path / "copy"
+    mirrored.source.create(topic)
+    write(mirrored, topic, named("first", 0, 400))
+    with stopped(mirrored.lab, "primary-1") as disk:
+        disk.copy_to(copy)
+    write(mirrored, topic, named("first", 400, THROUGH))
+    assert mirrored.catch_up().caught_up
+    epoch = last_epoch(mirrored, topic, THROUGH)
+    cut(mirrored, topic)
+    assert mirrored.catch_up().halted
+    assert said(mirrored, topic, 450)[:3] == (KEPT, GROWN - KEPT, "exact")
+    with stopped(mirrored.lab, "primary-1") as disk:
+        disk.set_back(copy)
+    write(mirrored, topic, named("third", 400, GROWN))
+    assert last_epoch(mirrored, topic, THROUGH) == epoch
+
+    def on_record() -> int | None:
+        (problem,) = mirrored.problems(KIND)
+        return problem.unsure_from
+
+    if looked == "a running mirror":
+        with mirrored.running() as mirror:
+            wait_until(lambda: on_record() == 400, what="the lower place")
+        assert mirror.error is None
+    elif looked == "a mirror's start":
+        assert mirrored.catch_up().halted
+        assert on_record() == 400
+    through, lag, certainty, _ = said(mirrored, topic, 450)
+    assert (through, lag, certainty) == (400, GROWN - 400, "conservative")
+    moved = mirrored.drkit(
+        *("failover", "--to", "dr", "--unplanned", "--yes", "--accept-unfenced", "--accept-loss", "unknown"),
+        *("--output", "json"),
+    )
+    assert json.loads(moved.stdout)["evidence"]["rpo_records"] == GROWN - 400
+
+
+def heartbeats(what: str, first: int, last: int) -> list[bytes]:
+    """Nearly all records are the same, so those that are compared first are."""
+    return [b"%s-%d" % (what.encode(), number) if number % 20 == 0 else b"alive" for number in range(first, last)]
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+@pytest.mark.parametrize("grown", [THROUGH - 20, THROUGH], ids=["less", "the same"])
+def test_records_of_the_same_content_are_not_taken_for_the_same_records(
+    mirrored: Mirrored, tmp_path: Path, policy: str, grown: int
+) -> None:
+    """Heartbeats: what was written again in their places differs in its timestamps alone."""
+    topic, copy = mirrored.name("heartbeats"), tmp_path / "copy"
+    mirrored.source.create(topic, **{"cleanup.policy": policy})
+    write(mirrored, topic, heartbeats("first", 0, KEPT), keyed=True)
+    with stopped(mirrored.lab, "primary-1") as disk:
+        disk.copy_to(copy)
+    write(mirrored, topic, heartbeats("first", KEPT, THROUGH), keyed=True)
+    assert mirrored.catch_up().caught_up
+    with stopped(mirrored.lab, "primary-1") as disk:
+        disk.set_back(copy)
+    write(mirrored, topic, heartbeats("other", KEPT, grown), keyed=True)
+    for _ in ("status alone", "behind a mirror"):
+        through, lag, certainty, _ = said(mirrored, topic, KEPT + 20)
+        assert lag is None or lag >= grown - KEPT
+        assert through is None or through <= KEPT
+        assert certainty == "conservative"
+        assert mirrored.catch_up().halted
+    assert said(mirrored, topic, KEPT + 20)[:3] == (KEPT, grown - KEPT, "conservative")
+
+
 @pytest.mark.parametrize("looked", [True, False], ids=["behind a mirror", "status alone"])
 def test_a_source_that_was_set_back_twice_further_down_the_second_time(
     mirrored: Mirrored, tmp_path: Path, looked: bool

@@ -108,6 +108,25 @@ def test_what_was_given_up_and_came_back_counts_when_it_is_removed_again(mirrore
     assert running.error is None
 
 
+def test_a_purge_that_a_crash_undoes_while_no_mirror_looks_skips_no_record(mirrored: Mirrored) -> None:
+    topic = mirrored.name("undone-alone")
+    mirrored.source.create(topic)
+    for first in range(0, 60, 20):
+        write(mirrored.source, topic, range(first, first + 20))
+    with mirrored.running() as running:
+        mirrored.wait_through(topic, offset=60)
+        mirrored.target.purge(topic, 40)
+        told(mirrored, topic, (0, 40))
+    assert running.error is None
+    with stopped(mirrored.lab, "dr-1") as disk:
+        disk.forget_start(topic, 0)
+    assert len(mirrored.target.read(topic)) == 60, "all are there again"
+    assert status_of(mirrored).recovery_point.records == 0
+    asked = mirrored.drkit("translate", "--topic", f"{topic}:0", "--offset", "10", "--output", "json")
+    (position,) = json.loads(asked.stdout)["positions"]
+    assert (position["translation"], position["target_offset"]) == ("exact", 10)
+
+
 def seen_start(mirrored: Mirrored, topic: str) -> int:
     """Where the target's log begins by the newest watermark."""
     return mirrored.store.watermarks(mirrored.link.id)[TopicPartition(topic, 0)].target_start
