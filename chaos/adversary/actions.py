@@ -136,12 +136,14 @@ class Actions:
         left_out: int = 0,
         restarts: int = 0,
         again: int = 0,
+        cut_before: int = 0,
     ) -> None:
         """A whole cluster, including its controller, is restored from a copy of its disks; the source grows at once.
         Leader epochs are assigned a second time. `what`: kind of the records that it loses; `left_out`: how many of the
         last ones that it grows by the link's filter leaves out; `restarts`: of its broker since the copy, so that the
         mirrored epoch is one that it never reaches; `again`: it is restored once more, from an earlier copy, and grows
-        by so many (0: it isn't)."""
+        by so many (0: it isn't); `cut_before`: it loses so many records at its end, and grows again, before it is
+        restored, so that a problem names a place above the copy's."""
         world, cluster = self._world, self._world.side(side)
         partition = self._place(partition)
         status = self._settle()
@@ -159,6 +161,12 @@ class Actions:
         cluster.wait_ready(world.topic, number)
         world.load.write(partition, between, {"per_batch": 20, "stamp": stamp, "what": what})
         if caught_up:
+            self._settle()
+        if cut_before:
+            cluster.cut(world.topic, partition, cut_before, cleanly=True)
+            cluster.wait_ready(world.topic, number)
+            world.load.write(partition, 2 * cut_before, {"per_batch": 20, "stamp": stamp})
+            self._look(DEAD)
             self._settle()
         if mirror == "live":  # it continues only once the source has grown; any other begins as at a start
             world.ask("link", "pause", LINK, "--topic", world.topic)

@@ -168,8 +168,8 @@ _RESTARTED_FROM = 65_000
 """Seeds from here on include one whose broker was restarted since the copy, and one that is restored twice."""
 
 _REMOVED_LATER_FROM = 67_000
-"""Seeds from here on include one whose retention removes, once a mirror has seen that it was restored, what showed
-it."""
+"""Seeds from here on include one that loses its tail before it is restored, and one whose retention removes, once a
+mirror has seen that it was restored, what showed it."""
 
 _ACCEPTED_DOWN_FROM = 60_000
 """Seeds from here on may accept a topic while the mirror is down."""
@@ -223,7 +223,9 @@ def _set_back(seed: int, partitions: int, kinds: set[str]) -> list[Action]:
         options["restarts"] = chance.choice([0, 1, 2])
         options["again"] = chance.choice([0, 0, between, 2 * between])
     later = []
-    if seed >= _REMOVED_LATER_FROM and options["side"] == "source" and chance.random() < 0.5:  # noqa: PLR2004 - half
+    if seed >= _REMOVED_LATER_FROM and options["side"] == "source":
+        options["cut_before"] = chance.choice([0, 0, between // 2])
+    if "cut_before" in options and chance.random() < 0.5:  # noqa: PLR2004 - half
         place = {"side": "source", "partition": options["partition"]}
         later = [
             Action("quiet"),
