@@ -121,7 +121,7 @@ def test_what_holds_is_no_finding(source, target, options):
         ("abc", "abc", {"before": [b"h"]}, "vanished"),
         ("abc", "ab", {"problems": [HALTED]}, "status says lag 0"),
         ("abc", "..c", {"problems": [GONE]}, "status says lag 0"),
-        ("abc", "..c", {"problems": [GONE], "lag": 1}, "status says lag 1, but 2 records were removed"),
+        ("abc", "..c", {"problems": [GONE], "lag": 1}, "status says lag 1, but 2 records are missing"),
         ("abc", "..c", {"problems": [GONE], "lag": 2}, "status says mirrored through 1"),
         ("abcd", "...d", {"problems": [GONE], "lag": 4}, "1 records of the source are missing"),
         ("abc", "..c", {"problems": [GONE], "lag": 3, "answers": exact}, "called exact"),
