@@ -53,7 +53,8 @@ def write(address: str, topic: str, log: Shape, *, damaged: Collection[int] = ()
             batch = _stamped(next(variants), _BEGAN + number * 1_000, damaged=number in damaged)
             at = number // log.partitions * log.records_a_batch
             folded = placed_digest(at, batch[:HEADER_BYTES], batch[HEADER_BYTES:])
-            ranges[number % log.partitions].take(at, at, log.records_a_batch, len(batch), folded)
+            (kept,) = parse(memoryview(batch))
+            ranges[number % log.partitions].take(at, at, log.records_a_batch, len(batch), folded, kept.crc)
             yield {number % log.partitions: batch}
 
     with Connection(address) as connection:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from drkit.model.offsets import SourceBatch
 from drkit.model.topology import TopicPartition
 
 DIGEST_MASK = (1 << 128) - 1
@@ -21,8 +22,9 @@ DIGEST_MASK = (1 << 128) - 1
 class RangeDigest:
     """One range: target offsets [target_start, target_end), whose only content is batches with `records` records.
 
-    The record at `source_start` is at `target_start`, and the delta holds for the whole range. `generation`: that of
-    the claim under which it was written; the store fills it in.
+    The record at `source_start` is at `target_start`, and the delta holds for the whole range. `batch_crc`: the
+    checksum of the source's batch that ends the range (`source_batch`). `generation`: that of the claim under which it
+    was written; the store fills it in.
     """
 
     topic: str
@@ -34,6 +36,7 @@ class RangeDigest:
     batches: int
     records: int
     digest: int
+    batch_crc: int
     generation: int = 0
 
     @property
@@ -51,6 +54,12 @@ class RangeDigest:
         """The source offset (exclusive) at which it ends."""
         return self.target_end - self.delta
 
+    @property
+    def source_batch(self) -> SourceBatch:
+        """The source's batch that ends it: a source that still holds it holds all of the range (or has removed its
+        beginning, as retention does)."""
+        return SourceBatch(self.source_end - 1, self.batch_crc)
+
 
 class Uncovered(StrEnum):
     """Why records were compared on both sides although the audit was to use digests."""
@@ -61,7 +70,7 @@ class Uncovered(StrEnum):
     TARGET_RETIRED = "target_retired"  # the target's log begins within the range
     COMPACTED = "compacted"  # the topic is compacted, so records in the range may be removed
     MAPPING = "mapping"  # the mapping rows place the range elsewhere
-    SOURCE_DIVERGED = "source_diverged"  # the source lost what the mirror had read there
+    SOURCE_DIVERGED = "source_diverged"  # nothing shows that the source still holds what the mirror read there
 
 
 @dataclass(frozen=True, slots=True)

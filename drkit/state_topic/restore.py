@@ -128,10 +128,13 @@ def _digest(
     batches: int,
     records: int,
     digest: str,
+    batch_crc: int,
     generation: int,
 ) -> RangeDigest:
     tp, raw = TopicPartition(topic, partition), base64.b64decode(digest)
-    return codec.read_digest(tp, epoch, target_start, target_end, source_start, batches, records, raw, generation)
+    return codec.read_digest(
+        tp, epoch, target_start, target_end, source_start, batches, records, raw, batch_crc, generation
+    )
 
 
 def _of(block: BackupBlock) -> LinkId:

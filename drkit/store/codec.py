@@ -140,7 +140,7 @@ def read_watermark(
 
 
 def digest_row(each: RangeDigest) -> tuple[Any, ...]:
-    """topic, partition, epoch, target_start … digest (16 bytes); without the generation."""
+    """topic, partition, epoch, target_start … digest (16 bytes), batch_crc; without the generation."""
     return (
         each.topic,
         each.partition,
@@ -151,6 +151,7 @@ def digest_row(each: RangeDigest) -> tuple[Any, ...]:
         each.batches,
         each.records,
         each.digest.to_bytes(_DIGEST_BYTES, "big"),
+        each.batch_crc,
     )
 
 
@@ -164,11 +165,14 @@ def read_digest(
     batches: int,
     records: int,
     digest: bytes,
+    batch_crc: int,
     generation: int,
 ) -> RangeDigest:
     """Inverse of `digest_row`, with the generation."""
     total = int.from_bytes(digest, "big")
-    return RangeDigest(*tp, epoch, target_start, target_end, source_start, batches, records, total, generation)
+    return RangeDigest(
+        *tp, epoch, target_start, target_end, source_start, batches, records, total, batch_crc, generation
+    )
 
 
 def group_position_row(position: GroupPosition) -> tuple[Any, ...]:

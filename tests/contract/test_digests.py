@@ -16,7 +16,9 @@ OTHER = TopicPartition("flights", 0)
 
 
 def digest(start: int, tp: TopicPartition = TP, epoch: int = 1, **more: int) -> RangeDigest:
-    return replace(RangeDigest(*tp, epoch, start, start + 10, start + 2**40, 3, 9, DIGEST_MASK - start), **more)
+    return replace(
+        RangeDigest(*tp, epoch, start, start + 10, start + 2**40, 3, 9, DIGEST_MASK - start, 2**32 - 1), **more
+    )
 
 
 def take(store, link, *tps: TopicPartition, epoch: int = 1) -> dict[TopicPartition, int]:

@@ -45,7 +45,7 @@ class RecordRun(NamedTuple):
 
     `gaps`: (index in the run, source offset) of records that don't follow their predecessor on the
     source. `reason`: why it isn't forwarded unchanged, or None. `batches`: how many of the source's batches
-    begin in it.
+    begin in it. `crc`: the checksum of the source's batch, where it is one forwarded unchanged.
     """
 
     source_first: int
@@ -58,6 +58,7 @@ class RecordRun(NamedTuple):
     gaps: tuple[tuple[int, int], ...] = ()
     reason: str | None = None
     batches: int = 1
+    crc: int = 0
 
 
 Piece = Hole | RecordRun
@@ -140,7 +141,7 @@ def _forwarded(batch: Batch) -> RecordRun:
     """A batch forwarded unchanged."""
     base, count = batch.base_offset, batch.records_count
     first, last = batch.base_timestamp, batch.max_timestamp
-    return RecordRun(base, batch.last_offset + 1, count, batch.attributes, first, last, batch.records)
+    return RecordRun(base, batch.last_offset + 1, count, batch.attributes, first, last, batch.records, crc=batch.crc)
 
 
 class _Cutter:

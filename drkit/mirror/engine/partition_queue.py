@@ -73,10 +73,10 @@ class Append:
 
     `forgettable`: with timestamps so old that the broker may forget the producer. `gated`: wait until the rows of
     its admission are durable. `digest`: with its offset, where it is an unchanged source batch and range digests are
-    kept. `codec`: the batch's compression codec.
+    kept; then `crc`: that batch's checksum on the source. `codec`: the batch's compression codec.
     """
 
-    __slots__ = ("codec", "count", "digest", "forgettable", "gated", "mark", "payload", "size", "source_first")
+    __slots__ = ("codec", "count", "crc", "digest", "forgettable", "gated", "mark", "payload", "size", "source_first")
 
     def __init__(
         self,
@@ -93,6 +93,7 @@ class Append:
         self.source_first = source_first
         self.codec = codec
         self.digest: int | None = None
+        self.crc = 0
         self.forgettable = self.gated = False
 
 
@@ -329,6 +330,7 @@ class BatchPartition:
             item = self._append(piece)
             if self.ranges is not None and piece.reason is None:  # now, while the bytes are in the CPU cache
                 item.digest = placed_digest(self.next_target - piece.records_count, *item.payload)
+                item.crc = piece.crc
             item.forgettable, item.gated = piece.max_timestamp < horizon, bool(rows)
             self._put(item)
             reason = piece.reason or "forwarded"
@@ -475,7 +477,7 @@ class BatchPartition:
         self._end_known_at = time.monotonic()
         if self.ranges is not None:
             first = item.mark.after.target_end - item.count
-            self.ranges.take(item.source_first, first, item.count, item.size, item.digest)
+            self.ranges.take(item.source_first, first, item.count, item.size, item.digest, item.crc)
         return None
 
     def markers_written(self, item: Markers) -> None:

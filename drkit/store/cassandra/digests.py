@@ -26,11 +26,12 @@ from drkit.store.codec import digest_row, read_digest
 _CQL = {
     "put": (
         "INSERT INTO {k}.range_digest (link, topic, partition, epoch, target_start, target_end, source_start, batches,"
-        " records, digest, generation) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?"
+        " records, digest, batch_crc, generation) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?"
     ),
     "found": (
-        "SELECT target_start, target_end, source_start, batches, records, digest, generation FROM {k}.range_digest"
-        " WHERE link = ? AND topic = ? AND partition = ? AND epoch = ? ORDER BY epoch ASC, target_start ASC"
+        "SELECT target_start, target_end, source_start, batches, records, digest, batch_crc, generation"
+        " FROM {k}.range_digest WHERE link = ? AND topic = ? AND partition = ? AND epoch = ?"
+        " ORDER BY epoch ASC, target_start ASC"
     ),
     "forget_below": (
         "DELETE FROM {k}.range_digest USING TIMESTAMP ?"

@@ -95,7 +95,7 @@ TABLES: tuple[str, ...] = (
     )""",
     """CREATE TABLE IF NOT EXISTS {keyspace}.range_digest (
         link text, topic text, partition int, epoch int, target_start bigint, target_end bigint, source_start bigint,
-        batches bigint, records bigint, digest blob, generation bigint,
+        batches bigint, records bigint, digest blob, batch_crc bigint, generation bigint,
         PRIMARY KEY ((link, topic, partition), epoch, target_start)
     )""",
 )

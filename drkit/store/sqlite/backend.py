@@ -178,14 +178,14 @@ class SqliteStore:
             check_claims(connection, name, places, claims)
             held = {place: held_generation(connection, name, *place) or 0 for place in places}
             connection.executemany(
-                "INSERT OR REPLACE INTO range_digest VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO range_digest VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 [(name, *codec.digest_row(each), held[each.tp, each.epoch]) for each in digests],
             )
 
     def range_digests(self, link: LinkId, tp: TopicPartition, epoch: int) -> list[RangeDigest]:
         found = self._db.rows(
-            "SELECT target_start, target_end, source_start, batches, records, digest, generation FROM range_digest"  # noqa: S608  # our constant
-            f" WHERE {_PLACE} ORDER BY target_start",
+            "SELECT target_start, target_end, source_start, batches, records, digest, batch_crc, generation"  # noqa: S608  # our constant
+            f" FROM range_digest WHERE {_PLACE} ORDER BY target_start",
             (str(link), *tp, epoch),
         )
         return [codec.read_digest(tp, epoch, *row) for row in found]

@@ -84,7 +84,8 @@ TABLES = (
     """CREATE TABLE range_digest (
         link TEXT NOT NULL, topic TEXT NOT NULL, partition INTEGER NOT NULL, epoch INTEGER NOT NULL,
         target_start INTEGER NOT NULL, target_end INTEGER NOT NULL, source_start INTEGER NOT NULL,
-        batches INTEGER NOT NULL, records INTEGER NOT NULL, digest BLOB NOT NULL, generation INTEGER NOT NULL,
+        batches INTEGER NOT NULL, records INTEGER NOT NULL, digest BLOB NOT NULL, batch_crc INTEGER NOT NULL,
+        generation INTEGER NOT NULL,
         PRIMARY KEY (link, topic, partition, epoch, target_start)
     ) STRICT, WITHOUT ROWID""",
 )

@@ -40,8 +40,8 @@ def fill_store(store: WholeStore, link: LinkId = FILLED) -> dict[str, Any]:
     )
     for epoch in (1, 2):
         store.append_mappings(link, [OffsetMapping(*TP, epoch, place, place + 5) for place in range(0, 5000, 2)])
-    store.put_range_digests(link, [RangeDigest(*TP, 2, 0, 10, 0, 1, 10, 2**127 + 1, 0)])
-    store.put_range_digests(link, [RangeDigest(*TP, 2, 5, 10, 0, 1, 5, 12, 0)])
+    store.put_range_digests(link, [RangeDigest(*TP, 2, 0, 10, 0, 1, 10, 2**127 + 1, 2**32 - 1)])
+    store.put_range_digests(link, [RangeDigest(*TP, 2, 5, 10, 0, 1, 5, 12, 3)])
     store.put_watermarks(link, [_mark(at)])
     entry = None
     for seq in range(3):

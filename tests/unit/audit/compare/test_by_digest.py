@@ -68,7 +68,7 @@ class Mirror:
             if part:
                 batch = as_batch(self.t, part)
                 digest = None if rebuilt else placed_digest(self.t, batch.whole, batch.records)
-                self.ranges.take(self.s, self.t, len(part), len(batch.whole), digest)
+                self.ranges.take(self.s, self.t, len(part), len(batch.whole), digest, batch.crc)
                 self.target.append((self.t, part))
                 self.s += len(part)
                 self.t += len(part)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from typing import Any, cast
 
@@ -10,12 +11,14 @@ from drkit.kafka.client.data_client import DataClient
 from drkit.kafka.protocol.coalescing import scan
 from drkit.kafka.protocol.records import RawRecord
 from drkit.kafka.transform.record_transform import Alteration, AlterationFailed
+from drkit.mirror.engine.batch_splitter import pieces
 from drkit.mirror.engine.engine_state import EngineState
 from drkit.mirror.engine.fetcher import Read
 from drkit.mirror.engine.interface import Incident, IncidentKind, PartitionStart, Withdrawn
 from drkit.mirror.engine.partition_queue import Append, BatchPartition
 from drkit.mirror.engine.sequencer import Sequencer
-from drkit.model.offsets import OffsetMapping
+from drkit.model.digests import RangeDigest
+from drkit.model.offsets import OffsetMapping, SourceBatch
 from drkit.model.topology import TopicPartition
 from tests.support.links.batches import batch_bytes
 
@@ -50,6 +53,28 @@ def test_a_read_that_was_dropped_is_noticed() -> None:
     assert incident.kind is IncidentKind.UNCERTAIN
     assert "doesn't follow 25" in incident.reason
     assert partition.next_source == 25
+
+
+def test_a_range_digest_keeps_the_source_batch_that_ends_it() -> None:
+    """Its checksum as it was read, not that of what is appended: the producer is another one there."""
+    ended: deque[RangeDigest] = deque()
+    partition = BatchPartition(PartitionStart(TopicPartition("t", 0), "t", 1, 0, 5, 5, 1_000_000), digests=ended)
+    counts = (30, 40, 50)
+    logs = [
+        batch_bytes([(1, None, b"v%d" % count, [])] * count, base_offset=sum(counts[:at]))
+        for at, count in enumerate(counts)
+    ]
+    batches = [each for data in logs for each in scan(memoryview(data))[0]]
+    partition.admit(pieces(batches, (), 0, partition.rules(committed=True)))
+    through, crcs = 5, [each.crc for each in batches]
+    for item in list(partition.queue):
+        assert isinstance(item, Append)
+        through += item.count
+        assert partition.acknowledge(item, through - 1) is None
+    assert partition.ranges is not None
+    row = partition.ranges.opened()
+    assert row is not None
+    assert (row.source_end, row.records, row.source_batch) == (120, 120, SourceBatch(119, crcs[-1]))
 
 
 def test_what_is_read_behind_a_record_that_can_not_be_appended_is_no_reason_to_pass_it_over() -> None:

@@ -25,7 +25,7 @@ TP, OTHER = TopicPartition("flights", 0), TopicPartition("flights", 1)
 
 
 def row(start: int, size: int = 10, tp: TopicPartition = TP, epoch: int = 1) -> RangeDigest:
-    return RangeDigest(*tp, epoch, start, start + size, start, 1, size, 7)
+    return RangeDigest(*tp, epoch, start, start + size, start, 1, size, 7, 8)
 
 
 class Engine:
