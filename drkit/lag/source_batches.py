@@ -1,9 +1,10 @@
-"""Compares a batch of each source partition with what was read when it was mirrored.
+"""Compares batches of source partitions with what was read when they were mirrored.
 
 A cluster that is restored from an older copy of all its disks, its controllers' too, gives out its leader epochs a
 second time. What it takes since then stands where its lost records were, and its log ends may be those that were
 mirrored. A log loses records at its end only, and a batch in a log never changes: so the checksum of the last mirrored
-batch (`Watermark.source_batch`) tells, whatever the link does to records and whoever else writes to the target.
+batch (`Watermark.source_batch`) tells, whatever the link does to records and whoever else writes to the target. Earlier
+ones (`RangeDigest.source_batch`) tell up to where a log is still the one that was read (`held_below`).
 
 Where the cleaner works it tells nothing if it differs: the cleaner writes batches anew, without what it removed. Then
 records are compared (`drkit.lag.last_records`, `drkit.lag.unmirrored_tail`). But it never joins batches: one that holds
@@ -12,11 +13,12 @@ the offset and ends beyond it is another one. Where retention has removed the ba
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.logs.leader_epochs import LogBatch
+from drkit.model.errors import Unreachable
 from drkit.model.offsets import SourceBatch, Watermark
 from drkit.model.topology import LinkId, TopicPartition
 
@@ -42,11 +44,7 @@ def compare_batches(source: ClusterAdmin, marks: Iterable[Watermark]) -> BatchCo
     """
     known = {mark.tp: mark.source_batch for mark in marks if mark.source_batch is not None}
     found = source.batches_at({tp: batch.last_offset for tp, batch in known.items()}) if known else {}
-    replaced = {
-        tp: known[tp]
-        for tp, there in found.items()
-        if there is not None and (there.last_offset, there.crc) != known[tp]
-    }
+    replaced = {tp: known[tp] for tp, there in found.items() if there is not None and not _is(there, known[tp])}
     denied: set[str] = set()  # nobody knows then whether the cleaner works there
     settings = source.topic_configs({tp.topic for tp in replaced}, keys=(_CLEANUP,), denied=denied) if replaced else {}
     compacted = {topic for topic, each in settings.items() if "compact" in each.get(_CLEANUP, "")}
@@ -57,6 +55,45 @@ def compare_batches(source: ClusterAdmin, marks: Iterable[Watermark]) -> BatchCo
         frozenset(rewritten),
         frozenset(tp for tp, there in found.items() if there is not None and tp not in replaced),
     )
+
+
+def held_below(
+    source: ClusterAdmin, batches: Mapping[TopicPartition, Collection[SourceBatch]]
+) -> dict[TopicPartition, int]:
+    """The offset below which each partition still is what was read when these batches were: it holds the one that ends
+    there. 0: nothing shows that.
+
+    A bisection, of all partitions at once: a log that holds one of the batches holds all that was below (or retention
+    has removed its beginning). Of batches that the cleaner wrote anew, and of those that no leader answers for, nothing
+    is known. A marker behind a batch may be another one by now than was read: what belongs to a transaction that was
+    aborted behind the batch isn't below the offset.
+    """
+    known = {tp: sorted(set(each)) for tp, each in batches.items() if each}
+    held = dict.fromkeys(batches, 0)
+    left = {tp: (0, len(each)) for tp, each in known.items()}  # held: those before the first; not: from the second on
+    asked = {tp: len(each) - 1 for tp, each in known.items()}  # the last one first: mostly it is all there
+    while asked:
+        try:
+            found = source.batches_at({tp: known[tp][at].last_offset for tp, at in asked.items()}, committed=True)
+        except Unreachable:  # no leader answers for any of them
+            break
+        for tp, at in asked.items():
+            if tp not in found:
+                del left[tp]
+                continue
+            there, (first, until) = found[tp], left[tp]
+            if there is None or not _is(there, known[tp][at]):
+                left[tp] = first, at
+                continue
+            after = there.last_offset + 1
+            held[tp] = after if there.aborted_from is None else min(after, there.aborted_from)
+            left[tp] = at + 1, until
+        asked = {tp: (first + until) // 2 for tp, (first, until) in left.items() if first < until}
+    return held
+
+
+def _is(there: LogBatch, batch: SourceBatch) -> bool:
+    return (there.last_offset, there.crc) == batch
 
 
 def _beyond(there: LogBatch | None, batch: SourceBatch) -> bool:

@@ -8,6 +8,7 @@ that the mirror read in the range is at its place, unaltered and alone; so it co
 read for it. Between such ranges are regions of both sides that belong together: places rise with offsets and are
 unique, so records with a place in a range have nothing to do with those in a region.
 
+The source must still hold what was read: the batch that ends the range, or one above (`PartitionScope.source_held`).
 A range is read completely or not at all. If the source's retention has removed its beginning meanwhile, the rest of it
 is still proven; what the target has of the beginning belongs to a region.
 """
@@ -72,7 +73,8 @@ def choose(each: PartitionScope) -> tuple[list[Provable], list[tuple[RangeDigest
     """
     taken: list[RangeDigest] = []
     left: list[tuple[RangeDigest, Uncovered]] = []
-    for row in sorted(each.digests, key=lambda one: (-one.generation, one.target_start)):
+    begun = (row for row in each.digests if row.source_end > each.source_start)  # retention has taken all of the others
+    for row in sorted(begun, key=lambda one: (-one.generation, one.target_start)):
         reason = _hindrance(each, row)
         if reason is not None:
             left.append((row, reason))
@@ -92,7 +94,6 @@ def choose(each: PartitionScope) -> tuple[list[Provable], list[tuple[RangeDigest
             max(row.target_start, each.source_start + row.delta),
         )
         for row in taken
-        if row.source_end > each.source_start  # else all of it is what the source's retention has taken
     ], left
 
 
@@ -102,7 +103,7 @@ def _hindrance(each: PartitionScope, row: RangeDigest) -> Uncovered | None:
         return Uncovered.COMPACTED
     if each.basis is not PlacementBasis.MAPPING or not _placed(each, row):
         return Uncovered.MAPPING
-    if each.source_kept is not None and row.source_end > each.source_kept:
+    if row.source_end > each.source_held:
         return Uncovered.SOURCE_DIVERGED
     if row.target_start < each.target_start:
         return Uncovered.TARGET_RETIRED

@@ -17,20 +17,18 @@ from drkit.audit.read.log_source import reached
 from drkit.config import Config
 from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
-from drkit.kafka.admin.logs.leader_epochs import EpochEnd, kept_offsets
-from drkit.kafka.client.record_probe import LogPosition
+from drkit.kafka.admin.logs.leader_epochs import kept_offsets
 from drkit.kafka.client.timestamp_scan import OffsetRange
 from drkit.kafka.client.unexpired_records import Missing, unexpired
 from drkit.kafka.transform.record_transform import configured_at
 from drkit.kafka.transform.transformed_reader import packed_alteration
-from drkit.lag.last_records import TAIL_OFFSETS, compare_records
-from drkit.lag.source_batches import compare_batches
+from drkit.lag.source_batches import held_below
 from drkit.mapping.target_start import missing_until
 from drkit.model.audit.audit_result import AuditRequest, PlacementBasis, TopicChoice
 from drkit.model.clock import now, to_millis
 from drkit.model.digests import RangeDigest
 from drkit.model.errors import ConfigError
-from drkit.model.link_state import SOURCE_TRUNCATED, Direction, Problem, TopicState
+from drkit.model.link_state import Direction, Problem, TopicState
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.store.api import Store
@@ -59,11 +57,10 @@ class PartitionScope:
     `source_from`, `target_from` where reading begins (the same unless a time window is asked for).
     `first_place`: the first target offset that stands for a source record. `earlier_until`: target
     offsets below it may stand for records of an earlier topic of this name on the source. `digests`: what the mirror
-    kept of ranges that it forwarded, where they are asked for. `source_kept`: from this offset on the source lost what
-    was mirrored and may hold other records; None: nothing tells that it did. `purged`: source offsets that the target
-    had, that were removed there, and that no retention explains. `hidden`: target offsets [first, until) behind an open
-    transaction, which readers of committed records don't get. `source_id`, `target_id`: Kafka's ids of both topics;
-    None where there is none.
+    kept of ranges that it forwarded, where they are asked for. `source_held`: below this offset the source surely still
+    holds what these were made of. `purged`: source offsets that the target had, that were removed there, and that no
+    retention explains. `hidden`: target offsets [first, until) behind an open transaction, which readers of committed
+    records don't get. `source_id`, `target_id`: Kafka's ids of both topics; None where there is none.
     """
 
     number: int
@@ -85,7 +82,7 @@ class PartitionScope:
     source_compacted: bool
     target_compacted: bool
     digests: tuple[RangeDigest, ...] = ()
-    source_kept: int | None = None
+    source_held: int = 0
     target_anew: bool = False
     partial: bool = False
     told: tuple[tuple[int, int], ...] = ()
@@ -181,14 +178,12 @@ def observe_scope(request: AuditRequest, store: Store, config: Config) -> Scope:
             target_admin, {link.target_topic(topic) for topic in chosen}, request, committed=True, all_ends=True
         )
         source = _Side.of(source_admin, chosen, request, committed=link.committed)
-        kept = source_kept(link.id, store, source_admin, digests) if digests else {}
-        whole = {tp: rows for tp, rows in digests.items() if tp not in kept}
-        kept |= dict.fromkeys(replaced_tails(link, source_admin, target_admin, whole), 0)
+        held = source_held(link.id, store, source_admin, source, digests, watermarks)
         differing = differing_from(link.id, store, source_admin, watermarks, source.starts)
         ids = (source_admin.cluster_id(), target_admin.cluster_id()) if link.alters else None
         sealed = control is not None and control.direction in {Direction.SEALED, Direction.REVERSED}
         builder = _ScopeBuilder(
-            link, store, states, watermarks, digests, kept, differing, source, target, sealed=sealed
+            link, store, states, watermarks, digests, held, differing, source, target, sealed=sealed
         )
         for topic, partitions in chosen.items():
             builder.add_topic(topic, partitions)
@@ -359,7 +354,7 @@ class _ScopeBuilder:
         states: Mapping[str, TopicState],
         watermarks: Mapping[TopicPartition, Watermark],
         digests: Mapping[TopicPartition, tuple[RangeDigest, ...]],
-        kept: Mapping[TopicPartition, int],
+        held: Mapping[TopicPartition, int],
         differing: Mapping[TopicPartition, int],
         source: _Side,
         target: _Side,
@@ -371,7 +366,7 @@ class _ScopeBuilder:
         self._states = states
         self._watermarks = watermarks
         self._digests = digests
-        self._kept = kept
+        self._held = held
         self._differing = differing
         self._source = source
         self._target = target
@@ -484,7 +479,7 @@ class _ScopeBuilder:
             source_compacted=topic in self._source.compacted,
             target_compacted=name in self._target.compacted,
             digests=() if watermark is None else self._digests.get(tp, ()),
-            source_kept=self._kept.get(tp),
+            source_held=self._held.get(tp, 0),
             target_anew=anew,
             hidden=self._target.hidden(target_tp),
             source_id=self._source.topic_id(topic),
@@ -533,35 +528,33 @@ def _widened(cut: tuple[Zone, ...], source_from: int, target_from: int) -> tuple
     return first_source - _MARGIN, min(target_from, place(cut, source_from)) - _MARGIN
 
 
-def source_kept(
-    link: LinkId, store: Store, source: ClusterAdmin, digests: Mapping[TopicPartition, Collection[RangeDigest]]
+def source_held(
+    link: LinkId,
+    store: Store,
+    admin: ClusterAdmin,
+    source: _Side,
+    digests: Mapping[TopicPartition, Collection[RangeDigest]],
+    watermarks: Mapping[TopicPartition, Watermark],
 ) -> dict[TopicPartition, int]:
-    """By partition, the offset up to which its source surely has what was mirrored; left out: all that is in `digests`.
-
-    A source that lost records and has grown again looks whole by its log's end. Its history of leader epochs shows it
-    (`drkit.kafka.admin.logs.source_divergence`), or the last mirrored batch (`drkit.lag.source_batches`), or what a
-    mirror noted of it: that the source was truncated, or that both sides differ from an offset on. Where none can tell,
-    nothing is proven.
-    Watermarks are read here, after the digests: one read before might not reach what they cover. One that doesn't reach
-    it all the same (the mirror was killed between the two) says nothing of what is beyond.
+    """By partition, the offset below which its source still holds what digests were made of (0: nothing shows that):
+    it holds the batch that ends there, and no problem on record says that both sides differ from an earlier one on.
 
     Raises:
-        Unreachable: the source or the store doesn't answer.
+        Unreachable: the store doesn't answer.
     """
-    marks = {tp: mark for tp, mark in store.watermarks(link).items() if tp in digests}
-    ends = source.epoch_ends({tp: mark.leader_epoch for tp, mark in marks.items() if mark.leader_epoch is not None})
-    kept = {tp: _kept(marks.get(tp), ends.get(tp)) for tp in digests}
-    whole = [mark for tp, mark in marks.items() if kept[tp] == mark.source_through]  # as far as epochs tell
-    batches, told = compare_batches(source, whole), set()
+    batches = {}
+    for tp, rows in digests.items():
+        start, end = source.bounds(tp)
+        known = {row.source_batch for row in rows}
+        last = watermarks[tp].source_batch  # mostly behind the last marker, too
+        if known and last is not None:
+            known.add(last)
+        batches[tp] = [each for each in known if start <= each.last_offset < end]
+    held = held_below(admin, batches)
     for problem, tp in _problems_of(store, link, digests):
-        if problem.kind == SOURCE_TRUNCATED:
-            kept[tp] = kept[tp] if tp in ends and kept[tp] < marks[tp].source_through else 0
-        elif problem.differs_from is not None:
-            kept[tp] = min(kept[tp], problem.differs_from)
         if problem.differs_from is not None:
-            told.add(tp)
-    kept |= dict.fromkeys({*batches.replaced, *batches.silent, *batches.rewritten} - told, 0)
-    return {tp: kept[tp] for tp, rows in digests.items() if any(row.source_end > kept[tp] for row in rows)}
+            held[tp] = min(held[tp], problem.differs_from)
+    return held
 
 
 def differing_from(
@@ -600,37 +593,3 @@ def _problems_of(
     """What a mirror has noted of these partitions, or of their topics."""
     for problem in store.problems(link):
         yield from ((problem, tp) for tp in tps if problem.concerns(tp))
-
-
-def replaced_tails(
-    link: Link,
-    source: ClusterAdmin,
-    target: ClusterAdmin,
-    digests: Mapping[TopicPartition, Collection[RangeDigest]],
-) -> set[TopicPartition]:
-    """Partitions whose source no longer holds the last records of their newest digest, or can't be asked.
-
-    Leader epochs can't tell all such losses (`drkit.lag.last_records`).
-
-    Raises:
-        Unreachable: a cluster doesn't answer.
-    """
-    places: dict[LogPosition, LogPosition] = {}
-    for tp, rows in digests.items():
-        if rows:
-            newest = max(rows, key=lambda row: row.target_end)
-            there = TopicPartition(link.target_topic(tp.topic), tp.partition)
-            for offset in range(max(newest.target_start, newest.target_end - TAIL_OFFSETS), newest.target_end):
-                places[LogPosition(there, offset)] = LogPosition(tp, offset - newest.delta)
-    compared = compare_records(source, target, places, seconds=_TIMEOUT_SECONDS)
-    return {*compared.differs_from(), *(place.tp for place, _ in compared.unread)}
-
-
-def _kept(mark: Watermark | None, end: EpochEnd | None) -> int:
-    """Up to where the source surely has what was mirrored."""
-    if mark is None or mark.leader_epoch is None or end is None:
-        return 0
-    kept = kept_offsets(mark.source_through, mark.leader_epoch, end)
-    if kept is None:
-        return mark.source_through
-    return kept.offset if kept.exact else 0

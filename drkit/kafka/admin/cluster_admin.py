@@ -459,10 +459,12 @@ class ClusterAdmin(ClusterClient):
         """The current leader epoch of each partition; those without a leader are left out."""
         return leader_epochs.leader_epochs(self._connection, dict.fromkeys(tps))
 
-    def batches_at(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, LogBatch | None]:
+    def batches_at(
+        self, offsets: Mapping[TopicPartition, int], *, committed: bool = False
+    ) -> dict[TopicPartition, LogBatch | None]:
         """The first batch that ends at or after each of these offsets; None: it is outside the log; partitions for
-        which no leader answers are left out."""
-        return leader_epochs.batches_at(self._connection, offsets)
+        which no leader answers are left out. `committed`: like that of `leader_epochs.batches_at`."""
+        return leader_epochs.batches_at(self._connection, offsets, committed=committed)
 
     def epochs_below(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """The leader epoch of the batch that holds the offset below each of these; -1: none does; partitions for which

@@ -16,7 +16,7 @@ STALL_SECONDS = 2.0
 """The longest wait for a partition without a leader while a failover waits."""
 
 _CONSUMER = -1
-_READ_UNCOMMITTED = 0
+_READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
 _REQUEST_BYTES = 32 * 1024 * 1024
 _VERSION = 12  # as the data path (`drkit.kafka.protocol.fetch_produce`)
 
@@ -29,9 +29,10 @@ class SingleFetch(NamedTuple):
 
 
 async def fetch(
-    connection: AdminConnection, leader: int, places: Mapping[TopicPartition, SingleFetch]
+    connection: AdminConnection, leader: int, places: Mapping[TopicPartition, SingleFetch], *, committed: bool = False
 ) -> list[tuple[TopicPartition, Any]] | kafka_errors.KafkaError:
-    """The leader's response for each partition, as in the protocol; the error if it can't be reached.
+    """The leader's response for each partition, as in the protocol; the error if it can't be reached. `committed`: only
+    up to the last stable offset, and with the aborted transactions.
 
     Raises:
         KafkaError: a permanent error.
@@ -48,7 +49,7 @@ async def fetch(
         max_wait_ms=0,
         min_bytes=0,
         max_bytes=_REQUEST_BYTES,
-        isolation_level=_READ_UNCOMMITTED,
+        isolation_level=_READ_COMMITTED if committed else _READ_UNCOMMITTED,
         topics=[topic_type(topic=name, partitions=partitions) for name, partitions in by_topic.items()],
         min_version=_VERSION,
         max_version=_VERSION,

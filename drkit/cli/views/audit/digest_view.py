@@ -16,7 +16,7 @@ _WHY = {
     Uncovered.TARGET_RETIRED: "the target's log begins within the range of their digest",
     Uncovered.COMPACTED: "their topic is compacted",
     Uncovered.MAPPING: "the mapping rows place them elsewhere than their digest",
-    Uncovered.SOURCE_DIVERGED: "the source lost what the mirror had read there, and may hold other records now",
+    Uncovered.SOURCE_DIVERGED: "nothing shows that the source still holds what the mirror read there",
 }
 
 

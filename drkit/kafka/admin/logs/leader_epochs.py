@@ -127,21 +127,26 @@ async def _newest_anywhere(
 
 
 class LogBatch(NamedTuple):
-    """A batch in a log: its first and last offset, leader epoch and checksum (formats before 2 have another one)."""
+    """A batch in a log: its first and last offset, leader epoch and checksum (formats before 2 have another one).
+
+    `aborted_from`: the first offset of all transactions with records up to its end that were aborted behind it (their
+    marker isn't below); None: there is none, or it wasn't asked for.
+    """
 
     base_offset: int
     last_offset: int
     leader_epoch: int
     crc: int
+    aborted_from: int | None = None
 
 
 def batches_at(
-    connection: AdminConnection, offsets: Mapping[TopicPartition, int]
+    connection: AdminConnection, offsets: Mapping[TopicPartition, int], *, committed: bool = False
 ) -> dict[TopicPartition, LogBatch | None]:
     """The first batch that ends at or after each of these offsets; None: the offset is outside the log.
 
     Partitions that don't exist, those that drkit's principal may not read, and those without a prompt answer are left
-    out.
+    out. `committed`: so are those whose last stable offset isn't beyond it; and `LogBatch.aborted_from` is told.
     """
     found: dict[TopicPartition, LogBatch | None] = {}
     pending = {tp: SingleFetch(offset, _FIRST_BYTES) for tp, offset in offsets.items()}
@@ -151,7 +156,7 @@ def batches_at(
         for first in range(0, len(tps), _AT_ONCE):
             asked = {tp: pending[tp] for tp in tps[first : first + _AT_ONCE]}
             while asked:
-                answers = await fetch(connection, leader, asked)
+                answers = await fetch(connection, leader, asked, committed=committed)
                 if isinstance(answers, kafka_errors.KafkaError):
                     return str(answers)
                 reasons = [_take_batch(tp, answer, pending, found) for tp, answer in answers if tp in pending]
@@ -280,7 +285,9 @@ def _take_batch(
         last = batch.base_offset if batch.magic < MAGIC else batch.last_offset
         if last >= offset:
             del pending[tp]
-            found[tp] = LogBatch(batch.base_offset, last, batch.leader_epoch, batch.crc)
+            begun = (each.first_offset for each in answer.aborted_transactions or ())
+            aborted_from = min((first for first in begun if first <= last), default=None)
+            found[tp] = LogBatch(batch.base_offset, last, batch.leader_epoch, batch.crc, aborted_from)
             return ""
     if answer.high_watermark > offset and most < _MOST_BYTES:
         pending[tp] = SingleFetch(offset, most * 4)  # its batch is larger than the requested bytes

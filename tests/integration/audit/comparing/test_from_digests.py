@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from drkit.drill.environment.log_surgery import stopped
 from drkit.kafka.protocol.record_batch import Batch, parse
 from drkit.kafka.protocol.records import RawRecord as Encoded
 from drkit.kafka.protocol.records import build, read
@@ -193,6 +194,90 @@ def test_a_mirror_that_was_killed_goes_on_to_cover_and_the_verb_says_how_much(mi
     assert found["digest"]["proven"] >= 2_000
     assert [each.returncode for each in refused] == [2, 2]
     assert all("exclude each other" in each.stderr for each in refused)
+
+
+KEPT, SECOND, THROUGH = 300, 600, 900
+"""Where the source's copy ends, the second range, and what is mirrored."""
+
+
+def write(mirrored: Mirrored, topic: str, what: str, first: int, until: int) -> None:
+    """Fifty records a batch: they are forwarded as they are."""
+    producer = mirrored.source.producer()
+    for at in range(first, until, 50):
+        for number in range(at, at + 50):
+            producer.produce(topic, value=b"%s-%d" % (what.encode(), number), partition=0)
+        assert producer.flush(30) == 0
+
+
+@pytest.mark.parametrize(
+    ("grown", "target_cut"), [(SECOND, SECOND), (SECOND + 100, None)], ids=["both end alike", "the target is whole"]
+)
+def test_what_a_source_that_was_set_back_no_longer_holds_is_not_proven(
+    mirrored: Mirrored, audit, tmp_path: Path, grown: int, target_cut: int | None
+) -> None:
+    """Other records stand in the source where the second of three ranges was, up to its end: no leader epoch, log end
+    or newest digest tells, but the batch that ended it."""
+    topic, copy = mirrored.name("set-back"), tmp_path / "copy"
+    mirrored.source.create(topic)
+    for first, until in ((0, KEPT), (KEPT, SECOND), (SECOND, THROUGH)):
+        write(mirrored, topic, "first", first, until)
+        assert mirrored.catch_up().caught_up
+        if until == KEPT:
+            with stopped(mirrored.lab, "primary-1") as disk:
+                disk.copy_to(copy)
+    rows = mirrored.store.range_digests(mirrored.link.id, TopicPartition(topic, 0), 1)
+    assert [each.source_end for each in rows] == [KEPT, SECOND, THROUGH]
+    with stopped(mirrored.lab, "primary-1") as disk:
+        disk.set_back(copy)
+    write(mirrored, topic, "other", KEPT, grown)
+    if target_cut is not None:
+        with stopped(mirrored.lab, "dr-1") as disk:
+            assert disk.cut(topic, 0, target_cut) == target_cut
+    for halted in (False, True):  # a problem on record says from where on both sides differ, then
+        if halted:
+            assert mirrored.catch_up().halted
+        by_digest, plain = (
+            audit(topic, link=mirrored.link, store=mirrored.store, from_digests=way) for way in (True, False)
+        )
+        assert plain.verdict is by_digest.verdict is Verdict.DEVIATED
+        assert by_digest.partitions == plain.partitions
+        assert by_digest.counts.corrupted == grown - KEPT
+        assert (by_digest.coverage.proven, by_digest.coverage.ranges) == (KEPT, 1), "what it still holds is proven"
+        assert {each.reason for each in by_digest.coverage.not_covered} == {Uncovered.SOURCE_DIVERGED}
+
+
+def test_a_transaction_that_is_aborted_where_it_was_committed_is_not_proven(
+    mirrored: Mirrored, audit, tmp_path: Path
+) -> None:
+    """The source's copy holds all batches of the range, but not the marker behind them that made them count."""
+    topic, copy = mirrored.name("undone"), tmp_path / "copy"
+    mirrored.source.create(topic)
+    write(mirrored, topic, "first", 0, KEPT)
+    assert mirrored.catch_up().caught_up
+    producer = mirrored.source.producer(transactional_id=topic)
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for number in range(50):
+        producer.produce(topic, value=b"decided-%d" % number, partition=0)
+    assert producer.flush(30) == 0
+    with stopped(mirrored.lab, "primary-1") as disk:
+        disk.copy_to(copy)
+    producer.commit_transaction(30)
+    assert mirrored.catch_up().caught_up
+    rows = mirrored.store.range_digests(mirrored.link.id, TopicPartition(topic, 0), 1)
+    assert [each.source_end for each in rows] == [KEPT, KEPT + 50], "the marker is behind it"
+    with stopped(mirrored.lab, "primary-1") as disk:
+        disk.set_back(copy)
+    mirrored.source.producer(transactional_id=topic).init_transactions(60)  # ends what its predecessor left open
+    write(mirrored, topic, "other", KEPT + 51, KEPT + 101)
+
+    by_digest, plain = (
+        audit(topic, link=mirrored.link, store=mirrored.store, from_digests=way) for way in (True, False)
+    )
+
+    assert plain.verdict is by_digest.verdict is Verdict.DEVIATED
+    assert by_digest.partitions == plain.partitions
+    assert by_digest.counts.matched == by_digest.coverage.proven == KEPT
 
 
 def test_without_digests_both_sides_are_compared(bench, audit, unique_name):

@@ -91,7 +91,7 @@ class Mirror:
             target_start=0, target_end=target_end, source_from=0, target_from=0,
             zones=zones(self.rows or [OffsetMapping("t", 0, 0, 0, 0)]), basis=PlacementBasis.MAPPING, first_place=0,
             mirrored_through=None, sealed_at=None, earlier_until=None, source_compacted=False,
-            target_compacted=False, digests=self.digests(),
+            target_compacted=False, digests=self.digests(), source_held=self.s,
         )  # fmt: skip
         return replace(one, **changed)
 
@@ -228,7 +228,7 @@ def test_what_was_forwarded_untouched_is_all_proven() -> None:
         ({"target_start": 1}, Uncovered.TARGET_RETIRED),
         ({"target_end": 7}, Uncovered.BEYOND_END),
         ({"source_end": 7}, Uncovered.BEYOND_END),
-        ({"source_kept": 7}, Uncovered.SOURCE_DIVERGED),
+        ({"source_held": 7}, Uncovered.SOURCE_DIVERGED),
     ],
 )
 def test_ranges_that_can_not_be_proven_are_left_with_the_reason(changed, reason) -> None:
@@ -244,7 +244,7 @@ def test_below_what_the_source_lost_ranges_are_proven_as_ever() -> None:
     for number in range(2):
         mirror.forward([(number, b"k", b"v", [])] * 8)
         mirror.restart()
-    claims, left = choose(mirror.scope(source_kept=8))
+    claims, left = choose(mirror.scope(source_held=8))
     assert [(each.digest.source_start, each.digest.source_end) for each in claims] == [(0, 8)]
     assert [(row.source_start, why) for row, why in left] == [(8, Uncovered.SOURCE_DIVERGED)]
 

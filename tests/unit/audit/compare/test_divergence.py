@@ -1,125 +1,107 @@
-"""Where the source lost what was mirrored: told by its leader epochs, or by what a mirror noted."""
+"""What a source still holds of what digests were made of: by its batches, and by what a mirror noted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 
-from drkit.audit.compare.scope import replaced_tails, source_kept
-from drkit.kafka.admin.logs.leader_epochs import EpochEnd
-from drkit.kafka.client.record_probe import LogPosition, ProbedRecord
+from drkit.audit.compare.scope import source_held
+from drkit.kafka.admin.logs.leader_epochs import LogBatch
 from drkit.model.digests import RangeDigest
-from drkit.model.link_state import SOURCE_TRUNCATED, Problem
-from drkit.model.offsets import Watermark
-from drkit.model.topology import Link, LinkId, TopicPartition
+from drkit.model.link_state import Problem
+from drkit.model.offsets import SourceBatch, Watermark
+from drkit.model.topology import LinkId, TopicPartition
 from drkit.store import open_store
 from drkit.store.api import Store
 
 AT = datetime(2026, 11, 22, 8, tzinfo=UTC)
 LINK = LinkId("primary", "dr")
-CUT, WHOLE, OLD, ZOMBIE, SILENT, SHORT = (TopicPartition("flights", number) for number in range(6))
-RANGES = {
-    tp: [RangeDigest(*tp, 1, 0, 120 if tp == SHORT else 100, 0, 1, 100, 7)]
-    for tp in (CUT, WHOLE, OLD, ZOMBIE, SILENT, SHORT)
-}
+CUT, WHOLE = (TopicPartition("flights", number) for number in range(2))
+DELTA = 7
+
+
+def row(tp: TopicPartition, first: int, until: int) -> RangeDigest:
+    return RangeDigest(*tp, 1, first + DELTA, until + DELTA, first, 1, until - first, 5, until)
+
+
+ROWS = {tp: (row(tp, 0, 40), row(tp, 40, 80), row(tp, 80, 100)) for tp in (CUT, WHOLE)}
 
 
 class Source:
-    """Answers as a source's leaders would; the newest epoch of one partition lost 20 offsets, one log is another's."""
+    """Holds what was read: of one partition its first 80 offsets only, another log stands from there on. `starts`,
+    `ends`: of both logs."""
 
-    def epoch_ends(self, at: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
-        assert set(at.values()) <= {3}
-        known = {CUT: EpochEnd(3, 80), ZOMBIE: EpochEnd(2, 110)}
-        return {tp: known.get(tp, EpochEnd(3, 130)) for tp in at if tp != SILENT}
+    def __init__(self, *, start: int = 0, end: int = 130) -> None:
+        self.start, self.end = start, end
+        self.asked: list[int] = []
+
+    def bounds(self, tp: TopicPartition) -> tuple[int, int]:
+        assert tp in ROWS
+        return self.start, self.end
+
+    def batches_at(
+        self, offsets: Mapping[TopicPartition, int], *, committed: bool
+    ) -> dict[TopicPartition, LogBatch | None]:
+        assert committed
+        assert all(self.start <= offset < self.end for offset in offsets.values())
+        self.asked += offsets.values()
+        return {
+            tp: LogBatch(offset, offset, 3, 0 if tp == CUT and offset >= 80 else offset + 1)
+            for tp, offset in offsets.items()
+        }
 
 
 @pytest.fixture
 def store() -> Iterator[Store]:
     opened = open_store("sqlite:///:memory:")
-    opened.put_watermarks(
-        LINK,
-        [Watermark(*tp, 1, 100, 100, 0, 130, 0, AT, leader_epoch=None if tp == OLD else 3) for tp in RANGES],
-    )
     yield opened
     opened.close()
 
 
-def problem(topic: str, partition: int | None, kind: str = SOURCE_TRUNCATED) -> Problem:
-    return Problem(kind, topic, partition, "why", "what to do", halted=True, since=AT)
+def held(
+    store: Store, source: Source, rows: Mapping[TopicPartition, tuple[RangeDigest, ...]], *, crc: int | None = None
+) -> dict[TopicPartition, int]:
+    """`crc`: that of the batch at offset 109, the last one mirrored."""
+    last = None if crc is None else SourceBatch(109, crc)
+    marks = {tp: Watermark(*tp, 1, 110, 117, 0, 130, 0, AT, leader_epoch=3, source_batch=last) for tp in rows}
+    admin, side = source, SimpleNamespace(bounds=source.bounds)
+    return source_held(LINK, store, admin, side, rows, marks)  # type: ignore[arg-type]  # all it asks
 
 
-def kept(store: Store, *tps: TopicPartition) -> dict[TopicPartition, int]:
-    return source_kept(LINK, store, Source(), {tp: RANGES[tp] for tp in tps})  # type: ignore[arg-type]  # all it asks
+def test_the_batches_that_end_ranges_tell_how_far_the_source_is_whole(store: Store) -> None:
+    assert held(store, Source(), ROWS) == {CUT: 80, WHOLE: 100}
 
 
-def test_leader_epochs_tell_how_far_the_source_is_whole(store: Store) -> None:
-    assert kept(store, CUT, WHOLE) == {CUT: 80}
+def test_the_last_mirrored_batch_is_one_of_them(store: Store) -> None:
+    assert held(store, Source(), ROWS, crc=110) == {CUT: 80, WHOLE: 110}
+    assert held(store, Source(), ROWS, crc=111) == {CUT: 80, WHOLE: 100}
 
 
-def test_where_they_cannot_tell_nothing_is_proven(store: Store) -> None:
-    """No epoch is known, another log came back, no leader answers."""
-    assert kept(store, OLD, ZOMBIE, SILENT, WHOLE) == {OLD: 0, ZOMBIE: 0, SILENT: 0}
+def test_what_lies_outside_the_log_is_not_asked_for(store: Store) -> None:
+    """The source's retention took the first range; its log ends within the last one."""
+    source = Source(start=50, end=95)
+    assert held(store, source, ROWS, crc=110) == {CUT: 80, WHOLE: 80}
+    assert set(source.asked) == {79}
+    assert held(store, Source(start=120), ROWS, crc=110) == {CUT: 0, WHOLE: 0}
 
 
-def test_a_digest_beyond_the_watermark_is_not_proven_beyond_it(store: Store) -> None:
-    """The mirror was killed between the two: of what is beyond no epoch is known."""
-    assert kept(store, SHORT) == {SHORT: 100}
-
-
-def test_what_the_mirror_noted_counts_where_epochs_no_longer_tell(store: Store) -> None:
-    for each in (problem("flights", 1), problem("flights", 0), problem("other", 2), problem("flights", 5, "foreign")):
+@pytest.mark.parametrize("kind", ["foreign_writer", "source_truncated"])
+def test_a_place_that_a_problem_names_is_a_limit_whatever_batches_say(store: Store, kind: str) -> None:
+    noted = Problem(kind, "flights", 1, "why", "what to do", halted=True, since=AT, unsure_from=60)
+    for each in (noted, replace(noted, kind="other", unsure_from=30, halted=False), replace(noted, topic="other")):
         store.put_problem(LINK, each)
-    assert kept(store, CUT, WHOLE) == {CUT: 80, WHOLE: 0}
+    assert held(store, Source(), ROWS) == {CUT: 80, WHOLE: 60}
+    store.put_problem(LINK, replace(noted, partition=0, unsure_from=90))
+    assert held(store, Source(), ROWS) == {CUT: 80, WHOLE: 60}, "the smaller of all"
+    store.put_problem(LINK, replace(noted, kind="other", partition=None, unsure_from=20))
+    assert held(store, Source(), ROWS) == {CUT: 20, WHOLE: 20}, "of the whole topic"
 
 
-def test_a_partition_that_stands_still_is_proven_below_where_both_sides_differ(store: Store) -> None:
-    foreign = replace(problem("flights", 1, "foreign_writer"), unsure_from=60)
-    store.put_problem(LINK, foreign)
-    assert kept(store, CUT, WHOLE) == {CUT: 80, WHOLE: 60}
-    store.put_problem(LINK, replace(foreign, halted=False))
-    assert kept(store, CUT, WHOLE) == {CUT: 80}
-
-
-def a_record(offset: int | None, crc: int = 7, reason: str | None = None, *, outside: bool = False) -> ProbedRecord:
-    return ProbedRecord(offset=offset, crc=crc, reason=reason, outside=outside)
-
-
-class Log:
-    """Gives the same answer about each place, at that place unless it says otherwise."""
-
-    def __init__(self, answer: Callable[[int], ProbedRecord]) -> None:
-        self.answer, self.asked = answer, set[LogPosition]()
-
-    def probe_records(
-        self, places: Iterable[LogPosition], *, seconds: float, bodies: bool = False
-    ) -> dict[LogPosition, ProbedRecord]:
-        assert seconds > 0
-        assert not bodies
-        self.asked |= set(places)
-        return {place: self.answer(place.offset) for place in self.asked}
-
-
-@pytest.mark.parametrize(
-    ("answer", "replaced"),
-    [
-        (a_record, False),
-        (lambda offset: a_record(offset, crc=8 if offset == 99 else 7), True),
-        (lambda offset: a_record(offset, crc=8 if offset == 92 else 7), True),
-        (lambda offset: a_record(offset + 1, crc=8), False),  # compacted away there, or a marker
-        (lambda _offset: a_record(None, reason="no such offset", outside=True), False),  # retention took it
-        (lambda _offset: a_record(None, reason="no leader"), True),
-    ],
-)
-def test_the_last_records_with_a_digest_are_compared(answer: Callable[[int], ProbedRecord], *, replaced: bool) -> None:
-    link = Link(LINK, (".*",))
-    source, target = Log(answer), Log(a_record)
-    found = replaced_tails(link, source, target, {WHOLE: RANGES[WHOLE], OLD: []})  # type: ignore[arg-type]  # as above
-    assert found == ({WHOLE} if replaced else set())
-    assert {place.offset for place in source.asked} == set(range(92, 100))
-
-
-def test_a_partition_without_digests_needs_no_answer(store: Store) -> None:
-    assert source_kept(LINK, store, Source(), {OLD: []}) == {}  # type: ignore[arg-type]  # as above
+def test_a_partition_without_digests_is_not_asked_for(store: Store) -> None:
+    source = Source()
+    assert held(store, source, {WHOLE: ()}, crc=110) == {WHOLE: 0}
+    assert not source.asked

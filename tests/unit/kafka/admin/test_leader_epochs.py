@@ -1,4 +1,5 @@
-"""Where an epoch ends on a cluster whose metadata knows only lower ones: too old, or set back to an older copy."""
+"""Where an epoch ends on a cluster whose metadata knows only lower ones: too old, or set back to an older copy. And
+the batch at an offset, with the transactions that were aborted behind it."""
 
 from __future__ import annotations
 
@@ -9,12 +10,14 @@ from typing import Any
 
 import pytest
 from kafka import errors as kafka_errors
+from kafka.protocol.consumer import FetchRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from drkit.kafka.admin.admin_connection import RetryLater
-from drkit.kafka.admin.logs.leader_epochs import EpochEnd, epoch_ends
+from drkit.kafka.admin.logs.leader_epochs import EpochEnd, LogBatch, batches_at, epoch_ends
 from drkit.model.errors import Unreachable
 from drkit.model.topology import TopicPartition
+from tests.support.links.batches import batch_bytes
 
 TP = TopicPartition("t", 0)
 LEADER, OTHER = 1, 2
@@ -67,3 +70,48 @@ def test_an_epoch_above_all_that_a_leader_knows(
     connection = Connection(known)
     assert epoch_ends(connection, {TP: 5}) == found  # type: ignore[arg-type]  # all it asks
     assert connection.asked == ([(3, 3)] if found else [])
+
+
+class Leader(Connection):
+    """A leader with one batch of ten records at offset 100, and transactions that were aborted behind it."""
+
+    def __init__(self, *aborted: int) -> None:
+        super().__init__({LEADER: 3})
+        self.aborted = [SimpleNamespace(producer_id=7, first_offset=first) for first in aborted]
+        self.asked_for: list[tuple[int, int]] = []
+
+    async def send(self, request: Any, node: int | None = None) -> Any:
+        if not isinstance(request, FetchRequest):
+            return await super().send(request, node)
+        (asked,) = request.topics[0].partitions
+        self.asked_for.append((asked.fetch_offset, request.isolation_level))
+        found = SimpleNamespace(
+            partition_index=0,
+            error_code=0,
+            high_watermark=200,
+            records=batch_bytes([(1, None, b"v", [])] * 10, base_offset=100),
+            aborted_transactions=self.aborted if request.isolation_level else None,
+        )
+        return SimpleNamespace(responses=[SimpleNamespace(topic="t", partitions=[found])])
+
+
+@pytest.mark.parametrize(
+    ("aborted", "committed", "aborted_from"),
+    [
+        ((), True, None),
+        ((105,), True, 105),
+        ((109, 90, 102), True, 90),
+        ((110, 150), True, None),
+        ((90,), False, None),
+    ],
+    ids=["none", "one within", "several", "begun behind the batch", "not asked for"],
+)
+def test_a_batch_tells_from_where_on_transactions_were_aborted_behind_it(
+    aborted: tuple[int, ...], committed: bool, aborted_from: int | None
+) -> None:
+    leader = Leader(*aborted)
+    (found,) = batches_at(leader, {TP: 109}, committed=committed).values()  # type: ignore[arg-type]  # all it asks
+    assert found is not None
+    assert (found.base_offset, found.last_offset, found.aborted_from) == (100, 109, aborted_from)
+    assert isinstance(found, LogBatch)
+    assert leader.asked_for == [(109, int(committed))]
