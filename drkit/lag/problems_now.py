@@ -260,8 +260,19 @@ def _further_down(
     now. Second, why that isn't known of some.
     """
     link = record.link
-    if link.inverse or link.shares_target:
+    if link.inverse:
         return problems, {}
+    if link.shares_target:
+        below = {
+            TopicPartition(each.topic, each.partition): each.differs_from
+            for each in recorded
+            if each.differs_from and each.partition is not None
+        }
+        return problems, {
+            tp: f"whether {link.id.source} still holds what was mirrored below source offset {first} is not known: "
+            f"others write to {link.id.target}, too, so no records are compared"
+            for tp, first in below.items()
+        }
     places = {_place(each): each.differs_from for each in recorded}
     marks = {tp: mark for tp, mark in record.watermarks.items() if tp in logs.source_start and tp.topic not in lost}
     deeper, unread = further_down(

@@ -474,3 +474,8 @@ def test_what_landed_unrecorded_of_a_source_that_was_cut_since_is_told(
     assert [r.value for r in b.read(unique_name)] == [b"first %d" % n for n in range(200)]
     (report,) = world.catch_up("a->b")
     assert [each.kind for each in report.halted] == [halted.kind], "trying again doesn't accept it"
+    if both_ways and halted.differs_from:
+        (status,) = link_statuses(world.config, world.store, [world.link("a->b")])
+        (partition,) = (each for each in status.partitions if each.topic == unique_name)
+        assert partition.lag_records is None, "it may have been set back further, and no records tell"
+        assert "others write to b, too" in (partition.lag_reason or "")
