@@ -101,13 +101,8 @@ def replay(
     cluster = config.clusters[link.target]
     client = confluent_config(cluster)
     with ClusterAdmin(link.target, cluster) as admin:
-        found = admin.topics([topic]).get(topic)
-        if found is None:
-            raise Refused(
-                f"topic {topic} does not exist on {link.target}", remedy="Create it, then run the replay again"
-            )
-        partitions = found.partitions
-        tps = [TopicPartition(topic, number) for number in range(found.partitions)]
+        partitions = _partitions(admin, topic)
+        tps = [TopicPartition(topic, number) for number in range(partitions)]
         bounds = _bounds(admin, tps)
         compared = _compared(manifest)
         since = {tp: (max(start, compared[tp]), end) for tp, (start, end) in _bounds(admin, compared).items()}
@@ -132,6 +127,23 @@ def replay(
                 written += len(left)
                 say(f"{written:,} records written to {topic}")
     return Replayed(topic, written, already, aside, elsewhere, since_then)
+
+
+def refuse_missing(topic: str, cluster: str, config: Config) -> None:
+    """Raise `Refused` where the cluster has no such topic; before a salvage is made that is to be replayed there."""
+    with ClusterAdmin(cluster, config.clusters[cluster]) as admin:
+        _partitions(admin, topic)
+
+
+def _partitions(admin: ClusterAdmin, topic: str) -> int:
+    found = admin.topics([topic]).get(topic)
+    if found is None:
+        raise Refused(
+            f"topic {topic} does not exist on {admin.alias}",
+            meaning="Records are replayed into a topic that is there. Nothing was changed",
+            remedy="Create it, then run the same command again",
+        )
+    return found.partitions
 
 
 def refuse_mirrored(topic: str, cluster: str, config: Config, store: Store) -> None:

@@ -98,7 +98,7 @@ def salvage_verb(
         if len(links) > 1:
             _salvage_each(run, links, out.expanduser().resolve(), topic, runtime, replay_to)
             return
-        from drkit.audit.salvage.replay import refuse_mirrored, replay
+        from drkit.audit.salvage.replay import refuse_mirrored, refuse_missing, replay
         from drkit.audit.salvage.salvage_folder import is_salvage
 
         folder = out.expanduser().resolve()
@@ -106,6 +106,7 @@ def salvage_verb(
         made = not (replay_to is not None and is_salvage(folder))
         if replay_to is not None:  # before anything is read for it
             refuse_mirrored(replay_to, links[0].id.target, run.config, run.store())
+            refuse_missing(replay_to, links[0].id.target, run.config)
 
         kept = _salvage(run, links[0], folder, topic, runtime) if made else _manifest_document(folder)
         written = None

@@ -242,6 +242,15 @@ def replayed(line: dict) -> Record:
     return Record(plain(line["key"]), plain(line["value"]), line["timestamp_ms"], headers)
 
 
+def test_a_topic_to_replay_into_that_there_is_not_is_told_before_a_salvage_is_made(lab, damage, tmp_path):
+    topic, _ = damage
+    words = ("salvage", "--out", "kept", "--topic", topic, "--replay-to", f"{topic}.nowhere")
+    done = drkit(*words, config=lab.config_path, folder=tmp_path)
+    assert done.returncode == 3, done.stderr
+    assert f"{topic}.nowhere does not exist on dr" in done.stderr
+    assert not (tmp_path / "kept").exists()
+
+
 def test_salvaged_records_are_replayed_once_however_often_it_is_run(lab, bench, spark, damage, monkeypatch, tmp_path):
     monkeypatch.setattr(replaying, "_RECORDS_A_TRANSACTION", 5)
     topic, _ = damage
