@@ -16,6 +16,7 @@ is the only one that touches it:
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 import time
@@ -323,14 +324,15 @@ class AdminConnection:
     def _silence(self, what: str, seconds: float, last: str) -> Unreachable:
         if self._throttled_until is not None and self._throttled_until > time.monotonic() - seconds:
             return Unreachable(
-                f"cluster {self.alias} throttles drkit by a quota, and did not answer within {seconds:g} s: {what}",
+                f"cluster {self.alias} throttles drkit by a quota, and did not answer within {seconds:g} s, when "
+                f"drkit wanted to {what}",
                 meaning="The cluster is up: its brokers have this client wait before each request",
                 remedy="Raise the quota of drkit's user or client id (kafka-configs.sh --describe --entity-type users "
                 "shows those of users, and with clients those of client ids), or give more seconds (--timeout)",
             )
         return Unreachable(
-            f"cluster {self.alias} did not answer within {seconds:g} s: {what}",
-            meaning=f"The last error was: {last}",
+            f"cluster {self.alias} did not answer within {seconds:g} s, when drkit wanted to {what}",
+            meaning=f"The last error was: {_said_once(last)}",
             remedy="Check that its brokers run and that bootstrap_servers is right "
             f"({','.join(self._config['bootstrap_servers'])}); trying again may work",
         )
@@ -546,6 +548,11 @@ def error_class(code: int) -> type[kafka_errors.KafkaError]:
 def describe(error: type[kafka_errors.KafkaError]) -> str:
     """Kafka's own name of an error (``GROUP_AUTHORIZATION_FAILED``), else the class's."""
     return getattr(error, "message", None) or error.__name__
+
+
+def _said_once(text: str) -> str:
+    """An error's text without the name of its class in front twice, as a wrapped one of kafka-python has it."""
+    return re.sub(r"^(\w+: )\1+", r"\1", text)
 
 
 def check(code: int, context: str = "") -> None:

@@ -75,6 +75,16 @@ def test_a_frozen_broker_is_given_up_in_time(frozen: str, ca: str, protocol: str
     assert error.remedy
 
 
+def test_a_cluster_where_nothing_listens_says_what_was_wanted_and_its_error_once() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        nobody = f"127.0.0.1:{unused.getsockname()[1]}"
+        with ClusterAdmin("old", ClusterConfig(bootstrap_servers=nobody), timeout_seconds=2) as admin:
+            error = refusal(admin)
+    assert "old did not answer within 2 s, when drkit wanted to list brokers" in error.what
+    assert (error.meaning or "").count("KafkaConnectionError") == 1
+
+
 def test_a_cluster_that_may_be_gone_is_given_up_sooner_and_a_second_time_at_once(frozen: str, ca: str) -> None:
     reach = Reachability(0.6, glance_seconds=0.2)
     cluster = ClusterConfig(bootstrap_servers=frozen, client={"security.protocol": "SSL", "ssl.ca.location": ca})
