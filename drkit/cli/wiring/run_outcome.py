@@ -44,9 +44,9 @@ def confirm(run: Invocation, word: str, what: str, *, yes: bool, ask: str = "the
         return False
     if not sys.stdin.isatty():
         raise Refused(
-            f"{what}, which needs a confirmation",
-            meaning="stdin is not a terminal",
-            remedy="Look at --dry-run, then give --yes",
+            f"stdin is not a terminal, and this needs a confirmation: {what}",
+            meaning="Nothing was changed",
+            remedy="If you mean it, give --yes",
         )
     typed = run.ask(f"[bold]{escape(what)}.[/] Type {ask} to continue: ")
     if typed != word:

@@ -44,8 +44,10 @@ def _decided_already(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[Obstacl
     if control.direction is Direction.REVERSED:
         yield Obstacle(
             f"the link {link} is reversed{by}",
-            "Data flows in the opposite direction: a failback is in progress",
-            "`drkit runs` shows it, `drkit resume` finishes it",
+            f"Data flows in the opposite direction: a failback is in progress, or {link.target} was made the primary "
+            "for good",
+            f"`drkit runs` shows the run: `drkit resume` finishes one that was interrupted; after a reprotect give the "
+            f'link source = "{link.target}" and target = "{link.source}" in the configuration',
         )
     elif not plan.selection.groups:
         yield Obstacle(

@@ -100,12 +100,13 @@ class Reverse:
                 topics = [topic for topic in self.topics if topic.live_topic in names]
                 to_be_aligned(context, back, topics, for_good=self.for_good)
                 store.put_topic_states(back, made)
+        kind = "reversed for good" if self.for_good else "failback"
         turned = decide_link(
             context.estate,
             self.configured,
             Direction.REVERSED,
             run=context.run,
-            reason=f"failback: data flows {back}",
+            reason=f"{kind}: data flows {back}",
             allowed=frozenset({Direction.SEALED, Direction.REVERSED}),  # reversed by a failback that was given up
         )
         decide_link(
@@ -113,7 +114,7 @@ class Reverse:
             back,
             Direction.ACTIVE,
             run=context.run,
-            reason=f"{'reversed for good' if self.for_good else 'failback'}: {self.configured}",
+            reason=f"{kind}: {self.configured}",
             allowed=frozenset({Direction.PAUSED}),
             above=turned.version if self.for_good else 0,
         )

@@ -187,8 +187,16 @@ def _shown(name: str, check: Callable[[], Check]) -> Check:
 
 def _mirror(status: LinkStatus) -> Check:
     name = "mirror"
+    link = status.link.id
+    if status.state == "reversed":
+        why = f"the link is reversed: data flows {link.reversed()}"
+        remedy = (
+            "See `drkit runs`: a failback that was interrupted continues with `drkit resume`; after a reprotect give "
+            f'the link source = "{link.target}" and target = "{link.source}"'
+        )
+        return Check(name, CheckOutcome.FAIL, why, remedy)
     if status.state in _AWAY:
-        why = f"the link is {status.state}: it was failed over to {status.link.id.target} already"
+        why = f"the link is {status.state}: it was failed over to {link.target} already"
         return Check(name, CheckOutcome.FAIL, why, "See `drkit runs`; `drkit failback` brings the old primary back")
     if status.observed_at is None:
         return Check(name, CheckOutcome.FAIL, "this link has never mirrored a record", "Start `drkit mirror`")

@@ -169,6 +169,7 @@ def test_a_link_that_is_sealed_was_failed_over_already():
 def test_a_link_that_is_turned_round_is_refused():
     (obstacle,) = hard(a_plan(a_world(direction=Direction.REVERSED)))
     assert "is reversed" in obstacle.what
+    assert 'source = "dr" and target = "primary"' in obstacle.remedy, "a reprotect leaves it so"
 
 
 def test_a_planned_move_needs_the_source():
