@@ -48,7 +48,8 @@ def site_run_document(result: SiteResult, judgement: Judgement | None = None) ->
     document["evidence"] = evidence_document(result.evidence)
     document["objectives_missed"] = list(judgement.missed)
     document["objectives_not_judged"] = list(judgement.unproven)
-    document["endpoint"] = next((each["endpoint"] for each in links if each.get("endpoint")), None)
+    endpoints = {each["endpoint"] for each in links if each.get("endpoint")}
+    document["endpoint"] = endpoints.pop() if len(endpoints) == 1 else None  # back to several primaries: by link
     document["links"] = [_own(each) for each in links]
     if result.error is not None:
         document["error"] = error_body(result.error)

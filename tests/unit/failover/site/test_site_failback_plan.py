@@ -14,7 +14,8 @@ from drkit.failover.plan.choose_links import LinkLeftOut
 from drkit.failover.plan.failover_plan import Obstacle
 from drkit.failover.plan.snapshot import ClusterView
 from drkit.failover.positions.positions import PlannedPosition
-from drkit.failover.run.state_machine import PATHS, Kind
+from drkit.failover.run.runner import RunResult
+from drkit.failover.run.state_machine import PATHS, Facts, Kind, Mode, Run, State
 from drkit.failover.site.failback.site_failback_plan import (
     SiteFailbackPlan,
     site_failback_plan_json,
@@ -22,8 +23,9 @@ from drkit.failover.site.failback.site_failback_plan import (
 )
 from drkit.failover.site.failback.site_failback_planner import _contended
 from drkit.failover.site.failback.site_failback_run import phases
-from drkit.failover.site.site_document import site_plan_document
+from drkit.failover.site.site_document import site_plan_document, site_run_document
 from drkit.failover.site.site_plan import expected_loss, refusal_of, standing
+from drkit.failover.site.site_result import LinkResult, SiteResult
 from drkit.model.offsets import Certainty
 from drkit.model.topology import LinkId
 from tests.unit.failover.plan.worlds import AT
@@ -129,6 +131,24 @@ def test_its_document():
     assert [each["scrub"][0]["only_here"] for each in document["links"]] == [2, 2]
     assert document["evidence"]["rpo_records"] is None
     assert expected_loss(a_plan()).rpo_records is None
+
+
+@pytest.mark.parametrize(
+    ("endpoints", "found"), [(("e:1", "w:1"), None), (("e:1", "e:1"), "e:1"), (("e:1", None), "e:1")]
+)
+def test_where_clients_connect_is_of_the_run_only_where_it_is_one_place(endpoints, found):
+    plan = a_plan()
+    links = tuple(
+        LinkResult(
+            each.link,
+            each,
+            RunResult("R", Run(Kind.FAILBACK, State.CLOSED, Facts(Mode.PLANNED, endpoint=endpoint)), AT, (), ()),
+        )
+        for each, endpoint in zip(plan.plans, endpoints, strict=True)
+    )
+    document = site_run_document(SiteResult("S", plan, State.CLOSED, links))
+    assert document["endpoint"] == found
+    assert [each["endpoint"] for each in document["links"]] == list(endpoints)
 
 
 @pytest.mark.parametrize(("kind", "count"), [(Kind.FAILBACK, 3), (Kind.REPROTECT, 2)])
