@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from drkit.kafka.protocol.record_batch import HEADER_BYTES
+from drkit.observe.status import link_statuses
 from tests.support.clusters import raw
 from tests.support.collection.sampling import sampled
 from tests.support.links.batches import batch_bytes
@@ -100,3 +101,6 @@ def test_append_time_becomes_the_records_own_time(mirrored: Mirrored) -> None:
     assert producer.flush(20) == 0
     assert mirrored.catch_up().caught_up
     assert all(record.timestamp > YEAR_2013 for record in mirrored.assert_same(topic))
+    (status,) = link_statuses(mirrored.config, mirrored.store, [mirrored.link])
+    assert not status.problems, "the records are the same on both sides"
+    assert [each.lag_records for each in status.partitions] == [0]
