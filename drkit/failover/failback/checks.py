@@ -52,6 +52,12 @@ def warnings(snapshot: FailbackSnapshot, plan: FailbackPlan) -> Iterator[str]:
         )
     if plan.level:
         yield from _shorter(snapshot)
+    elif snapshot.purged:
+        yield (
+            f"{and_more(sorted(map(str, snapshot.purged)))} on {link.id.source} "
+            f"{'begins' if len(snapshot.purged) == 1 else 'begin'} later than on {link.id.target}, and no retention "
+            "explains it: all is seeded again"
+        )
     if plan.only_here:
         yield (
             f"{counted(plan.only_here, 'offset')} only on {link.id.source}: salvaged, not brought to {link.id.target}; "
@@ -79,8 +85,7 @@ def _shorter(snapshot: FailbackSnapshot) -> Iterator[str]:
         return
     yield (
         f"{old} begins later than {live}: {counted(sum(removed.values()), 'offset')} that {live} still holds were "
-        f"removed there, most of {most} ({removed[most]:,}), and don't come back. Where no retention explains it, the "
-        "run ends at its audit, before groups move"
+        f"removed there by its retention, most of {most} ({removed[most]:,}), and don't come back"
     )
 
 

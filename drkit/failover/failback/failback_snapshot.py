@@ -17,9 +17,13 @@ from drkit.failover.run.journal.run_record import KINDS, load_anchored_run
 from drkit.failover.run.state_machine import Kind, State
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
 from drkit.kafka.admin.write_block import is_blocked
+from drkit.kafka.client.timestamp_scan import OffsetRange
+from drkit.kafka.client.unexpired_records import Missing, unexpired
 from drkit.kafka.groups.group_admin import CommittedOffset
 from drkit.lag.last_records import compare_records, last_places
 from drkit.lag.source_batches import compare_batches
+from drkit.mapping.translate import translate_by_rows
+from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused, Unreachable
 from drkit.model.link_state import Direction, LinkControl, TopicState
 from drkit.model.offsets import Watermark
@@ -39,7 +43,8 @@ class FailbackSnapshot:
 
     `back_states`: by the old primary's names, the topics that a failback that was given up recreated there.
     `configs_before`: their configuration before that. `other_records`: partitions of the old primary that end where the
-    mirror ended, and whose last records aren't those that were mirrored, or can't be compared.
+    mirror ended, and whose last records aren't those that were mirrored, or can't be compared. `purged`: those that
+    begin later than the live cluster's, though retention would have kept there what is missing.
     """
 
     link: Link
@@ -63,6 +68,7 @@ class FailbackSnapshot:
     run_problem: str | None = None
     run_readable: bool = True
     other_records: frozenset[TopicPartition] = frozenset()
+    purged: frozenset[TopicPartition] = frozenset()
     fence: FenceRecord | None = None
     kept: bool = False
     old_cluster_id: str | None = None
@@ -139,25 +145,23 @@ def take_failback_snapshot(estate: ClusterContext, link: Link) -> FailbackSnapsh
     live_offsets = _offsets(estate, link.id.target, link, sorted(live_names))
     live = live_admin.topics(live_names)
     ends = old_admin.end_offsets(tps, committed=False)
+    starts = old_admin.start_offsets(tps)
     logs = logs_of(live_admin, live, names)
+    mapped = [
+        MappedTopic(name, names[name], topics[name].partitions, snapshot.way_back(topics[name]), logs[name].starts)
+        for name in mirrored
+    ]
+    mappings = mappings_of(store, link.id, mapped)
     return replace(
         snapshot,
         topics=topics,
         live_topics=live,
         live_logs=logs,
-        mappings=mappings_of(
-            store,
-            link.id,
-            [
-                MappedTopic(
-                    name, names[name], topics[name].partitions, snapshot.way_back(topics[name]), logs[name].starts
-                )
-                for name in mirrored
-            ],
-        ),
+        mappings=mappings,
         live_fence=_fence(estate, link.id.target),
-        starts=old_admin.start_offsets(tps),
+        starts=starts,
         ends=ends,
+        purged=_purged(link, mappings, starts, logs, old_admin, live_admin),
         other_records=_other_records(store, link, snapshot.watermarks, ends, old_admin, live_admin),
         configs=_without_blocks(estate, link.id, old_admin.topic_configs(covered)),
         old_offsets=old_offsets,
@@ -192,6 +196,38 @@ def _other_records(
     found = compare_records(old, live, last_places(link.id, link.target_topic, marks, store), seconds=_RECORDS_SECONDS)
     unread = {place.tp for place, _ in found.unread}
     return frozenset({*batches.replaced, *batches.silent, *batches.rewritten, *found.differs_from(), *unread})
+
+
+def _purged(
+    link: Link,
+    mappings: Mapping[TopicPartition, PartitionMapping],
+    starts: Mapping[TopicPartition, int],
+    logs: Mapping[str, LiveLog],
+    old: ClusterAdmin,
+    live: ClusterAdmin,
+) -> frozenset[TopicPartition]:
+    """Partitions whose old log begins later than the live one, though no retention explains it. None where that can't
+    be found out now: the audit of the way back tells."""
+    missing: dict[TopicPartition, Missing] = {}
+    for tp, (mark, rows, _) in mappings.items():
+        log = logs.get(tp.topic, LiveLog())
+        held_from, start = log.starts.get(tp.partition), starts.get(tp, 0)
+        if mark is None or held_from is None or not rows or start <= rows[0].source_offset:
+            continue
+        until = translate_by_rows(start, rows, mark).target_offset
+        begin = max(held_from, rows[0].target_offset)
+        if until is not None and begin < until:
+            there = TopicPartition(link.target_topic(tp.topic), tp.partition)
+            emptied = start >= mark.source_through
+            missing[there] = Missing(OffsetRange(begin, until), tp, emptied=emptied)
+    if not missing:
+        return frozenset()
+    policy = link.reversed().settings_policy
+    try:
+        found = unexpired(live, old, missing, policy, at_ms=int(now().timestamp() * 1000))
+    except (Unreachable, Refused):
+        return frozenset()
+    return frozenset(missing[there].target for there in found)
 
 
 def _reach(estate: ClusterContext, alias: str, remedy: str) -> ClusterView:
