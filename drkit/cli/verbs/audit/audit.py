@@ -78,8 +78,8 @@ def audit(
         bool,
         typer.Option(
             "--from-digests",
-            help="Read only the target where the mirror kept digests of what it read. Later changes to the source are "
-            "missed there.",
+            help="Read only the target where the mirror kept digests of what it read, as far as the source still holds "
+            "the batches that end them.",
         ),
     ] = False,
     fail_on: Annotated[

@@ -23,7 +23,7 @@ _WHY = {
 def refuse_with_digest(given: Mapping[str, object]) -> None:
     """Raise `ConfigError` for options with which digests can't be used."""
     meanings = {
-        "--full": "--full decodes every record of both sides, --from-digests doesn't read the source at all",
+        "--full": "--full decodes every record of both sides, --from-digests reads none that a digest stands for",
         "--from": "A digest covers whole ranges of offsets, whatever their records' timestamps",
         "--until": "A digest covers whole ranges of offsets, whatever their records' timestamps",
     }
