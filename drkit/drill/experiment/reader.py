@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
@@ -147,16 +148,28 @@ def library_files() -> list[Path]:
 
 
 def experiment_file(given: Path) -> Path:
-    """The named file if it exists, else the experiment of that name in the library."""
-    named = LIBRARY / f"{given}.yaml"
-    return named if not given.exists() and given.name == str(given) and named.exists() else given
+    """The named file if it exists, else the experiment of that name in the library.
+
+    Raises:
+        ConfigError: a name, and not a path, that neither has.
+    """
+    if given.exists() or given.name != str(given) or given.suffix:
+        return given
+    names = [each.stem for each in library_files()]
+    if given.name not in names:
+        close = get_close_matches(given.name, names, n=1)
+        raise ConfigError(
+            f"there is no file {given}, and no experiment of that name in the library",
+            remedy=f"Did you mean {close[0]}?" if close else f"Name a file, or one of these: {', '.join(names)}",
+        )
+    return LIBRARY / f"{given}.yaml"
 
 
 def experiment_files(given: Sequence[Path], *, whole_library: bool) -> list[Path]:
     """The selected experiments, each once, in order: files, names of the library, all of a folder, the library.
 
     Raises:
-        ConfigError: a folder holds no experiment.
+        ConfigError: a folder holds no experiment, or a name means none.
     """
     found: list[Path] = []
     for each in given:

@@ -78,6 +78,7 @@ ROWS = [
     flag("a rate that is not a number", "demo --rate nan", "--rate"),
     flag("no repetition", "drill run x --repeat 0", "--repeat"),
     flag("minutes without end", "drill random --minutes inf", "--minutes"),
+    flag("minutes in which no drill begins, which would pass", "drill random --minutes 0", "--minutes", "0.1"),
     flag("a negative seed", "drill random --seed=-1", "--seed"),
     flag("a wait that is not a number", "fence --wait nan", "--wait"),
     # addresses to listen on
@@ -145,7 +146,8 @@ ROWS = [
     stored("a topic that isn't mirrored", "translate --topic nope --partition 0 --offset 1", "nope", code=3),
     stored("a topic to show that there isn't", "status --topic nope --timeout 0.1", "--topic", "nope"),
     stored("a group to show that there isn't", "status --group nope --timeout 0.1", "--group", "nope"),
-    Bad("a drill that there isn't", "drill run no-such-drill", ("no-such-drill",)),
+    Bad("a drill that there isn't", "drill run no-such-drill", ("no-such-drill",), remedy="primary-lost"),
+    Bad("a drill that is nearly one", "drill run primary-lots", ("primary-lots",), remedy="Did you mean primary-lost?"),
     Bad("an experiment to export that there isn't", "drill export no-such-drill", ("no-such-drill",)),
     Bad("no experiment to export", "drill export", ("FILE",), remedy="--help"),
     Bad("an export to nowhere", "drill export primary-lost --out no/x.json", ("--out", "no/x.json")),

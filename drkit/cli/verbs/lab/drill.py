@@ -152,7 +152,9 @@ def random(
     ] = None,
     minutes: Annotated[
         float | None,
-        typer.Option("--minutes", min=0, callback=bounded, metavar="M", help="Start no further drill after M minutes."),
+        typer.Option(
+            "--minutes", min=0.1, callback=bounded, metavar="M", help="Start no further drill after M minutes."
+        ),
     ] = None,
     runs: Annotated[
         int | None,
