@@ -52,12 +52,8 @@ def warnings(snapshot: FailbackSnapshot, plan: FailbackPlan) -> Iterator[str]:
         )
     if plan.level:
         yield from _shorter(snapshot)
-    elif snapshot.purged:
-        yield (
-            f"{and_more(sorted(map(str, snapshot.purged)))} on {link.id.source} "
-            f"{'begins' if len(snapshot.purged) == 1 else 'begin'} later than on {link.id.target}, and no retention "
-            "explains it: all is seeded again"
-        )
+    elif snapshot.unlike:
+        yield f"{and_more([why for _, why in sorted(snapshot.unlike.items())], separator='; ')}: all is seeded again"
     if plan.only_here:
         yield (
             f"{counted(plan.only_here, 'offset')} only on {link.id.source}: salvaged, not brought to {link.id.target}; "

@@ -22,6 +22,7 @@ from drkit.kafka.client.unexpired_records import Missing, unexpired
 from drkit.kafka.groups.group_admin import CommittedOffset
 from drkit.lag.last_records import compare_records, last_places
 from drkit.lag.source_batches import compare_batches
+from drkit.mapping.mapping_rows import source_at
 from drkit.mapping.translate import translate_by_rows
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused, Unreachable
@@ -43,8 +44,8 @@ class FailbackSnapshot:
 
     `back_states`: by the old primary's names, the topics that a failback that was given up recreated there.
     `configs_before`: their configuration before that. `other_records`: partitions of the old primary that end where the
-    mirror ended, and whose last records aren't those that were mirrored, or can't be compared. `purged`: those that
-    begin later than the live cluster's, though retention would have kept there what is missing.
+    mirror ended, and whose last records aren't those that were mirrored, or can't be compared. `unlike`: why
+    the beginning of other partitions isn't the same on both, though no retention explains that.
     """
 
     link: Link
@@ -68,7 +69,7 @@ class FailbackSnapshot:
     run_problem: str | None = None
     run_readable: bool = True
     other_records: frozenset[TopicPartition] = frozenset()
-    purged: frozenset[TopicPartition] = frozenset()
+    unlike: Mapping[TopicPartition, str] = field(default_factory=dict)
     fence: FenceRecord | None = None
     kept: bool = False
     old_cluster_id: str | None = None
@@ -161,7 +162,7 @@ def take_failback_snapshot(estate: ClusterContext, link: Link) -> FailbackSnapsh
         live_fence=_fence(estate, link.id.target),
         starts=starts,
         ends=ends,
-        purged=_purged(link, mappings, starts, logs, old_admin, live_admin),
+        unlike=_unlike(link, mappings, starts, logs, old_admin, live_admin),
         other_records=_other_records(store, link, snapshot.watermarks, ends, old_admin, live_admin),
         configs=_without_blocks(estate, link.id, old_admin.topic_configs(covered)),
         old_offsets=old_offsets,
@@ -198,36 +199,50 @@ def _other_records(
     return frozenset({*batches.replaced, *batches.silent, *batches.rewritten, *found.differs_from(), *unread})
 
 
-def _purged(
+def _unlike(
     link: Link,
     mappings: Mapping[TopicPartition, PartitionMapping],
     starts: Mapping[TopicPartition, int],
     logs: Mapping[str, LiveLog],
     old: ClusterAdmin,
     live: ClusterAdmin,
-) -> frozenset[TopicPartition]:
-    """Partitions whose old log begins later than the live one, though no retention explains it. None where that can't
-    be found out now: the audit of the way back tells."""
-    missing: dict[TopicPartition, Missing] = {}
+) -> dict[TopicPartition, str]:
+    """Why the old primary and the live cluster don't hold the same at the beginning of a partition, by the old
+    primary's partition: where they are equal but for what retention explains, it isn't in the answer. Nor where that
+    can't be found out now: the audit of the way back tells."""
+    names, found = link.id, {}
+    here: dict[TopicPartition, Missing] = {}
+    there: dict[TopicPartition, Missing] = {}
     for tp, (mark, rows, _) in mappings.items():
-        log = logs.get(tp.topic, LiveLog())
-        held_from, start = log.starts.get(tp.partition), starts.get(tp, 0)
-        if mark is None or held_from is None or not rows or start <= rows[0].source_offset:
+        log, start = logs.get(tp.topic, LiveLog()), starts.get(tp, 0)
+        held_from, held_until = log.starts.get(tp.partition), log.ends.get(tp.partition, 0)
+        if mark is None or held_from is None or not rows:
             continue
-        until = translate_by_rows(start, rows, mark).target_offset
-        begin = max(held_from, rows[0].target_offset)
-        if until is not None and begin < until:
-            there = TopicPartition(link.target_topic(tp.topic), tp.partition)
-            emptied = start >= mark.source_through
-            missing[there] = Missing(OffsetRange(begin, until), tp, emptied=emptied)
-    if not missing:
-        return frozenset()
-    policy = link.reversed().settings_policy
+        live_tp, first = TopicPartition(link.target_topic(tp.topic), tp.partition), rows[0]
+        if held_from < min(first.target_offset, held_until):
+            found[tp] = f"{names.target} holds records of {live_tp} from before it was mirrored as it is now"
+            continue
+        until = translate_by_rows(start, rows, replace(mark, target_start=0)).target_offset
+        if start > first.source_offset and until is not None and held_from < until:
+            here[live_tp] = Missing(OffsetRange(held_from, until), tp, emptied=start >= mark.source_through)
+        end = min(source_at(rows, held_from), mark.source_through)
+        if held_from > first.target_offset and max(start, first.source_offset) < end:
+            stretch = OffsetRange(max(start, first.source_offset), end)
+            there[tp] = Missing(stretch, live_tp, emptied=held_from >= mark.target_end)
+    at_ms = int(now().timestamp() * 1000)
+    later = "begins later than on {}, and no retention explains it"
     try:
-        found = unexpired(live, old, missing, policy, at_ms=int(now().timestamp() * 1000))
+        if here:
+            removed = unexpired(live, old, here, link.reversed().settings_policy, at_ms=at_ms)
+            why = later.format(names.target)
+            found |= {here[each].target: f"{here[each].target} on {names.source} {why}" for each in removed}
+        if there:
+            lacking = unexpired(old, live, there, link.settings_policy, at_ms=at_ms)
+            why = later.format(names.source)
+            found |= {each: f"{there[each].target} on {names.target} {why}" for each in lacking}
     except (Unreachable, Refused):
-        return frozenset()
-    return frozenset(missing[there].target for there in found)
+        return found
+    return found
 
 
 def _reach(estate: ClusterContext, alias: str, remedy: str) -> ClusterView:

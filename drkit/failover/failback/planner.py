@@ -186,7 +186,7 @@ def _plan_for(
     topics = tuple(scrub_topics(snapshot))
     names = {topic.topic for topic in topics}
     offsets: dict[str, int] = {}
-    level = not (snapshot.other_records or snapshot.purged) and is_caught_up(
+    level = not (snapshot.other_records or snapshot.unlike) and is_caught_up(
         topics, snapshot.ends, snapshot.watermarks, snapshot.states, snapshot.live_topics, snapshot.live_logs
     )
     alone: tuple[PlannedPosition, ...] = ()

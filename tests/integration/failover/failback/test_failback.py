@@ -19,7 +19,7 @@ from drkit.failover.run.service import resume_run, run_failback, run_failover, s
 from drkit.failover.run.state_machine import StageOutcome, State
 from drkit.failover.stages.audit_stage import AuditFailed
 from drkit.kafka.client.filler import FillerTrimmer
-from drkit.mirror.control import resume_link
+from drkit.mirror.control import accept_recreated, resume_link
 from drkit.model.clock import now, to_millis
 from drkit.model.errors import ExitCode, PartlyDone, Refused
 from drkit.model.link_state import Direction
@@ -138,6 +138,45 @@ def test_the_link_flows_on_afterwards_without_loss_or_copy_and_can_fail_over_aga
     assert back.error is None
     assert back.machine.facts.salvaged == 0
     assert plan.level, "all of the primary was mirrored before it was left"
+
+
+def test_a_failback_over_a_purged_live_cluster_is_refused_and_names_what_only_the_old_primary_holds(own, tmp_path):
+    """Nothing else is only there: so it would delete nothing, and put groups behind what they have not read."""
+    topic = own.create("primary", "t")
+    own.produce("primary", topic, texts("x", 50))
+    group = own.commit("primary", "g", topic, {0: 10, 1: 50})
+    mirror(own)
+    with own.estate() as estate:
+        estate.admin("dr").delete_records({TopicPartition(topic, 0): 30})
+    fail_over(own)
+    own.produce("dr", topic, texts("on-dr", 5))
+    with own.estate() as estate:
+        plan = make_failback_plan(estate, "primary")
+    assert not plan.level
+    obstacle = next(each for each in plan.obstacles if each.waived_by == "--accept-salvage-only")
+    assert f"{topic} starts later than what was mirrored (30 offsets)" in obstacle.what
+    assert f"{topic}:0 on dr begins later than on primary" in " ".join(plan.warnings)
+    _plan, result = fail_back(own, tmp_path, accept_salvage_only=True)
+    assert result.error is None
+    assert result.machine.facts.salvaged == 30
+    assert own.records("primary", topic) == own.records("dr", topic), "by offset"
+    assert own.unread("primary", group, topic) == own.unread("dr", group, topic)
+
+
+def test_a_failback_after_a_topic_was_accepted_seeds_the_old_primary_with_what_dr_has_from_before(own, tmp_path):
+    topic = own.create("primary", "t")
+    own.produce("primary", topic, texts("former", 20))
+    mirror(own)
+    with own.estate() as estate:
+        accept_recreated(own.store, own.link, topic, source=estate.admin("primary"), target=estate.admin("dr"))
+    mirror(own)
+    fail_over(own)
+    own.produce("dr", topic, texts("on-dr", 5))
+    plan, result = fail_back(own, tmp_path)
+    assert not plan.level
+    assert "from before it was mirrored as it is now" in " ".join(plan.warnings)
+    assert result.error is None
+    assert own.values("primary", topic) == own.values("dr", topic)
 
 
 @pytest.mark.parametrize("explained", [True, False], ids=["by retention", "by hand"])
