@@ -15,11 +15,14 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.client.small_topic import SmallTopicRecord
 from drkit.model.errors import Refused
 from drkit.model.link_state import Direction, LinkControl
-from drkit.model.topology import Link, TopicPartition
+from drkit.model.offsets import Watermark
+from drkit.model.topology import Link, LinkId, TopicPartition
+from drkit.model.wording import and_more
 from drkit.state_topic import connection
 from drkit.state_topic.link_copy import LinkCopy, copy_of
 from drkit.state_topic.records import StateKind, section_of, state_topic
 from drkit.store.api import Store
+from drkit.store.link_notes import NEVER_MIRRORED
 
 log = logging.getLogger(__name__)
 
@@ -73,19 +76,53 @@ def check_not_forgotten(link: Link, store: Store, keys: Iterable[bytes]) -> None
     )
 
 
-def check_not_older(link: Link, store: Store, found: Mapping[bytes, SmallTopicRecord]) -> None:
-    """Raise `Refused` if the link was failed over by a later decision (of `found`, read before) than the store has.
+def check_not_older(link: Link, store: Store, found: Mapping[bytes, SmallTopicRecord], admin: ClusterAdmin) -> None:
+    """Raise `Refused` if the copy (`found`, read before) knows what a mirror can't settle by comparing both logs.
 
-    With an older store the link is active again, and its mirror would write below the clients.
+    That is a later decision by which the link was failed over: with an older store it is active again, and its mirror
+    would write below the clients. And what `check_knows_all` finds.
+
+    Raises:
+        Unreachable: the target doesn't answer.
     """
     decisions = {key: each for key, each in found.items() if section_of(key)[0] == StateKind.CONTROL}
     _check_decision(link, store, copy_of(link, state_topic(link), decisions).control)
+    check_knows_all(link, store, found, admin)
+
+
+def check_knows_all(link: Link, store: Store, found: Mapping[bytes, SmallTopicRecord], admin: ClusterAdmin) -> None:
+    """Raise `Refused` if the copy (`found`, read before) has what the store doesn't know at all (`OlderStore.unknown`).
+
+    A mirror would take the records of such a topic on the target for somebody else's, mirror them a second time, and
+    remove the topic from the copy. Not if the target has other writers: there it finds its position by provenance.
+
+    Raises:
+        Unreachable: the target doesn't answer.
+    """
+    older = None if link.shares_target else older_than(copy_of(link, state_topic(link), found), store, link, admin)
+    if older is None or not older.unknown:
+        return
+    raise Refused(
+        f"the store is older than its copy on {link.id.target}, {older.knows_more()}",
+        meaning="A backup of the store was brought back, or store.url is another one. A mirror would copy a second "
+        "time what the store doesn't know. Nothing was changed",
+        remedy=recovery_of(link.id),
+    )
+
+
+def recovery_of(link: LinkId) -> str:
+    """How to replace a store that is older than its copy."""
+    return (
+        "Move this store away (SQLite: rename the file; Cassandra: name another keyspace), then drkit store recover "
+        f"--from {link.target} --link '{link}'"
+    )
 
 
 def check_restored(link: Link, store: Store, admin: ClusterAdmin, target: ClusterConfig) -> None:
-    """Raise `Refused` if a store was restored from a backup and the link was failed over since, or that is unknown.
+    """Raise `Refused` if a store was restored from a backup and its copy on the target knows more, or that is unknown.
 
-    Called before a decision about it, which would replace a later one in the copy. Once checked, it isn't repeated.
+    As `check_not_older`. Called before a decision about the link, which would replace a later one in the copy. Once
+    checked, it isn't repeated.
 
     Raises:
         Unreachable: the target doesn't answer.
@@ -94,7 +131,7 @@ def check_restored(link: Link, store: Store, admin: ClusterAdmin, target: Cluste
         return
     topic = state_topic(link)
     if connection.exists(admin, topic):
-        check_not_older(link, store, connection.read_all(link.id.target, target, topic))
+        check_not_older(link, store, connection.read_all(link.id.target, target, topic), admin)
     store.forget_notes(link.id, RECOVERY, [RESTORED])
 
 
@@ -109,8 +146,7 @@ def _check_decision(link: Link, store: Store, newest: LinkControl | None) -> Non
         f"{newest.direction.value}{by} (decision {newest.version}), the store has decision {version}",
         meaning="A backup of the store was brought back, or store.url is another one. A mirror would write into what "
         "clients use by now",
-        remedy="Move this store away (SQLite: rename the file; Cassandra: name another keyspace), then drkit store "
-        f"recover --from {link.id.target} --link '{link.id}'",
+        remedy=recovery_of(link.id),
     )
 
 
@@ -125,18 +161,42 @@ def _is_later(newest: LinkControl, kept: LinkControl | None) -> bool:
 
 
 class OlderStore(NamedTuple):
-    """By how much a store is older than the copy: partitions whose watermark there is newer, and the decision there."""
+    """By how much a store is older than the copy.
+
+    `partitions`: those whose watermark is newer there. `decision`: the number of the later decision there. `unknown`:
+    topics, partitions, epochs, never-mirrored ranges and problems that only the copy has, each in words; no mirror
+    finds them again. `groups`: those whose positions are newer there, or only there.
+    """
 
     partitions: list[TopicPartition]
     decision: int | None
+    unknown: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+
+    def knows_more(self) -> str:
+        """What the copy knows, as a clause: "which has ..."."""
+        newer = []
+        if self.decision is not None:
+            newer.append(f"a later decision about the link ({self.decision})")
+        if self.unknown:
+            newer.append(f"{and_more(self.unknown)}, unknown to the store")
+        if self.partitions:
+            newer.append(f"newer watermarks of {and_more([str(tp) for tp in self.partitions])}")
+        if self.groups:
+            newer.append(f"newer positions of {and_more(self.groups)}")
+        return f"which has {' and '.join(newer)}"
 
 
-def older_than(copy: LinkCopy, store: Store, link: Link) -> OlderStore | None:
+def older_than(copy: LinkCopy, store: Store, link: Link, target: ClusterAdmin) -> OlderStore | None:
     """The link's data that are newer in the copy (read before) than in the store; None: none.
 
     A watermark that the mirror took back since, because the target lost data, was observed later than the copy's.
+
+    Raises:
+        Unreachable: the target doesn't answer.
     """
     marks = store.watermarks(link.id)
+    control = store.link_control(link.id)
     partitions = sorted(
         tp
         for tp, found in copy.partitions.items()
@@ -144,9 +204,76 @@ def older_than(copy: LinkCopy, store: Store, link: Link) -> OlderStore | None:
         and (found.watermark.epoch, found.watermark.source_through) > (marks[tp].epoch, marks[tp].source_through)
         and found.watermark.observed_at > marks[tp].observed_at
     )
-    later = copy.control is not None and _is_later(copy.control, store.link_control(link.id))
-    decision = copy.control.version if copy.control is not None and later else None
-    return OlderStore(partitions, decision) if partitions or decision is not None else None
+    decision = copy.control.version if copy.control is not None and _is_later(copy.control, control) else None
+    unknown = (
+        () if _failed_back_since(copy.control, control) else _unknown(copy, store, link, target, marks, partitions)
+    )
+    older = OlderStore(partitions, decision, unknown, _newer_groups(copy, store, link, marks.values()))
+    return None if older == OlderStore([], None) else older
+
+
+def _failed_back_since(copied: LinkControl | None, kept: LinkControl | None) -> bool:
+    """Whether the store has a failback that the copy doesn't have yet, which replaced the link's topics."""
+    return (
+        copied is not None
+        and kept is not None
+        and copied.direction in _FAILED_OVER
+        and kept.direction not in _FAILED_OVER
+        and kept.version > copied.version
+    )
+
+
+def _unknown(
+    copy: LinkCopy,
+    store: Store,
+    link: Link,
+    target: ClusterAdmin,
+    marks: Mapping[TopicPartition, Watermark],
+    partitions: Iterable[TopicPartition],
+) -> tuple[str, ...]:
+    """What only the copy knows, in words.
+
+    A topic that the store has forgotten was deleted on the target before: of such a one the copy is only late. A
+    problem or range that the store lacks may have been cleared since, except where the watermark is newer, too.
+    """
+    epochs = {topic: state.epoch for topic, state in store.topic_states(link.id).items()}
+    newer = {topic: state for topic, state in copy.topics.items() if state.epoch > epochs.get(topic, -1)}
+    there = target.topics(sorted({state.target_topic for state in newer.values()}), denied=set())
+    found = []
+    for topic, state in sorted(newer.items()):
+        info = there.get(state.target_topic)
+        if info is not None and info.topic_id == state.target_topic_id:
+            found.append(f"epoch {state.epoch} of topic {topic}" if topic in epochs else f"topic {topic}")
+    found += [
+        f"partition {tp}"
+        for tp, each in sorted(copy.partitions.items())
+        if tp not in marks and tp.topic in copy.topics and each.watermark.epoch == epochs.get(tp.topic)
+    ]
+    known = {(each.kind, each.topic, each.partition) for each in store.problems(link.id)}
+    ranges, copied = store.notes(link.id, NEVER_MIRRORED), copy.notes.get(NEVER_MIRRORED, {})
+    for tp in partitions:
+        if str(tp) in copied and copied[str(tp)] != ranges.get(str(tp)):
+            found.append(f"ranges of {tp} that were never mirrored")
+        found += [
+            f"problem {each.kind} of {tp}"
+            for each in copy.problems
+            if (each.topic, each.partition) == tp and (each.kind, *tp) not in known
+        ]
+    return tuple(found)
+
+
+def _newer_groups(copy: LinkCopy, store: Store, link: Link, marks: Iterable[Watermark]) -> tuple[str, ...]:
+    """Groups with a position in the copy that was captured after all that the store has."""
+    kept = store.group_positions(link.id)
+    offsets = {(each.group, each.topic, each.partition): each.offset for each in kept}
+    last = max((*(each.captured_at for each in kept), *(mark.observed_at for mark in marks)), default=None)
+    newer = {
+        each.group
+        for each in copy.positions
+        if (last is None or each.captured_at > last)
+        and offsets.get((each.group, each.topic, each.partition)) != each.offset
+    }
+    return tuple(sorted(newer))
 
 
 def check_may_begin(link: Link, store: Store, admin: ClusterAdmin, target: ClusterConfig) -> None:
@@ -168,4 +295,4 @@ def check_may_begin(link: Link, store: Store, admin: ClusterAdmin, target: Clust
         log.warning("%s: whether %s has a copy of its state can't be seen: %s", link.id, link.id.target, error)
     keys = [key for key, each in found.items() if each.value is not None]
     check_not_forgotten(link, store, keys)
-    check_not_older(link, store, found)
+    check_not_older(link, store, found, admin)

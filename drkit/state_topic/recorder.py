@@ -35,7 +35,7 @@ from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.process.log_context import keeping_context
 from drkit.model.topology import Link, TopicPartition
 from drkit.state_topic import connection
-from drkit.state_topic.guard import check_not_forgotten, check_not_older
+from drkit.state_topic.guard import check_knows_all, check_not_forgotten, check_not_older
 from drkit.state_topic.records import (
     FORMAT,
     NOT_KEPT,
@@ -279,7 +279,9 @@ class Recorder:
             self._known = {key: hash(each.value) for key, each in found.items() if each.value is not None}
             if self._whole:
                 check_not_forgotten(self._link, self._store, self._known)
-                check_not_older(self._link, self._store, found)
+                check_not_older(self._link, self._store, found, self._admin)
+            else:  # a command removes its kind of records that the store doesn't have
+                check_knows_all(self._link, self._store, found, self._admin)
         else:
             connection.create(self._admin, self._topic)
             self._known = {}

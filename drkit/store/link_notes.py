@@ -36,7 +36,7 @@ _CLUSTER_ID = "cluster_id"
 _UNMOVABLE = "unmovable-group"
 _STARTS = "shared_target_start"
 _NEWEST = "shared_target_newest"
-_NEVER_MIRRORED = "never_mirrored"
+NEVER_MIRRORED = "never_mirrored"
 
 
 def put_alignment(store: LinkStore, link: LinkId, alignment: Alignment) -> None:
@@ -175,7 +175,7 @@ def add_never_mirrored(store: LinkStore, link: LinkId, tp: TopicPartition, epoch
     ranges = [*(known.ranges if known is not None and known.epoch == epoch else ()), (begin, until)]
     if len(ranges) > MOST_RANGES:
         ranges[:2] = [(ranges[0][0], ranges[1][1])]
-    _write(store, link, _NEVER_MIRRORED, {tp: (epoch, *chain.from_iterable(ranges))})
+    _write(store, link, NEVER_MIRRORED, {tp: (epoch, *chain.from_iterable(ranges))})
 
 
 def give_up_never_mirrored(store: LinkStore, link: LinkId, tp: TopicPartition, begin: int, until: int) -> None:
@@ -184,16 +184,16 @@ def give_up_never_mirrored(store: LinkStore, link: LinkId, tp: TopicPartition, b
     if known is None:
         return
     if left := without_ranges(known.ranges, [(begin, until)]):
-        _write(store, link, _NEVER_MIRRORED, {tp: (known.epoch, *chain.from_iterable(left))})
+        _write(store, link, NEVER_MIRRORED, {tp: (known.epoch, *chain.from_iterable(left))})
     else:
-        store.forget_notes(link, _NEVER_MIRRORED, [str(tp)])
+        store.forget_notes(link, NEVER_MIRRORED, [str(tp)])
 
 
 def never_mirrored(store: LinkStore, link: LinkId) -> dict[TopicPartition, NeverMirrored]:
     """Such losses of all partitions, by the source's names."""
     return {
         tp: NeverMirrored(next(numbers), tuple(zip(numbers, numbers, strict=True)))
-        for tp, numbers in _read(store, link, _NEVER_MIRRORED)
+        for tp, numbers in _read(store, link, NEVER_MIRRORED)
     }
 
 

@@ -9,8 +9,7 @@ from drkit.failover.plan.failover_plan import Obstacle
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.model.errors import DrkitError
 from drkit.model.topology import Link, LinkId
-from drkit.model.wording import and_more
-from drkit.state_topic.guard import OlderStore, older_than
+from drkit.state_topic.guard import OlderStore, older_than, recovery_of
 from drkit.state_topic.link_copy import read_copy
 
 _MEANING = "A backup of the store was brought back, or store.url is another one: "
@@ -20,24 +19,24 @@ def read_older(estate: ClusterContext, link: Link) -> OlderStore | None:
     """How much older the store is than its copy on the target; None: it isn't, or that is unknown."""
     alias = link.id.target
     try:
-        copy = read_copy(link, estate.config.clusters[alias], estate.admin(alias))
+        admin = estate.admin(alias)
+        copy = read_copy(link, estate.config.clusters[alias], admin)
+        return None if copy is None else older_than(copy, estate.store, link, admin)
     except DrkitError:
         return None
-    return None if copy is None else older_than(copy, estate.store, link)
 
 
 def older_positions(link: LinkId, older: OlderStore) -> Obstacle:
     """Why an older store can't plan a failover: its mapping rows may be wrong beyond its watermarks."""
-    newer = []
-    if older.decision is not None:
-        newer.append(f"decision {older.decision} about the link")
-    if older.partitions:
-        newer.append(f"newer watermarks of {and_more([str(tp) for tp in older.partitions])}")
+    remedy = recovery_of(link)
+    if not older.unknown and older.decision is None:
+        remedy += (
+            f"; or start drkit mirror while {link.source} answers: it compares both logs, and the store is newer again"
+        )
     return Obstacle(
-        f"the store is older than its copy on {link.target}, which has {' and '.join(newer)}",
+        f"the store is older than its copy on {link.target}, {older.knows_more()}",
         f"{_MEANING}its positions may be wrong",
-        f"{_recover(link)}; or start drkit mirror while {link.source} answers: it compares both logs, and the store is "
-        "newer again",
+        remedy,
     )
 
 
@@ -51,7 +50,7 @@ def older_decision(estate: ClusterContext, link: Link) -> Obstacle | None:
         f"the store is older than its copy on {link.id.target}, which has decision {older.decision} about the link; it "
         f"has decision {0 if control is None else control.version} itself",
         f"{_MEANING}which cluster clients use may have been decided since",
-        _recover(link.id),
+        recovery_of(link.id),
     )
 
 
@@ -60,7 +59,3 @@ def refuse_older_decision(estate: ClusterContext, link: Link) -> None:
     found = older_decision(estate, link)
     if found is not None:
         raise found.refusal()
-
-
-def _recover(link: LinkId) -> str:
-    return f"Move this store away, then drkit store recover --from {link.target} --link '{link}'"

@@ -89,7 +89,8 @@ def _compared(
     config: Config, store: Store, link: Link, clusters: Clusters, at: datetime, *, runs: Callable[[], bool]
 ) -> Check:
     alias = link.id.target
-    copy = read_copy(link, config.clusters[alias], clusters.admin(alias, may_be_gone=True))
+    admin = clusters.admin(alias, may_be_gone=True)
+    copy = read_copy(link, config.clusters[alias], admin)
     if copy is None or copy.written_at is None:
         return Check(
             STORE_COPY,
@@ -117,11 +118,9 @@ def _compared(
     )
     gone = {(p.group, p.topic, p.partition) for p in copy.positions}
     gone -= {(p.group, p.topic, p.partition) for p in store.group_positions(link.id)}
-    older = older_than(copy, store, link)
-    if older is not None and older.decision is not None:
-        why = (
-            f"the store is older than its copy on {alias}, which has a later decision about the link ({older.decision})"
-        )
+    older = older_than(copy, store, link, admin)
+    if older is not None and (older.decision is not None or older.unknown):
+        why = f"the store is older than its copy on {alias}, {older.knows_more()}"
         return Check(STORE_COPY, CheckOutcome.FAIL, why, f"If a backup was restored, move it away, then {recover}")
     if (lost or gone) and not runs():
         what = [f"{counted(len(lost), 'partition')}, first {lost[0]}"] if lost else []

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shlex
 import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -60,10 +62,16 @@ def burn(own: OwnLink, *, primary: bool = True) -> None:
     for file in store_files(own):
         file.unlink()
     if primary:
-        gone = without_primary(own)
-        text = own.config_path.read_text()
-        was, now = (each.clusters["primary"].bootstrap_servers for each in (own.config, gone))
-        own.config_path.write_text(text.replace(f'"{was}"', f'"{now}"'))
+        burn_primary(own)
+
+
+def burn_primary(own: OwnLink) -> None:
+    """Nothing answers at its address any more."""
+    own.store.close()
+    gone = without_primary(own)
+    text = own.config_path.read_text()
+    was, now = (each.clusters["primary"].bootstrap_servers for each in (own.config, gone))
+    own.config_path.write_text(text.replace(f'"{was}"', f'"{now}"'))
 
 
 def store_files(own: OwnLink) -> list[Path]:
@@ -640,7 +648,7 @@ def test_a_backup_from_before_a_failover_starts_no_mirror_below_the_clients(mirr
     restored(own, file)
     (link,) = run(own, "doctor", code=3, schema="doctor")["links"]
     checks = {check["check"]: check for check in link["checks"]}
-    assert "has a later decision about the link" in checks["copy of the store"]["reason"]
+    assert "which has a later decision about the link (1)" in checks["copy of the store"]["reason"]
     for words in (("resume", str(own.link.id)), ("pause", str(own.link.id)), ("recover", str(own.link.id))):
         refused = run(own, "link", *words, code=3)["error"]
         assert f"is sealed by run {first['run']}" in refused["what"]
@@ -653,6 +661,115 @@ def test_a_backup_from_before_a_failover_starts_no_mirror_below_the_clients(mirr
         file.rename(file.with_name(f"old-{file.name}"))
     (link,) = run(own, "store", "recover", "--from", "dr")["links"]
     assert (link["direction"], link["run"]) == ("sealed", first["run"])
+
+
+def without_this_topic(own: OwnLink, file: Path) -> tuple[str, str]:
+    """A store that is restored from a backup which lacks a topic with a group, mirrored wholly since."""
+    copied(own, file)
+    new = own.create("primary", "new")
+    own.produce("primary", new, texts("new", 10))
+    group = own.commit("primary", "h", new, {0: 0, 1: 5})
+    mirror(own)
+    restored(own, file)
+    return new, group
+
+
+def started(own: OwnLink) -> None:
+    """A mirror that is started, until it ends by itself."""
+    stop = threading.Event()
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        try:
+            pool.submit(MirrorRuntime(own.config, own.link, own.store).run, False, stop).result(timeout=30)
+        finally:
+            stop.set()
+
+
+def recovered_instead(own: OwnLink) -> None:
+    """What the refusals advise."""
+    for file in store_files(own):
+        file.rename(file.with_name(f"old-{file.name}"))
+    run(own, "store", "recover", "--from", "dr")
+
+
+def test_a_topic_that_a_backup_lacks_is_not_mirrored_a_second_time(mirrored, tmp_path):
+    """Started while the restore holds the link, and resumed: nothing is changed, neither on dr nor in the copy."""
+    own, topic, _ = mirrored
+    new, _ = without_this_topic(own, tmp_path / "copy.gz")
+    before = own.values("dr", new)
+    reopened(own)
+    with pytest.raises(Refused, match=f"topic {new}, unknown to the store") as told:
+        started(own)
+    assert "drkit store recover --from dr" in told.value.remedy
+    own.store.close()
+    for words in (("link", "resume", str(own.link.id)), FAIL_OVER):
+        refused = run(own, *words, code=3)["error"]
+        assert f"topic {new}, unknown to the store" in refused["what"]
+        assert "store recover --from dr" in refused["remedy"]
+        assert "drkit mirror" not in refused["remedy"]
+    (link,) = run(own, "doctor", code=3, schema="doctor")["links"]
+    checks = {check["check"]: check for check in link["checks"]}
+    assert checks["copy of the store"]["outcome"] == "fail"
+    assert new in checks["copy of the store"]["reason"]
+
+    recovered_instead(own)
+    reopened(own)
+    mirror(own)
+    assert own.values("dr", new) == before == own.values("primary", new)
+    assert own.values("dr", topic) == own.values("primary", topic)
+
+
+def test_with_the_primary_gone_groups_of_a_topic_that_a_backup_lacks_skip_nothing(mirrored, tmp_path):
+    own, _, _ = mirrored
+    new, group = without_this_topic(own, tmp_path / "copy.gz")
+    reopened(own)
+    with pytest.raises(Refused, match="unknown to the store"):
+        started(own)
+    burn_primary(own)
+    refused = run(own, *FAIL_OVER, code=3)["error"]
+    assert f"topic {new}, unknown to the store" in refused["what"]
+    recovered_instead(own)
+    moved = run(own, *FAIL_OVER, schema="failover")
+    found = {each["partition"]: each for each in moved["groups"] if each["topic"] == new}
+    assert [(found[p]["target_offset"], found[p]["translation"]) for p in (0, 1)] == [(0, "exact"), (5, "exact")]
+    assert own.unread("dr", group, new) == {0: own.values("dr", new)[0], 1: own.values("dr", new)[1][5:]}
+    own.store.close()
+
+
+def test_what_else_a_backup_lacks_is_not_settled_by_a_mirror(mirrored):
+    """A partition that was added since, a topic that was accepted as another one, and a committed position."""
+    own, topic, group = mirrored
+    kept = backed_up(own)
+    own.commit("primary", "g", topic, {0: 30, 1: 20})
+    mirror(own)
+    later = backed_up(own)
+    brought_back(own, kept)
+    refused = run(own, *FAIL_OVER, code=3)["error"]
+    assert f"newer positions of {group}" in refused["what"]
+    brought_back(own, later)
+
+    with own.estate() as estate:
+        estate.admin("primary").add_partitions(topic, 3)
+    own.produce("primary", topic, texts("third", 4, [2]))
+    mirror(own)
+    later = backed_up(own)
+    brought_back(own, kept)
+    with pytest.raises(Refused, match=f"partition {topic}:2, unknown to the store"):
+        mirror(own)
+    assert own.values("dr", topic) == own.values("primary", topic)
+    brought_back(own, later)
+
+    with own.estate() as estate:
+        estate.admin("primary").delete_topics([topic])
+    own.create("primary", "t")
+    own.produce("primary", topic, texts("again", 3))
+    assert MirrorRuntime(own.config, own.link, own.store).run(until_caught_up=True).halted
+    run(own, "link", "resume", str(own.link.id), "--topic", topic, "--accept-recreated", schema="link")
+    mirror(own)
+    brought_back(own, kept)
+    with pytest.raises(Refused, match=f"epoch 2 of topic {topic}") as told:
+        mirror(own)
+    assert "drkit store recover" in told.value.remedy
+    own.store.close()
 
 
 def test_the_runbook_of_a_lost_store(mirrored, tmp_path):

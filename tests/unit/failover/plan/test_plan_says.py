@@ -170,11 +170,17 @@ def test_what_directories_and_other_stores_say():
     other = a_plan(given={"elsewhere": ["worker-7"], "older": OlderStore([TP], 5)})
     assert "worker-7" in other.obstacles[0].what + other.obstacles[0].meaning
     older = other.obstacles[1]
-    assert "has decision 5 about the link and newer watermarks of t:0" in older.what
+    assert "has a later decision about the link (5) and newer watermarks of t:0" in older.what
     assert "drkit store recover --from dr --link 'primary->dr'" in older.remedy
     only = a_plan(given={"older": OlderStore([TP], None)}).obstacles[0]
+    assert "or start drkit mirror while primary answers" in only.remedy
+    lacking = a_plan(given={"older": OlderStore([TP], None, ("topic new",), ("g",))}).obstacles[0]
+    assert "topic new, unknown to the store and newer watermarks of t:0 and newer positions of g" in lacking.what
+    assert "drkit mirror" not in lacking.remedy
     assert "which has newer watermarks of t:0" in only.what
-    assert "which has decision 0 about" in a_plan(given={"older": OlderStore([], 0)}).obstacles[0].what
+    assert (
+        "which has a later decision about the link (0)" in a_plan(given={"older": OlderStore([], 0)}).obstacles[0].what
+    )
 
 
 # -- obstacles -------------------------------------------------------------------------------------

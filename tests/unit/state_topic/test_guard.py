@@ -1,0 +1,129 @@
+"""What the copy on the target knows and the store doesn't: `older_than`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from drkit.kafka.admin.topic_requests import TopicInfo
+from drkit.model.clock import now
+from drkit.model.link_state import SOURCE_TRUNCATED, Direction, LinkControl, Problem, TopicState
+from drkit.model.offsets import GroupPosition, Watermark
+from drkit.model.topology import Link, LinkId, TopicPartition
+from drkit.state_topic.guard import OlderStore, older_than
+from drkit.state_topic.link_copy import LinkCopy, ProvenPartition
+from drkit.store import open_store
+from drkit.store.link_notes import NEVER_MIRRORED
+
+LINK = Link(LinkId("primary", "dr"), topics=(".*",))
+AT = now() - timedelta(minutes=5)
+LATER = AT + timedelta(minutes=1)
+PL, PL1, NEW = TopicPartition("pl", 0), TopicPartition("pl", 1), TopicPartition("new", 0)
+
+
+class Target:
+    """The topics of the target, without a cluster."""
+
+    def __init__(self, **ids: str) -> None:
+        self._ids = ids
+
+    def topics(self, names, *, denied):
+        assert not denied
+        return {name: TopicInfo(name, self._ids[name], 1, 1, False) for name in names if name in self._ids}
+
+
+def state(topic="pl", epoch=1, partitions=1) -> TopicState:
+    return TopicState(topic, topic, "s", f"{topic}-id", epoch, partitions, created_by_drkit=True)
+
+
+def mark(tp=PL, through=50, epoch=1, at=AT) -> Watermark:
+    return Watermark(*tp, epoch, through, through, 0, through, 0, at)
+
+
+@pytest.fixture
+def store(tmp_path):
+    """One topic, mirrored to 50."""
+    made = open_store(f"sqlite:///{tmp_path}/drkit.db")
+    made.put_topic_states(LINK.id, [state()])
+    made.put_watermarks(LINK.id, [mark()])
+    made.put_group_positions(LINK.id, [GroupPosition("g", *PL, 5, "", AT)])
+    yield made
+    made.close()
+
+
+def copied(*states, marks=(), positions=(), **more) -> LinkCopy:
+    """The copy of that store, and of what came later."""
+    copy = LinkCopy("copy", **more)
+    copy.topics = {each.topic: each for each in (state(), *states)}
+    copy.partitions = {each.tp: ProvenPartition(each, []) for each in (mark(), *marks)}
+    copy.positions = [GroupPosition("g", *PL, 5, "", AT), *positions]
+    return copy
+
+
+def older(copy, store, target=None, link=LINK) -> OlderStore | None:
+    return older_than(copy, store, link, target or Target(pl="pl-id", new="new-id"))
+
+
+def test_a_copy_of_the_same_state_makes_no_store_older(store):
+    assert older(copied(), store) is None
+
+
+@pytest.mark.parametrize(
+    ("copy", "unknown"),
+    [
+        (copied(state("new"), marks=[mark(NEW, 50, at=LATER)]), "topic new"),
+        (copied(state("new")), "topic new"),  # nothing of it is mirrored yet
+        (copied(state(epoch=2)), "epoch 2 of topic pl"),
+        (copied(state(partitions=2), marks=[mark(PL1, 0, at=LATER)]), "partition pl:1"),
+    ],
+)
+def test_topics_partitions_and_epochs_that_only_the_copy_has(store, copy, unknown):
+    found = older(copy, store)
+    assert found == OlderStore([], None, (unknown,))
+    assert found.knows_more() == f"which has {unknown}, unknown to the store"
+
+
+@pytest.mark.parametrize("target", [Target(pl="pl-id"), Target(pl="pl-id", new="another-id")])
+def test_of_a_topic_that_was_deleted_on_the_target_the_copy_is_only_late(store, target):
+    assert older(copied(state("new"), marks=[mark(NEW, 50, at=LATER)]), store, target) is None
+
+
+def test_a_copy_that_lags_behind_an_accepted_topic_or_an_added_partition_makes_no_store_older(store):
+    copy = copied(state(partitions=2), marks=[mark(PL1, 7)])
+    store.put_topic_states(LINK.id, [state(epoch=2, partitions=3)])
+    assert older(copy, store) is None
+
+
+def test_after_a_failback_the_copy_is_late_until_it_has_the_decision(store):
+    control = LinkControl(LINK.id, Direction.ACTIVE, 7, LATER, "failed back", "01RUN", frozenset())
+    store.set_link_control(control, expected_version=None)
+    reversed_before = replace(control, direction=Direction.REVERSED, version=6)
+    assert older(copied(state("new"), control=reversed_before), store) is None
+    found = older(copied(state("new"), control=control), store)
+    assert found is not None
+    assert found.unknown == ("topic new",)
+
+
+def test_standing_facts_of_a_partition_count_where_its_watermark_is_newer(store):
+    """Where it isn't, they may have been cleared since, and the copy be late."""
+    problem = Problem(SOURCE_TRUNCATED, *PL, "why", "do", halted=True, since=LATER)
+    facts = {"problems": [problem], "notes": {NEVER_MIRRORED: {"pl:0": "1:50:60"}}}
+    assert older(copied(**facts), store) is None
+    newer = copied(marks=[mark(through=90, at=LATER)], **facts)
+    found = older(newer, store)
+    assert found is not None
+    assert found.partitions == [PL]
+    assert found.unknown == ("ranges of pl:0 that were never mirrored", f"problem {SOURCE_TRUNCATED} of pl:0")
+    store.put_problem(LINK.id, problem)
+    store.put_notes(LINK.id, NEVER_MIRRORED, {"pl:0": "1:50:60"})
+    assert older(newer, store) == OlderStore([PL], None)
+
+
+def test_positions_that_were_captured_after_all_that_the_store_has(store):
+    moved, other = GroupPosition("g", *PL, 9, "", LATER), GroupPosition("h", *PL, 1, "", LATER)
+    assert older(copied(positions=[moved, other]), store) == OlderStore([], None, (), ("g", "h"))
+    store.put_watermarks(LINK.id, [mark(at=LATER + timedelta(seconds=1))])
+    assert older(copied(positions=[other]), store) is None, "a group that was deleted since, of a mirror that ran on"
+    assert older(copied(positions=[moved._replace(offset=5)]), store) is None
