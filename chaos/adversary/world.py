@@ -36,6 +36,7 @@ BROKER_CONFIG = {
 
 LINK = "primary->dr"
 _STOP_SECONDS = 25.0
+_REFUSED, _OLDER = 3, "the store is older than its copy"
 _ALTERS = {
     "": "",
     "transform": 'transform = "chaos.adversary.callables:alters"',
@@ -70,9 +71,10 @@ class World:
         self.config = folder / "drkit.toml"
         self.worker: Worker | None = None
         self.ended: list[str] = []
+        self._restored = False
         self._program = ("-m", "chaos.adversary.worker", str(self.control), plant)
         self._workers: list[Worker] = []
-        self._verbs = application(("status", "translate", "link", "audit"))
+        self._verbs = application(("status", "translate", "link", "audit", "store"))
         plant_here(plant)  # `status` and `translate` run in this process
         self.config.write_text(
             f"""
@@ -146,8 +148,13 @@ offsets = "{plan.offsets}"
         worker.end_now()
 
     def look_after(self) -> None:
-        """Note a worker that ended by itself as a finding, and start it again."""
+        """Note a worker that ended by itself as a finding, and start it again. One that refuses a restored store does
+        what it should: then the operator follows the remedy."""
         if self.worker is not None and (code := self.worker.process.poll()) is not None:
+            if code == _REFUSED and self._restored and any(_OLDER in line for line in self.worker.said(0, 12)):
+                self._recover_store()
+                self.worker.again()
+                return
             self.ended.append(f"worker {self.worker.number} ended by itself with {code}: {self.worker.said(0, 12)}")
             self.worker.again()
 
@@ -201,7 +208,22 @@ offsets = "{plan.offsets}"
         for suffix in ("", "-wal", "-shm"):
             self.store_file.with_name(self.store_file.name + suffix).unlink(missing_ok=True)
         shutil.copy(self.copy_file, self.store_file)
+        self._restored = True
         return True
+
+    def _recover_store(self) -> None:
+        """Fill another store from the copy on the target, in place of one that is older than that."""
+        self._restored = False
+        for worker in self._workers:
+            if worker.process.poll() is None:
+                worker.send(signal.SIGKILL)
+                worker.process.wait()
+        for suffix in ("", "-wal", "-shm"):
+            self.store_file.with_name(self.store_file.name + suffix).unlink(missing_ok=True)
+        code, said = self.ask("store", "recover", "--from", LINK.split("->")[1])
+        if code:
+            self.ended.append(f"store recover ends with {code}: {said.get('error')}")
+        self.ask("link", "resume", LINK)
 
     # -- drkit's output ----------------------------------------------------------------------------
 

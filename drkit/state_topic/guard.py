@@ -14,7 +14,14 @@ from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.client.small_topic import SmallTopicRecord
 from drkit.model.errors import Refused
-from drkit.model.link_state import Direction, LinkControl
+from drkit.model.link_state import (
+    FOREIGN_WRITER,
+    RECORDS_GIVEN_UP,
+    RECORDS_MISPLACED,
+    SOURCE_TRUNCATED,
+    Direction,
+    LinkControl,
+)
 from drkit.model.offsets import Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.model.wording import and_more
@@ -25,6 +32,9 @@ from drkit.store.api import Store
 from drkit.store.link_notes import NEVER_MIRRORED
 
 log = logging.getLogger(__name__)
+
+_NOT_FOUND_AGAIN = frozenset({FOREIGN_WRITER, RECORDS_GIVEN_UP, RECORDS_MISPLACED, SOURCE_TRUNCATED})
+"""Problems that a mirror may not find a second time: what showed them may be gone by then."""
 
 
 RECOVERY = "recovery"
@@ -257,7 +267,7 @@ def _unknown(
         found += [
             f"problem {each.kind} of {tp}"
             for each in copy.problems
-            if (each.topic, each.partition) == tp and (each.kind, *tp) not in known
+            if each.kind in _NOT_FOUND_AGAIN and (each.topic, each.partition) == tp and (each.kind, *tp) not in known
         ]
     return tuple(found)
 
