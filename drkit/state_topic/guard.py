@@ -89,15 +89,20 @@ def check_not_forgotten(link: Link, store: Store, keys: Iterable[bytes]) -> None
 def check_not_older(link: Link, store: Store, found: Mapping[bytes, SmallTopicRecord], admin: ClusterAdmin) -> None:
     """Raise `Refused` if the copy (`found`, read before) knows what a mirror can't settle by comparing both logs.
 
-    That is a later decision by which the link was failed over: with an older store it is active again, and its mirror
-    would write below the clients. And what `check_knows_all` finds.
-
     Raises:
         Unreachable: the target doesn't answer.
     """
+    check_no_later_decision(link, store, found)
+    check_knows_all(link, store, found, admin)
+
+
+def check_no_later_decision(link: Link, store: Store, found: Mapping[bytes, SmallTopicRecord]) -> None:
+    """Raise `Refused` if the link was failed over by a later decision (of `found`, read before) than the store has.
+
+    With an older store the link is active again, and its mirror would write below the clients.
+    """
     decisions = {key: each for key, each in found.items() if section_of(key)[0] == StateKind.CONTROL}
     _check_decision(link, store, copy_of(link, state_topic(link), decisions).control)
-    check_knows_all(link, store, found, admin)
 
 
 def check_knows_all(link: Link, store: Store, found: Mapping[bytes, SmallTopicRecord], admin: ClusterAdmin) -> None:

@@ -35,7 +35,7 @@ from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.process.log_context import keeping_context
 from drkit.model.topology import Link, TopicPartition
 from drkit.state_topic import connection
-from drkit.state_topic.guard import check_knows_all, check_not_forgotten, check_not_older
+from drkit.state_topic.guard import check_knows_all, check_no_later_decision, check_not_forgotten
 from drkit.state_topic.records import (
     FORMAT,
     NOT_KEPT,
@@ -279,8 +279,8 @@ class Recorder:
             self._known = {key: hash(each.value) for key, each in found.items() if each.value is not None}
             if self._whole:
                 check_not_forgotten(self._link, self._store, self._known)
-                check_not_older(self._link, self._store, found, self._admin)
-            else:  # a command removes its kind of records that the store doesn't have
+                check_no_later_decision(self._link, self._store, found)
+            if not self._opened_at:  # once: it reads all of the copy, which is this process's own from here on
                 check_knows_all(self._link, self._store, found, self._admin)
         else:
             connection.create(self._admin, self._topic)
