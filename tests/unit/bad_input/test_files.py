@@ -102,7 +102,7 @@ ROWS = [
     experiment("an experiment that runs code", "!!python/object/apply:os.system ['true']\n"),
     Bad("a folder without experiments", "drill run empty", ("empty",), prepare=lambda d: (d / "empty").mkdir()),
     # backups
-    Bad("no backup", "store restore --from gone.gz", ("gone.gz",), code=1, prepare=with_store),
+    Bad("no backup", "store restore --from gone.gz", ("gone.gz",), prepare=with_store),
     backup("a backup that is no gzip", b"hello", "not a complete backup"),
     backup("an empty backup", b""),
     backup("a backup that is truncated", gzip.compress(b'{"format": "drkit-store-backup"}\n')[:-9]),
@@ -127,7 +127,7 @@ ROWS = [
         files={"there.gz": "x"},
         prepare=with_store,
     ),
-    Bad("a backup into no folder", "store backup --out no/where.gz", ("no/where.gz",), code=1, prepare=with_store),
+    Bad("a backup into no folder", "store backup --out no/where.gz", ("no/where.gz",), prepare=with_store),
     Bad(
         "a backup where nothing can be made",
         "store backup --out /proc/x.gz",
