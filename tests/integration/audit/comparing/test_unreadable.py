@@ -91,6 +91,7 @@ def test_a_batch_whose_format_is_damaged_is_unreadable_wherever_reading_begins(b
         with LogReader("dr", bench.config.clusters["dr"]) as reader:
             found = [each for some in reader.read(unique_name, 0, first, 1_200) for each in some]
         damaged = [each for each in found if not each.readable]
+        assert damaged, f"from {first} on: {[(each.base_offset, each.last_offset) for each in found]}"
         assert [damaged[0].base_offset, damaged[-1].base_offset] == [max(first, batch.base_offset)] * 2
         assert found[-1].last_offset == 1_199
     counts = of(audit(unique_name), unique_name)
