@@ -205,11 +205,14 @@ offsets = "{plan.offsets}"
         """Replace the store with the copy; returns whether there is one. No worker may run."""
         if not self.copy_file.exists():
             return False
-        for suffix in ("", "-wal", "-shm"):
-            self.store_file.with_name(self.store_file.name + suffix).unlink(missing_ok=True)
+        self._remove_store()
         shutil.copy(self.copy_file, self.store_file)
         self._restored = True
         return True
+
+    def _remove_store(self) -> None:
+        for suffix in ("", "-wal", "-shm"):
+            self.store_file.with_name(self.store_file.name + suffix).unlink(missing_ok=True)
 
     def _recover_store(self) -> None:
         """Fill another store from the copy on the target, in place of one that is older than that."""
@@ -218,8 +221,7 @@ offsets = "{plan.offsets}"
             if worker.process.poll() is None:
                 worker.send(signal.SIGKILL)
                 worker.process.wait()
-        for suffix in ("", "-wal", "-shm"):
-            self.store_file.with_name(self.store_file.name + suffix).unlink(missing_ok=True)
+        self._remove_store()
         code, said = self.ask("store", "recover", "--from", LINK.split("->")[1])
         if code:
             self.ended.append(f"store recover ends with {code}: {said.get('error')}")

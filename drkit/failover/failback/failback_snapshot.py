@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from drkit.failover.failback.failback_plan import FailbackPlan
@@ -231,7 +232,7 @@ def _unlike(
             there[tp] = Missing(stretch, live_tp, emptied=held_from >= mark.target_end)
     at_ms = int(now().timestamp() * 1000)
     later = "begins later than on {}, and no retention explains it"
-    try:
+    with suppress(Unreachable, Refused):
         if here:
             removed = unexpired(live, old, here, link.reversed().settings_policy, at_ms=at_ms)
             why = later.format(names.target)
@@ -240,8 +241,6 @@ def _unlike(
             lacking = unexpired(old, live, there, link.settings_policy, at_ms=at_ms)
             why = later.format(names.source)
             found |= {each: f"{there[each].target} on {names.target} {why}" for each in lacking}
-    except (Unreachable, Refused):
-        return found
     return found
 
 

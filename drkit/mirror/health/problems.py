@@ -139,14 +139,10 @@ class Problems:
         with self._lock:
             return (kind, topic, None) in self._known
 
-    def of(self, kind: str, tp: TopicPartition) -> Problem | None:
-        """The problem of this kind that is stored for the partition."""
-        with self._lock:
-            return self._known.get((kind, tp.topic, tp.partition))
-
     def has(self, kind: str, tp: TopicPartition) -> bool:
         """Whether a problem of this kind is stored for the partition."""
-        return self.of(kind, tp) is not None
+        with self._lock:
+            return (kind, tp.topic, tp.partition) in self._known
 
     def with_kind(self, kind: str) -> list[TopicPartition]:
         """The partitions with a stored problem of this kind."""

@@ -179,8 +179,10 @@ class Resumer:
         repairs: list[_Repair] = []
         halted: dict[TopicPartition, TopicState] = {}
         self.denied.clear()
-        lost = {tp for tp, ready in wanted.items() if self._problems.standing(KIND, tp, ready.state.epoch) is not None}
-        self._look_below({tp: ready for tp, ready in wanted.items() if tp in lost})
+        epochs = {tp: ready.state.epoch for tp, ready in wanted.items()}
+        standing = {tp: self._problems.standing(KIND, tp, epoch) for tp, epoch in epochs.items()}
+        lost = {tp: problem for tp, problem in standing.items() if problem is not None}
+        self._look_below(lost, {tp: wanted[tp] for tp in lost})
         wanted = {tp: ready for tp, ready in wanted.items() if tp not in lost}
         observations = self._not_diverged(self._observe(wanted, stop), halted)
         found, late = self._doubted(observations)
@@ -389,16 +391,15 @@ class Resumer:
             self.denied[tp] = Unreachable(f"{tp} on {source}: {unread[tp]}", remedy=UNSEEN_REMEDY)
         return found, batches.same
 
-    def _look_below(self, lost: dict[TopicPartition, ReadyTopic]) -> None:
+    def _look_below(self, lost: Mapping[TopicPartition, Problem], ready: dict[TopicPartition, ReadyTopic]) -> None:
         """Move the places of lost tails on record down, where their sources were set back further meanwhile."""
-        lost = self._of_known_incarnation(lost) if lost and self._keeps_rows else {}
-        if not lost:
+        known = self._of_known_incarnation(ready) if ready and self._keeps_rows else {}
+        if not known:
             return
-        known = [problem for tp in lost if (problem := self._problems.of(KIND, tp)) is not None]
-        sides = partial(self._sides, list(lost.values()))
-        deeper, _ = further_down(known, self._of_this_epoch(lost), link=self._link, store=self._store, sides=sides)
+        problems, sides = [lost[tp] for tp in known], partial(self._sides, list(known.values()))
+        deeper, _ = further_down(problems, self._of_this_epoch(known), link=self._link, store=self._store, sides=sides)
         for tp, problem in deeper.items():
-            self._problems.stand(problem, tp, lost[tp].state.epoch)
+            self._problems.stand(problem, tp, known[tp].state.epoch)
 
     def _sides(self, ready: Iterable[ReadyTopic]) -> LinkSides:
         """What both sides of these topics are compared with."""
