@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from drkit.failover.failback.failback_plan import FailbackPlan
@@ -30,6 +29,7 @@ from drkit.model.errors import DrkitError, Refused, Unreachable
 from drkit.model.link_state import Direction, LinkControl, TopicState
 from drkit.model.offsets import Watermark
 from drkit.model.runs.fence import FenceMethod, FenceRecord
+from drkit.model.topic_policy import TopicSettings
 from drkit.model.topology import Link, LinkId, TopicPartition, is_canary
 from drkit.state_topic.other_store import mirrors_of_other_stores
 from drkit.store.api import Store
@@ -46,7 +46,7 @@ class FailbackSnapshot:
     `back_states`: by the old primary's names, the topics that a failback that was given up recreated there.
     `configs_before`: their configuration before that. `other_records`: partitions of the old primary that end where the
     mirror ended, and whose last records aren't those that were mirrored, or can't be compared. `unlike`: why
-    the beginning of other partitions isn't the same on both, though no retention explains that.
+    the beginning of other partitions isn't the same on both, though no retention is known to explain that.
     """
 
     link: Link
@@ -209,8 +209,7 @@ def _unlike(
     live: ClusterAdmin,
 ) -> dict[TopicPartition, str]:
     """Why the old primary and the live cluster don't hold the same at the beginning of a partition, by the old
-    primary's partition: where they are equal but for what retention explains, it isn't in the answer. Nor where that
-    can't be found out now: the audit of the way back tells."""
+    primary's partition: where they are equal but for what retention explains, it isn't in the answer."""
     names, found = link.id, {}
     here: dict[TopicPartition, Missing] = {}
     there: dict[TopicPartition, Missing] = {}
@@ -230,18 +229,31 @@ def _unlike(
         if held_from > first.target_offset and max(start, first.source_offset) < end:
             stretch = OffsetRange(max(start, first.source_offset), end)
             there[tp] = Missing(stretch, live_tp, emptied=held_from >= mark.target_end)
-    at_ms = int(now().timestamp() * 1000)
-    later = "begins later than on {}, and no retention explains it"
-    with suppress(Unreachable, Refused):
-        if here:
-            removed = unexpired(live, old, here, link.reversed().settings_policy, at_ms=at_ms)
-            why = later.format(names.target)
-            found |= {here[each].target: f"{here[each].target} on {names.source} {why}" for each in removed}
-        if there:
-            lacking = unexpired(old, live, there, link.settings_policy, at_ms=at_ms)
-            why = later.format(names.source)
-            found |= {each: f"{there[each].target} on {names.target} {why}" for each in lacking}
+    pairs = (
+        (live, old, here, link.reversed().settings_policy),
+        (old, live, there, link.settings_policy),
+    )
+    for holds, lacks, missing, policy in pairs:
+        for tp, why in _unexplained(holds, lacks, missing, policy).items():
+            found[tp if missing is there else missing[tp].target] = why
     return found
+
+
+def _unexplained(
+    holds: ClusterAdmin, lacks: ClusterAdmin, missing: Mapping[TopicPartition, Missing], policy: TopicSettings
+) -> dict[TopicPartition, str]:
+    """Why a partition begins later than on the cluster that holds more, by that cluster's name of it; those that
+    retention explains are left out. What can't be found out counts as unexplained: the audit of the way back compares
+    what is brought back, and wouldn't see it."""
+    if not missing:
+        return {}
+    try:
+        found = unexpired(holds, lacks, missing, policy, at_ms=int(now().timestamp() * 1000))
+    except (Unreachable, Refused) as error:
+        why = f"begins later than on {holds.alias}, and whether retention explains it can't be told ({error.what})"
+        return {tp: f"{each.target} on {lacks.alias} {why}" for tp, each in missing.items()}
+    why = f"begins later than on {holds.alias}, and no retention explains it"
+    return {tp: f"{missing[tp].target} on {lacks.alias} {why}" for tp in found}
 
 
 def _reach(estate: ClusterContext, alias: str, remedy: str) -> ClusterView:

@@ -9,6 +9,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from drkit.directory import open_directories
+from drkit.drill.environment.log_surgery import flip
 from drkit.failover.failback.planner import make_failback_plan
 from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.positions.positions import Strategy
@@ -33,6 +34,9 @@ from tests.support.recovery.failback_ports import reading_ports, salvaged
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, some_of("failbacks", 5)]
+
+MAGIC_AT = 16
+"""Where a batch has its format (KIP-98): a broker can serve none whose format it does not know."""
 
 UNFENCED = frozenset({"--accept-unfenced"})
 """What the lab's clusters, which keep no access rules, can't be moved away from without."""
@@ -200,6 +204,22 @@ def test_an_old_primary_that_begins_later_is_seeded_again_unless_its_retention_e
     assert result.error is None
     assert own.values("primary", topic) == own.values("dr", topic)
     assert own.unread("primary", group, topic) == unread
+
+
+def test_an_old_primary_whose_beginning_can_t_be_compared_is_seeded_again(lab, own):
+    topic = own.create("primary", "t", retention_ms="-1")
+    own.produce("primary", topic, texts("first", 30))
+    for _ in range(3):  # far enough that the index has an entry between the first batch and the last
+        own.produce("primary", topic, texts("then" * 100, 20))
+    mirror(own)
+    fail_over(own)
+    flip(lab.dir / "nodes" / "dr-1" / "data" / f"{topic}-0", 0, MAGIC_AT, mask=0x03)
+    with own.estate() as estate:
+        estate.admin("primary").delete_records({TopicPartition(topic, 0): 30})
+        plan = make_failback_plan(estate, "primary")
+    assert not plan.level
+    (said,) = [each for each in plan.warnings if "later than" in each]
+    assert f"{topic}:0 on primary begins later than on dr, and whether retention explains it can't be told" in said
 
 
 @pytest.mark.parametrize("cleanup", sampled("a scrubbed primary", ["delete", "compact,delete"], 1))
