@@ -12,7 +12,7 @@ from drkit.failover.failback.failback_snapshot import FailbackSnapshot, take_fai
 from drkit.failover.failback.inherited_offsets import Inherited, inherited_offsets
 from drkit.failover.plan.choose_links import failed_away, leading_away, was_failed_away
 from drkit.failover.plan.failover_plan import DirectoryView, Obstacle, StagePlan
-from drkit.failover.plan.older_store import older_decision
+from drkit.failover.plan.older_store import decision_not_compared, later_decision, not_compared, read_age
 from drkit.failover.plan.rights import RightsFound, look_at_rights
 from drkit.failover.positions.positions import PlannedPosition, Selection
 from drkit.failover.run.cluster_context import ClusterContext
@@ -84,11 +84,18 @@ def make_failback_plan(
         by_spark=by_spark,
     )
     found = _rights(estate, snapshot, plan)
-    older = older_decision(estate, chosen)
+    age = read_age(estate, chosen)
+    older = later_decision(estate, chosen, age)
+    uncompared: tuple[str, ...] = ()
+    if older is None and age.unknown is not None:
+        if age.denied:
+            uncompared = (not_compared(chosen.id, age.unknown),)
+        else:
+            older = decision_not_compared(chosen, age.unknown)
     further = tuple(_left_by_others(estate, snapshot))
     return replace(
         plan,
-        warnings=(*plan.warnings, *found.warnings),
+        warnings=(*plan.warnings, *uncompared, *found.warnings),
         obstacles=(*(() if older is None else (older,)), *plan.obstacles, *further, *found.obstacles),
     )
 

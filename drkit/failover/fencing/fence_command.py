@@ -14,7 +14,7 @@ from functools import partial
 from drkit.failover.fencing.cluster_fence import ClusterFence, fence_record
 from drkit.failover.fencing.fence_proof import FenceProof
 from drkit.failover.fencing.write_block import let_writes_in
-from drkit.failover.plan.older_store import refuse_older_decision
+from drkit.failover.plan.older_store import later_decision, not_compared, read_age
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.journal.journal import OUTCOME, PLAN, Journal, new_run_id
 from drkit.failover.run.journal.run_record import since_last_closed
@@ -122,6 +122,16 @@ def lift_fence(
     return _journaled(estate, link, cluster, say, check=check, act=_opened, lift=True)
 
 
+def _check_decision(estate: ClusterContext, link: Link, say: Callable[[str], None]) -> None:
+    """Refuse where the copy has a later decision. Where that isn't known a fence isn't held up: it deletes nothing."""
+    age = read_age(estate, link)
+    later = later_decision(estate, link, age)
+    if later is not None:
+        raise later.refusal()
+    if age.unknown is not None:
+        say(not_compared(link.id, age.unknown))
+
+
 def _journaled(
     estate: ClusterContext,
     link: Link,
@@ -140,7 +150,7 @@ def _journaled(
     run, began, started_at = new_run_id(), time.monotonic(), now()
     with RunLease(estate.store, link.id, run) as lease:
         check()
-        refuse_older_decision(estate, link)
+        _check_decision(estate, link, say)
         journal = Journal(estate.store, run, anchor=estate.anchors.on(link.id.target))
         plan = {"kind": KIND, "link": str(link.id), "cluster": cluster}
         journal.write(PLAN, PLAN, plan | {"lift": True} if lift else plan)

@@ -12,7 +12,7 @@ from drkit.failover.fencing.cluster_fence import fence_method
 from drkit.failover.plan.choose_links import leading_to
 from drkit.failover.plan.failover_plan import AcceptedLoss, DirectoryView, FailoverPlan, StagePlan, sealed
 from drkit.failover.plan.loss_budget import LossBudget, budgets_of
-from drkit.failover.plan.older_store import older_positions, read_older
+from drkit.failover.plan.older_store import not_compared, older_positions, read_age
 from drkit.failover.plan.point_in_time import Moment
 from drkit.failover.plan.preconditions import mirrored_with_another_store, obstacles
 from drkit.failover.plan.rights import RightsFound, look_at_rights
@@ -94,10 +94,10 @@ def make_plan(estate: ClusterContext, request: PlanRequest) -> FailoverPlan:
     link = find_link(estate, request)
     estate.connect_soon([link.id.source])
     with ThreadPoolExecutor(2, "drkit-store") as pool:
-        asked = pool.submit(read_older, estate, link)
+        asked = pool.submit(read_age, estate, link)
         asked_mirrors = pool.submit(_mirrors_of_other_stores, estate, link)
         snapshot, offsets, cut, request = _look(estate, link, request)
-        older, elsewhere = asked.result(), asked_mirrors.result()
+        age, elsewhere = asked.result(), asked_mirrors.result()
     plan = plan_for(
         snapshot,
         request,
@@ -106,13 +106,15 @@ def make_plan(estate: ClusterContext, request: PlanRequest) -> FailoverPlan:
         directories=read_directories(estate, link.id),
         hooks=hooks_of(estate.config.hooks, Kind.FAILOVER, {}),
         offsets=offsets,
-        older=older if offsets is None else None,
+        older=age.older if offsets is None else None,
         elsewhere=elsewhere,
         budgets=budgets_of(link.id, estate.config.objectives),
         waves=waves_of(estate.config.waves),
     )
     if cut is not None:
         plan = replace(plan, cut=cut, warnings=(*plan.warnings, *cut.cuts))
+    if age.unknown is not None and offsets is None:
+        plan = replace(plan, warnings=(*plan.warnings, not_compared(link.id, age.unknown)))
     with ThreadPoolExecutor(1, "drkit-rights") as pool:
         asked_rights = pool.submit(_rights, estate, link, snapshot, plan)
         plan = replace(plan, places=read_checks(estate, link.id.target, plan.positions))

@@ -547,6 +547,28 @@ def test_a_backup_that_is_brought_back_after_a_failover_opens_nothing(mirrored):
     assert link["direction"] == "sealed"
 
 
+def test_no_failback_rests_on_a_copy_that_can_t_be_read(mirrored):
+    """A damaged record may be a later decision: then the live cluster would be scrubbed."""
+    own, _, _ = mirrored
+    producer = Producer(own.client("dr"))
+
+    def damage():
+        producer.produce(state_topic(own.link), key=b'["control"]', value=b"{}")
+        assert producer.flush(30) == 0
+
+    damage()
+    plan = run(own, "failover", "--to", "dr", "--dry-run", schema="failover")
+    assert [each for each in plan["warnings"] if "whether the store is older than its copy on dr isn't known" in each]
+    run(own, "failover", "--to", "dr", "--accept-unfenced", "--yes", schema="failover")
+    damage()
+    (refused,) = run(own, "failback", "--to", "primary", "--dry-run", code=3, schema="failover")["refusals"]
+    assert "isn't known: 1 record of it can't be read" in refused["what"]
+    assert "delete the topic on dr" in refused["remedy"]
+    with own.estate() as estate:
+        estate.admin("dr").delete_topics([state_topic(own.link)])
+    run(own, "failback", "--to", "primary", "--dry-run", schema="failover")
+
+
 def test_a_backup_from_before_a_failback_leads_to_no_second_one_and_closes_nothing(mirrored, tmp_path):
     """By it dr still serves, and the primary, whose topics are those that it knows, holds what is to be scrubbed: what
     clients have written since they are back."""
