@@ -46,6 +46,11 @@ def pause_link(
         chosen = _link(run, link)
         _check_restored(run, chosen)
         control = pause(run.store(), chosen, topic, reason=reason)
+        if topic is not None and topic not in run.store().topic_states(chosen.id):
+            run.writer.log.print(
+                f"[yellow]![/] {chosen.id} has mirrored no topic {escape(topic)} so far: paused from its creation on",
+                soft_wrap=True,
+            )
         run.writer.emit(_document(control), lambda console: _print(console, control, topic, "is held"))
 
 

@@ -87,7 +87,8 @@ def test_pause_and_resume_of_the_link_and_of_a_topic(mirrored: Mirrored) -> None
     with mirrored.running() as running:
         mirrored.wait_through(first)
         mirrored.wait_through(second)
-        assert mirrored.drkit("link", "pause", link, "--topic", first).returncode == 0
+        paused = mirrored.drkit("link", "pause", link, "--topic", first)
+        assert (paused.returncode, "has mirrored no topic" in paused.stderr) == (0, False)
         wait_until(lambda: holds(mirrored, first, second), 60, "only the first topic held")
         assert mirrored.drkit("link", "pause", link).returncode == 0
         wait_until(lambda: states(running)[-1] == "paused", what="the link paused")
@@ -112,6 +113,11 @@ def holds(mirrored: Mirrored, first: str, second: str) -> bool:
 def states(running: object) -> list[str]:
     events = [event for event in running.events if isinstance(event, ProgressEvent)]  # type: ignore[attr-defined]
     return [event.state for event in events] or ["none"]
+
+
+def test_pausing_a_topic_that_was_never_mirrored_says_so(mirrored: Mirrored) -> None:
+    paused = mirrored.drkit("link", "pause", str(mirrored.link.id), "--topic", mirrored.name("mistyped"))
+    assert (paused.returncode, "has mirrored no topic" in paused.stderr) == (0, True)
 
 
 def test_a_paused_link_does_not_catch_up(mirrored: Mirrored) -> None:
