@@ -95,7 +95,7 @@ class SeedLedger:
     """See the module docstring. `incidents`, `notices`: reports for the session."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.incidents: queue.SimpleQueue[Incident] = queue.SimpleQueue()
+        self.incidents: queue.Queue[Incident] = queue.Queue()
         self.notices: queue.SimpleQueue[Notice] = queue.SimpleQueue()
         self.losses = 0
         self._clock = clock

@@ -62,7 +62,8 @@ class WorkerProcesses:
         self._until_done = until_done
         self._lock = threading.Lock()
         self._children: list[_Child] = []
-        self._ends: queue.SimpleQueue[tuple[_Child, int]] = queue.SimpleQueue()
+        # no SimpleQueue: up to Python 3.12 its `get` waits for ever where a signal is handled until after the timeout
+        self._ends: queue.Queue[tuple[_Child, int]] = queue.Queue()
 
     def run(self, stop: threading.Event) -> ExitCode:
         """Supervise. Returns the exit code of the whole: the worst of the verdicts of those that ended for good."""

@@ -98,7 +98,7 @@ class BatchEngine:
         self._rack = rack
         self._policy = catch_up or CatchUpPolicy(adaptive=False)
         self._keeps_digests = range_digests
-        self._incidents: queue.SimpleQueue[Incident] = queue.SimpleQueue()
+        self._incidents: queue.Queue[Incident] = queue.Queue()
         self._notices: queue.SimpleQueue[Notice] = queue.SimpleQueue()
         self._failure: BaseException | None = None
         self._jobs: set[asyncio.Task[None]] = set()

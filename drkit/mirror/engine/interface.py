@@ -171,8 +171,12 @@ class Notice(NamedTuple):
     remedy: str
 
 
-def gathered(incidents: queue.SimpleQueue[Incident], wait_seconds: float) -> list[Incident]:
-    """Take incidents put by other threads; an empty list after a timeout."""
+def gathered(incidents: queue.Queue[Incident], wait_seconds: float) -> list[Incident]:
+    """Take incidents put by other threads; an empty list after a timeout.
+
+    Not from a SimpleQueue: up to Python 3.12 its `get` waits for ever where a signal is handled until after
+    the timeout.
+    """
     found: list[Incident] = []
     with suppress(queue.Empty):
         found.append(incidents.get(timeout=wait_seconds))

@@ -82,7 +82,7 @@ class PartitionStarter:
         self._check_topics = check_topics
         self._start = start
         self._ending = ending
-        self._incidents: queue.SimpleQueue[Incident] = queue.SimpleQueue()
+        self._incidents: queue.Queue[Incident] = queue.Queue()
         self._unsettled: list[Incident] = []
         self._doubted: set[TopicPartition] = set()
 
