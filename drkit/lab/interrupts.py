@@ -13,6 +13,8 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+from drkit.model.process.signal_handlers import SignalEvent
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _Handler = Callable[[int, FrameType | None], Any] | int | None
 
@@ -25,7 +27,7 @@ class Interrupts:
 
     def __init__(self) -> None:
         self._received: int | None = None
-        self._woken = threading.Event()
+        self._woken = SignalEvent()
         self._previous: dict[int, _Handler] = {}
         self._depth = 0
         self._cleaning = False

@@ -34,7 +34,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
-from drkit.model.process.signal_handlers import handled
+from drkit.model.process.signal_handlers import SignalEvent, handled
 
 _HANDLED = (signal.SIGINT, signal.SIGTERM)
 _SIGNAL_EXIT_BASE = 128
@@ -141,7 +141,7 @@ def deferred() -> Iterator[None]:
 @contextmanager
 def stop_on_signals() -> Iterator[threading.Event]:
     """An event that the signals set in the block, for a command that runs until it is stopped."""
-    stop = threading.Event()
+    stop = SignalEvent()
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
         _signals.number, _signals.raised = number, True

@@ -33,7 +33,7 @@ from drkit.drill.schedule.blackouts import Blackouts
 from drkit.drill.schedule.cron import next_times, trigger
 from drkit.drill.schedule.missed_policy import MissedPolicy
 from drkit.model.clock import now
-from drkit.model.process.signal_handlers import handled
+from drkit.model.process.signal_handlers import SignalEvent, handled
 
 SHOWN = 5
 """How many of the next times are shown."""
@@ -83,7 +83,7 @@ class DrillSchedule:
         self._ran: list[ScheduledRun] = []
         self._left_out: list[TimeLeftOut] = []
         self._passed: list[datetime] = []
-        self._stopped = threading.Event()
+        self._stopped = SignalEvent()
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
         self.scheduler = BackgroundScheduler(

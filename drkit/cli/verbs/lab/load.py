@@ -23,7 +23,7 @@ from drkit.cli.output.writer import OutputMode
 from drkit.cli.verbs.lab.lab import DirOption
 from drkit.cli.wiring.context import ConfigOption, Invocation, OutputOption, VerboseOption, command
 from drkit.model.errors import ConfigError, ExitCode, Unreachable
-from drkit.model.process.signal_handlers import handled
+from drkit.model.process.signal_handlers import SignalEvent, handled
 
 if TYPE_CHECKING:
     from drkit.config.schema.config import ClusterConfig
@@ -203,7 +203,7 @@ class _Signals:
 @contextmanager
 def _stop_signals(log: Console) -> Iterator[_Signals]:
     """SIGINT and SIGTERM set events rather than raise: what was sent is to be counted, whenever they come."""
-    signals = _Signals(threading.Event(), threading.Event())
+    signals = _Signals(SignalEvent(), SignalEvent())
 
     def on_signal(_number: int, _frame: FrameType | None) -> None:
         if signals.stop.is_set():

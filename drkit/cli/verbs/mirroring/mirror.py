@@ -37,7 +37,7 @@ from drkit.kafka.client.process_tuning import serve_the_data_path
 from drkit.mirror.runtime.events import DoneEvent, MirrorEvent, ProgressEvent
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, Unreachable, error_body
 from drkit.model.process.log_context import working_on
-from drkit.model.process.signal_handlers import handled
+from drkit.model.process.signal_handlers import SignalEvent, handled
 from drkit.model.topology import Link, LinkId
 from drkit.model.wording import counted
 from drkit.observe import formatting
@@ -410,7 +410,7 @@ def _picture(event: ProgressEvent) -> RenderableType:
 @contextmanager
 def _stop_on_signals() -> Iterator[threading.Event]:
     """An event that SIGTERM and SIGINT set; a second signal ends the process the hard way."""
-    stop = threading.Event()
+    stop = SignalEvent()
 
     def handler(number: int, _: FrameType | None) -> None:
         if stop.is_set():

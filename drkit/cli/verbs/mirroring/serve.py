@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,6 +25,7 @@ from drkit.cli.wiring.context import (
 )
 from drkit.config.reload import FIXED_SERVE
 from drkit.model.errors import ConfigError, DrkitError, error_body
+from drkit.model.process.signal_handlers import SignalEvent
 
 if TYPE_CHECKING:
     from drkit.config import Config
@@ -95,7 +95,7 @@ def serve(
             changed = links_like(config, link)
             board.reconfigure(page_sources(config, store, changed, timeout), config.objectives)
 
-        stop = threading.Event()
+        stop = SignalEvent()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
         if token is not None and certificates is None:
