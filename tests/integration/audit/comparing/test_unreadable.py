@@ -25,6 +25,7 @@ from tests.support.wait import wait_until
 pytestmark = [pytest.mark.lab, pytest.mark.spark, some_of("unreadable batches", 3)]
 
 LENGTH_AT, MAGIC_AT, CRC_AT, ATTRIBUTES_AT, PRODUCER_AT = 8, 16, 17, CRC_FROM, 43
+CODEC_BITS = 0x07
 
 
 def mirrored(bench, name: str, *, count: int = 1_200, size: int = 100) -> None:
@@ -83,17 +84,22 @@ def test_a_batch_whose_length_is_damaged_ends_neither_the_audit_nor_the_rest_of_
 
 
 def test_a_batch_whose_format_is_damaged_is_unreadable_wherever_reading_begins(bench, audit, unique_name):
-    """The broker answers a server error to whoever begins at that batch, or behind it before the next index entry."""
+    """The broker answers a server error to whoever begins at that batch, or behind it before the next index entry.
+
+    It takes the batch for one of the format before: that has its attributes where this one's CRC begins, so in one of
+    eight cases they say "not compressed", which is one record. Whoever begins behind it is then given the next batch.
+    """
     mirrored(bench, unique_name)
     batch = flip(folder(bench, "dr", unique_name), 350, MAGIC_AT, mask=0x03)
+    stepped_over = batch.whole[CRC_AT] & CODEC_BITS == 0
 
     for first in (0, batch.base_offset, batch.base_offset + 1):
         with LogReader("dr", bench.config.clusters["dr"]) as reader:
             found = [each for some in reader.read(unique_name, 0, first, 1_200) for each in some]
-        damaged = [each for each in found if not each.readable]
-        assert damaged, f"from {first} on: {[(each.base_offset, each.last_offset) for each in found]}"
-        assert [damaged[0].base_offset, damaged[-1].base_offset] == [max(first, batch.base_offset)] * 2
-        assert found[-1].last_offset == 1_199
+        damaged = [each.base_offset for each in found if not each.readable]
+        unseen = stepped_over and first > batch.base_offset
+        assert damaged == ([] if unseen else [max(first, batch.base_offset)])
+        assert (found[0].base_offset, found[-1].last_offset) == (batch.last_offset + 1 if unseen else first, 1_199)
     counts = of(audit(unique_name), unique_name)
     assert counts.unreadable >= batch.records_count
     assert (counts.lost, counts.foreign, counts.corrupted, counts.matched + counts.unreadable) == (0, 0, 0, 1_200)
