@@ -221,8 +221,13 @@ class ClusterFence:
         return True
 
     def _unreadable(self, groups: Collection[str]) -> set[str]:
-        """Groups whose committed offsets the cluster doesn't show to drkit."""
-        return set(self._estate.groups(self._cluster).fetch(groups).failures)
+        """Groups whose committed offsets the cluster doesn't show to drkit, or whose coordinator is down."""
+        try:
+            return set(self._estate.groups(self._cluster).fetch(groups).failures)
+        except NotShown:
+            raise
+        except Unreachable:  # of every group: an ACL keeps them out all the same
+            return set(groups)
 
     def _everywhere(self, wanted: frozenset[Acl]) -> None:
         """Wait until every broker applies all ACLs."""

@@ -67,6 +67,13 @@ def _planned(snapshot: Snapshot) -> Iterator[Obstacle]:
             snapshot.source.denied or f"Bring {source} back, or fail over with --unplanned",
         )
         return
+    if snapshot.unread_reason is not None:
+        yield Obstacle(
+            f"groups of {source} can't all be read: {snapshot.unread_reason}",
+            "A planned move takes groups from where they are, not from where they were last seen",
+            f"Bring up the brokers of {source} that coordinate its groups, or fail over with --unplanned: it uses the "
+            "captured positions",
+        )
     if snapshot.lag != 0 and snapshot.mirror is None:
         lag = "an unknown number of" if snapshot.lag is None else f"{snapshot.lag:,}"
         yield Obstacle(

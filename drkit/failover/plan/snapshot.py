@@ -147,7 +147,9 @@ class Snapshot:
     """One link, both its clusters, and the store's data, at one moment.
 
     `positions` are the covered groups' on covered topics, refreshed from the source if it answered
-    (`positions_live`). `committed` and `members` are the target's; `source_members` the source's.
+    for all groups (`positions_live`), or for some (`read_groups`), with the reason (`unread_reason`; None: it wasn't
+    asked for groups, or doesn't answer at all). `committed` and `members` are the target's; `source_members` the
+    source's.
     `mirror` names the worker that holds the link's mirror lease, or None. `notes`: what could not be
     read. `past`: the groups' committed offsets at the requested moment, if any.
     `stamped`: by timestamp (ms) requested for single groups, the first target offset from it on.
@@ -179,13 +181,23 @@ class Snapshot:
     unmovable: tuple[UnmovableGroup, ...] = ()
     transactions: TransactionHistory | None = None
     suspected: frozenset[str] = frozenset()
+    read_groups: frozenset[str] = frozenset()
+    unread_reason: str | None = None
+
+    def is_live(self, group: str) -> bool:
+        """Whether the source itself answered where this group stands; else its position is as captured."""
+        return self.positions_live or group in self.read_groups
 
     def news(self) -> list[GroupPosition]:
         """Positions from the source's answer that the store doesn't have; none if it didn't answer."""
-        if not self.positions_live:
+        if not self.positions_live and not self.read_groups:
             return []
         known = {(p.group, p.topic, p.partition): (p.offset, p.metadata) for p in self.stored}
-        return [p for p in self.positions if known.get((p.group, p.topic, p.partition)) != (p.offset, p.metadata)]
+        return [
+            p
+            for p in self.positions
+            if self.is_live(p.group) and known.get((p.group, p.topic, p.partition)) != (p.offset, p.metadata)
+        ]
 
     @property
     def lag(self) -> int | None:

@@ -10,7 +10,7 @@ read later cover every end read before.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -22,17 +22,18 @@ from drkit.failover.positions.past_positions import Key, PastPosition, committed
 from drkit.failover.positions.positions import GROUP_TOPIC_PARTITION, Selection
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.kafka.admin.cluster_admin import TopicInfo
-from drkit.kafka.groups.group_admin import GroupListing, read_unmovable
+from drkit.kafka.groups.group_admin import read_unmovable
 from drkit.lag.problems_now import LinkRecord, LogsSeen, ProblemsNow, problems_now
 from drkit.mapping.mapping_rows import floor, following, former_ranges, last_valid
 from drkit.mapping.settled_watermark import settled_watermark
 from drkit.model.clock import now
-from drkit.model.errors import AuthenticationError, DrkitError, Unreachable, answered
+from drkit.model.errors import AuthenticationError, DrkitError, NotShown, Unreachable, answered
 from drkit.model.groups.transactions import TransactionHistory
 from drkit.model.groups.unmovable_groups import UnmovableGroup
 from drkit.model.link_state import LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition, is_canary
+from drkit.model.wording import and_more
 from drkit.state_topic.guard import check_recovered
 from drkit.store.api import Store
 from drkit.store.link_notes import check_source_cluster, known_source_cluster, unmovable_groups
@@ -41,6 +42,8 @@ from drkit.store.workers import live_workers
 
 _MOST = 1_000
 _SECONDS = 5.0
+_COORDINATORS_SECONDS = 3.0
+"""How long to wait for group coordinators that are down: one that moves is back sooner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,8 @@ class _Side:
     members: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     unmovable: tuple[UnmovableGroup, ...] | None = None
+    unread: str | None = None
+    """Why not all of its groups could be read, though it answers."""
 
 
 _TOPIC_PARTITION = attrgetter("topic", "partition")
@@ -164,13 +169,15 @@ def observe(
         topics=memory.topics,
         partitions=partitions,
         positions=positions,
-        positions_live=source.offsets is not None,
+        positions_live=source.offsets is not None and source.unread is None,
+        read_groups=frozenset(position.group for position in source.offsets or ()),
+        unread_reason=source.unread,
         committed=_committed(link, target),
         members=target.members,
         source_members=source.members,
         problems=tuple(seen_now.problems),
         mirror=memory.mirror,
-        notes=source.notes,
+        notes=(*source.notes, *_as_captured(link, source, memory.positions)),
         past=memory.past,
         stamped=stamped,
         stored=stored,
@@ -202,10 +209,22 @@ def _problems_now(
 
 def _unmovable(estate: ClusterContext, link: Link, source: _Side) -> tuple[UnmovableGroup, ...]:
     """The groups that commit no offsets: from the source, or as the mirror last saw them."""
-    if source.unmovable is not None:
-        return source.unmovable
-    kept = unmovable_groups(estate.store, link.id)
-    return tuple(each for each in kept if link.covers_group(each.group))
+    listed = source.unmovable or ()
+    if source.unmovable is not None and source.unread is None:
+        return listed
+    names = {each.group for each in listed} | {position.group for position in source.offsets or ()}
+    kept = [each for each in unmovable_groups(estate.store, link.id) if link.covers_group(each.group)]
+    return (*listed, *(each for each in kept if each.group not in names))
+
+
+def _as_captured(link: Link, source: _Side, remembered: Sequence[GroupPosition]) -> Iterator[str]:
+    """Which groups' captured positions are used because the source answers without them."""
+    if source.unread is None:
+        return
+    read = {position.group for position in source.offsets or ()}
+    silent = sorted({position.group for position in remembered} - read)
+    used = f"the captured positions of {and_more(silent)} are used" if silent else "those that it has aren't known"
+    yield f"groups of {link.id.source} can't all be read: {source.unread}; {used}"
 
 
 def _transactions(
@@ -282,14 +301,21 @@ def _ask_source(estate: ClusterContext, link: Link, *, groups: bool) -> _Side:
     high = admin.end_offsets(tps, committed=False, partial=True) if link.committed else {}
     end = admin.end_offsets(tps, committed=link.committed, partial=True)
     side = _Side(view, topics, start, end, high)
-    return _with_source_groups(estate, link, side) if groups else side
+    if not groups:
+        return side
+    try:
+        return _with_source_groups(estate, link, side)
+    except NotShown:
+        raise
+    except Unreachable as error:  # its logs answered: what they say counts
+        return replace(side, offsets=(), unread=f"{error.what} ({error.meaning})" if error.meaning else error.what)
 
 
 def _with_source_groups(estate: ClusterContext, link: Link, side: _Side) -> _Side:
     alias, topics = link.id.source, side.topics
     groups = estate.groups(alias, may_be_gone=True)
     at = now()
-    listing = GroupListing(groups.list_groups(), complete=True)
+    listing = groups.list_groups_within(_COORDINATORS_SECONDS)
     listed = [name for name, group in listing.groups.items() if link.covers_group(name) and group.commits_offsets]
     fetched = groups.fetch(listed)
     offsets = tuple(
@@ -298,13 +324,14 @@ def _with_source_groups(estate: ClusterContext, link: Link, side: _Side) -> _Sid
         for found in group
         if found.topic in topics or link.covers_topic(found.topic)
     )
-    members = groups.members(sorted({position.group for position in offsets}))
+    members = groups.members(sorted({position.group for position in offsets}), listing.groups)
     notes = tuple(
         f"the offsets of {group} on {alias} can't be read ({why}): its captured positions are used"
         for group, why in sorted(fetched.failures.items())
     )
     unmovable = read_unmovable(link, groups, listing, link.covers_topic)
-    return replace(side, offsets=offsets, members=members, notes=notes, unmovable=tuple(unmovable))
+    unread = None if listing.complete else listing.missing
+    return replace(side, offsets=offsets, members=members, notes=notes, unmovable=tuple(unmovable), unread=unread)
 
 
 def _ask_target(estate: ClusterContext, link: Link, memory: _Memory, groups: Sequence[str], at: Moment | None) -> _Side:

@@ -260,7 +260,8 @@ def _bounded(placed: PlannedPosition, tp: TopicPartition, snapshot: Snapshot, *,
     since its capture."""
     if final or placed.target_offset is None or placed.reread is None:
         return placed
-    if snapshot.positions_live and not snapshot.source_members.get(placed.group):
+    live = snapshot.is_live(placed.group)
+    if live and not snapshot.source_members.get(placed.group):
         return placed
     view = snapshot.partitions.get(tp)
     if view is None or view.target_end is None:
@@ -268,7 +269,7 @@ def _bounded(placed: PlannedPosition, tp: TopicPartition, snapshot: Snapshot, *,
     most = max(placed.reread, view.target_end - placed.target_offset)
     if most == placed.reread:
         return placed
-    why = "it still reads" if snapshot.positions_live else "it may have read on since its position was captured"
+    why = "it still reads" if live else "it may have read on since its position was captured"
     placed.reread, placed.reread_at_most, placed.reason = None, most, _and(placed.reason, why)
     return placed
 

@@ -95,10 +95,12 @@ class Translate:
                 remedy=f"{snapshot.target.denied or 'Bring it back'}, then drkit resume",
             )
         if context.facts.mode is Mode.PLANNED and not snapshot.positions_live:
+            silent = f"{self.source} {snapshot.source.unreached}: {snapshot.source.reason}"
+            unread = f"groups of {self.source} can't all be read: {snapshot.unread_reason}"
             raise DrkitError(
-                f"{self.source} {snapshot.source.unreached}: {snapshot.source.reason}",
+                silent if snapshot.unread_reason is None else unread,
                 meaning="A planned move takes groups from where they are, not from where they were last seen",
-                remedy=snapshot.source.denied or f"Bring {self.source} back",
+                remedy=snapshot.source.denied or f"Bring {self.source} back, all its group coordinators",
             )
         if context.facts.mode is Mode.PLANNED and snapshot.notes:
             raise DrkitError(

@@ -196,8 +196,8 @@ class Drain:
             equal = f"; {compare_tails(context.estate, snapshot)}"
         settled = settle_watermarks(context, snapshot)
         keep_problems(context, snapshot)
-        if snapshot.positions_live:  # the newest ones, in case the source disappears before they are translated
-            context.estate.store.put_group_positions(context.link.id, snapshot.news())
+        if news := snapshot.news():  # the newest ones, in case the source disappears before they are translated
+            context.estate.store.put_group_positions(context.link.id, news)
         facts = replace(
             facts,
             mirror_stopped=True,

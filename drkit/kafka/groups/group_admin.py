@@ -42,9 +42,11 @@ from drkit.kafka.groups.coordinator import (
 )
 from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC, OffsetsLog, read_log_state
 from drkit.model.clock import now
+from drkit.model.deadline import Deadline
 from drkit.model.errors import DrkitError, NotShown, Refused, Unreachable
 from drkit.model.groups.unmovable_groups import SHARE, UnmovableGroup
 from drkit.model.topology import Link, TopicPartition
+from drkit.model.wording import and_more
 
 __all__ = ["CommittedOffset", "FetchedOffsets", "GroupAdmin", "GroupInfo", "GroupListing"]
 
@@ -85,10 +87,13 @@ class GroupInfo:
 
 @dataclass(slots=True)
 class GroupListing:
-    """Groups by name. `complete` is false while a coordinator is down: then a group that isn't listed may exist."""
+    """Groups by name. `complete` is false while a coordinator is down: then a group that isn't listed may exist.
+    `missing`: why it isn't complete.
+    """
 
     groups: dict[str, GroupInfo]
     complete: bool
+    missing: str = ""
 
 
 class GroupAdmin(ClusterClient):
@@ -112,7 +117,7 @@ class GroupAdmin(ClusterClient):
         async def step(connection: AdminConnection) -> GroupListing:
             listing = await self._list(connection, whole=True)
             if not listing.complete:
-                raise RetryLater("part of the group coordinators is down, so its groups can't all be listed")
+                raise RetryLater(f"{listing.missing}, so its groups can't all be listed")
             return listing
 
         return self._connection.call("list groups", step).groups
@@ -120,6 +125,23 @@ class GroupAdmin(ClusterClient):
     def list_reachable_groups(self) -> GroupListing:
         """The groups of the coordinators that are up, and whether these are all."""
         return self._connection.call("list groups", self._list)
+
+    def list_groups_within(self, seconds: float) -> GroupListing:
+        """The groups of the coordinators that are up by then: waits that long for the others (a coordinator that moves
+        is soon back).
+
+        Raises:
+            NotShown: drkit can't know whether these are all.
+        """
+        deadline = Deadline.after(seconds)
+
+        async def step(connection: AdminConnection) -> GroupListing:
+            listing = await self._list(connection, whole=True)
+            if not listing.complete and not deadline.passed:
+                raise RetryLater(listing.missing)
+            return listing
+
+        return self._connection.call("list groups", step)
 
     async def _list(self, connection: AdminConnection, *, whole: bool = False) -> GroupListing:
         """Ask every broker; one that doesn't answer soon makes the listing incomplete, not the call fail.
@@ -138,11 +160,10 @@ class GroupAdmin(ClusterClient):
                 remedy=f"Grant drkit's principal DESCRIBE on the topic {OFFSETS_TOPIC}",
             )
         missing = error_class(offsets_topic.error_code) is kafka_errors.UnknownTopicOrPartitionError
-        complete = missing or (
-            offsets_topic.error_code == 0 and all(p.leader_id >= 0 for p in offsets_topic.partitions)
-        )
+        leaderless = sum(each.leader_id < 0 for each in offsets_topic.partitions)
+        complete = missing or (offsets_topic.error_code == 0 and not leaderless)
         groups: dict[str, GroupInfo] = {}
-        failures: list[kafka_errors.KafkaError] = []
+        failures: dict[int, kafka_errors.KafkaError] = {}
         patience = connection.timeout_seconds / 2
 
         async def ask(node: int) -> None:
@@ -151,12 +172,19 @@ class GroupAdmin(ClusterClient):
             except kafka_errors.KafkaError as error:
                 if not error.retriable:
                     raise
-                failures.append(error)
+                failures[node] = error
 
         await connection.gather(ask(broker.node_id) for broker in metadata.brokers)
         if failures and len(failures) == len(metadata.brokers):
-            raise failures[0]
-        return GroupListing(groups, complete and not failures)
+            raise next(iter(failures.values()))
+        why = []
+        if not complete:
+            count = len(offsets_topic.partitions)
+            state = f"{leaderless} of {count} partitions without a leader" if leaderless else "no metadata"
+            why.append(f"{OFFSETS_TOPIC} has {state}")
+        why += [f"broker {node} does not answer" for node in sorted(failures)]
+        down = f"part of the group coordinators is down ({and_more(why)})" if why else ""
+        return GroupListing(groups, not why, down)
 
     def committed(self, groups: Sequence[str] | None = None) -> list[CommittedOffset]:
         """Committed offsets of these groups (None: of all that commit any), sorted; one request per coordinator.
@@ -246,12 +274,13 @@ class GroupAdmin(ClusterClient):
         except Refused:
             return OffsetsLog()
 
-    def members(self, groups: Sequence[str]) -> dict[str, int]:
+    def members(self, groups: Sequence[str], listed: Mapping[str, GroupInfo] | None = None) -> dict[str, int]:
         """Active members per group; 0 when it is empty, dead or absent.
 
-        Share and streams groups: 1 stands for "at least one" (their members can't be listed here).
+        Share and streams groups: 1 stands for "at least one" (their members can't be listed here). `listed`: the
+        cluster's groups, if they were just listed.
         """
-        listed = self.list_groups()
+        listed = self.list_groups() if listed is None else listed
         counts = dict.fromkeys(groups, 0)
         alive = [group for group in counts if group in listed and listed[group].state not in _GONE]
         by_type: dict[str, dict[str, None]] = defaultdict(dict)

@@ -33,6 +33,33 @@ def hard(plan):
     return [obstacle for obstacle in plan.obstacles if obstacle.waived_by is None]
 
 
+def without_coordinators(**options):
+    """A source whose log answers, its group coordinators don't."""
+    seen = a_world(source_reachable=True, positions_live=False, **options)
+    log = Log("rrrrrr", through=4)
+    views = {tp: replace(view, source_end=log.source_end) for tp, view in seen.partitions.items()}
+    return replace(seen, partitions=views, unread_reason="part of the group coordinators is down")
+
+
+def test_the_logs_of_a_source_without_coordinators_count():
+    """They were taken for unknown: a loss of "0 or more", accepted, of a source that held more and answered."""
+    waits = a_plan(without_coordinators(), catch_up=True)
+    assert [o.what for o in waits.obstacles if o.waived_by == ACCEPT_LOSS] == [
+        "2 records of primary would be lost although it answers: not on dr yet, and no mirror runs"
+    ]
+    unplanned = a_plan(without_coordinators())
+    assert (unplanned.loss.records, unplanned.loss.lower_bound, hard(unplanned)) == (2, False, [])
+    (found,) = unplanned.positions
+    assert found.reread_at_most == 1
+    assert "since its position was captured" in found.reason
+
+
+def test_a_planned_move_needs_all_group_coordinators():
+    (told,) = hard(a_plan(without_coordinators(mirror="a worker"), mode=Mode.PLANNED))
+    assert told.what == "groups of primary can't all be read: part of the group coordinators is down"
+    assert "--unplanned" in told.remedy
+
+
 # -- the frozen plan -------------------------------------------------------------------------------
 
 

@@ -19,6 +19,14 @@ def test_a_source_that_did_not_answer_has_no_news():
     assert world([Log("r" * 10).view()], [position(3)], positions_live=False).news() == []
 
 
+def test_of_a_source_whose_coordinators_answer_in_part_only_those_groups_count_as_read():
+    moved, silent = position(6, group="a"), position(5, group="b")
+    seen = world([Log("r" * 10).view()], [moved, silent], source_reachable=True, positions_live=False)
+    seen = replace(seen, read_groups=frozenset({"a"}), unread_reason="part of the group coordinators is down")
+    assert seen.news() == [moved]
+    assert (seen.is_live("a"), seen.is_live("b")) == (True, False)
+
+
 def test_a_target_that_shows_too_little_is_not_called_gone():
     denied = ClusterView(
         "dr", reachable=False, reason="it does not show drkit the topic t", denied="Grant DESCRIBE on t"
