@@ -52,7 +52,7 @@ def check_divergences(
         unknown = f"whether it holds what was mirrored below that isn't known: {error.what}"
         return {tp: replace(each, replaced=(0, unknown)) if tp in offsets else each for tp, each in found.items()}
     replaced = {tp: (0, f"what it holds below that isn't known: {why}") for tp, why in tail.unread.items()}
-    replaced |= {tp: (first, _what(first)) for tp, first in tail.first.items()}
+    replaced |= {tp: (tail.same_until[tp], _what(first)) for tp, first in tail.first.items()}
     return {tp: replace(each, replaced=replaced.get(tp)) for tp, each in found.items()}
 
 
@@ -95,7 +95,7 @@ def further_down(
         tp: replace(
             told[tp],
             reason=f"{told[tp].reason}; {unmirrored_reason(link.source, link.target, tp, first)}",
-            unsure_from=first,
+            unsure_from=tail.same_until[tp],
         )
         for tp, first in tail.first.items()
     }
@@ -123,7 +123,7 @@ def tail_below(
         DrkitError: a cluster or the store doesn't answer, or a callable can't be imported.
     """
     kept = [mark for tp, each in offsets.items() if (mark := _kept(store, link, marks[tp], each)) is not None]
-    return unmirrored_tail(sides(), kept) if kept else UnmirroredTail({}, {})
+    return unmirrored_tail(sides(), kept) if kept else UnmirroredTail({}, {}, {})
 
 
 def _what(first: int) -> str:

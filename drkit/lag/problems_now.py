@@ -19,6 +19,7 @@ from drkit.kafka.admin.clusters import Clusters
 from drkit.kafka.admin.logs.source_divergence import DivergenceProblems, with_divergence_now
 from drkit.kafka.client.timestamp_scan import OffsetRange
 from drkit.lag.divergence_check import check_divergences, further_down
+from drkit.lag.last_before import with_exact_ends
 from drkit.lag.last_records import compare_records, last_places
 from drkit.lag.partition_lag import Doubts
 from drkit.lag.returned_records import with_returned
@@ -114,6 +115,21 @@ def problems_now(
 
     `rows`: the store's mapping rows, if available; None: reads them from the store.
     """
+    seen = _seen_now(clusters, store, record, logs, problems, at, rows)
+    target = partial(clusters.admin, record.link.id.target, may_be_gone=True)
+    exact = with_exact_ends(target, store, record.link, record.watermarks, seen.problems)
+    return replace(seen, problems=exact)
+
+
+def _seen_now(
+    clusters: Clusters,
+    store: Store,
+    record: LinkRecord,
+    logs: LogsSeen,
+    problems: Sequence[Problem],
+    at: datetime,
+    rows: MappingRows | None,
+) -> ProblemsNow:
     if not record.flowing:
         return ProblemsNow([*problems, *_left_behind_anew(clusters, record, logs, problems, at)])
     link = record.link
@@ -348,7 +364,8 @@ def _other_last_records(
     problems = [other_records(link.id, tp, offset, since[tp]) for tp, offset in sorted(differ.items())]
     ids = link.id
     for tp, offset in sorted(tail.first.items()):
-        problems.append(_set_back(ids, tp, unmirrored_reason(ids.source, ids.target, tp, offset), since[tp], offset))
+        reason = unmirrored_reason(ids.source, ids.target, tp, offset)
+        problems.append(_set_back(ids, tp, reason, since[tp], tail.same_until[tp]))
     return problems, unread
 
 

@@ -57,9 +57,11 @@ class LinkSides:
 
 class UnmirroredTail(NamedTuple):
     """`first`: the first offset of each partition at which its source holds a record that the link carries and never
-    mirrored, 0 where there may be earlier ones; `unread`: why others could not be read."""
+    mirrored, 0 where there may be earlier ones; `same_until`: of these, the offset behind the last record below it that
+    both sides hold (the target may hold others up to there); `unread`: why others could not be read."""
 
     first: dict[TopicPartition, int]
+    same_until: dict[TopicPartition, int]
     unread: dict[TopicPartition, str]
 
 
@@ -144,7 +146,7 @@ def unmirrored_tail(sides: LinkSides, marks: Iterable[Watermark]) -> UnmirroredT
 
     source, target, committed = sides.source, sides.target, sides.committed
     there = {mark: TopicPartition(sides.target_topic(mark.topic), mark.partition) for mark in marks}
-    found = UnmirroredTail({}, {})
+    found = UnmirroredTail({}, {}, {})
     if not there:
         return found
     starts = target.start_offsets(there.values(), partial=True)
@@ -167,12 +169,12 @@ def unmirrored_tail(sides: LinkSides, marks: Iterable[Watermark]) -> UnmirroredT
             target_start = starts.get(tp, mark.target_start)
             logs = _Logs(sides.link, mark, tp, sides.rows, target_start, begins.get(mark.tp, 0), end)
             try:
-                first = _first_unmirrored(reading, logs)
+                first, same_until = _first_unmirrored(reading, logs)
             except (DrkitError, Damaged, _Incomparable) as error:
                 found.unread[mark.tp] = f"what it holds below source offset {mark.source_through} is unread: {error}"
                 continue
             if first is not None:
-                found.first[mark.tp] = first
+                found.first[mark.tp], found.same_until[mark.tp] = first, same_until
             elif end < mark.source_through:
                 found.unread[mark.tp] = f"source offsets from {end} on can't be read (an open transaction?)"
     return found
@@ -193,25 +195,28 @@ class _Reading(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """Of a tail: whether a record is the same on both sides; and the first offset of the source with a record that the
-    link carries and that the target lacks or never had at that place."""
+    """Of a tail: whether a record is the same on both sides; the first offset of the source with a record that the link
+    carries and that the target lacks or never had at that place; and the one behind the last record below it that is
+    the same."""
 
     equal: bool
     first: int | None
+    same_until: int
 
 
-def _first_unmirrored(reading: _Reading, logs: _Logs) -> int | None:
-    """The first one of a partition; 0: there may be earlier ones."""
+def _first_unmirrored(reading: _Reading, logs: _Logs) -> tuple[int | None, int]:
+    """The first one of a partition, and the offset behind the last record that is the same; 0: there may be earlier
+    ones."""
     found = False
     for tail in logs.tails():
         try:
             seen = _compare(reading, tail)
         except (_Incomparable, Damaged):
             if found:
-                return 0
+                return 0, 0
             raise
         if seen.equal or tail.whole:
-            return seen.first
+            return seen.first, seen.same_until
         found = found or seen.first is not None
     raise AssertionError("the last tail is whole")
 
@@ -219,7 +224,7 @@ def _first_unmirrored(reading: _Reading, logs: _Logs) -> int | None:
 def _compare(reading: _Reading, tail: _Tail) -> _Seen:
     from drkit.kafka.transform.record_transform import AlterationFailed  # noqa: PLC0415 - loads librdkafka
 
-    tp, equal = tail.mark.tp, False
+    tp, equal, same_until = tail.mark.tp, False, tail.here.begin
     theirs = _records(reading.theirs, tail.target, tail.there, reading.until)
     held = {each.offset: (each.timestamp, bytes(each.body)) for each in theirs}
     last: dict[bytes, int] | None = None
@@ -230,7 +235,7 @@ def _compare(reading: _Reading, tail: _Tail) -> _Seen:
             place, key = tail.place(record.offset), _key(record.body)
             there = held.get(place)
             if there is not None and there == (record.timestamp, bytes(record.body)):
-                equal = True
+                equal, same_until = True, record.offset + 1
                 removed.pop(key, None)
                 continue
             if there is None and held:
@@ -240,10 +245,12 @@ def _compare(reading: _Reading, tail: _Tail) -> _Seen:
                     continue
             if tail.purged and not equal and (place < tail.there.begin or not tail.rows):
                 raise _Incomparable(f"{tail.target} begins at {tail.there.begin}, and no later record is on both sides")
-            return _Seen(equal, min(record.offset, *removed.values()) if removed else record.offset)
+            first = min((record.offset, *removed.values()))
+            return _Seen(equal, first, min(first, same_until))
     except AlterationFailed as error:
         raise Damaged(str(error)) from error
-    return _Seen(equal, min(removed.values(), default=None))
+    lacking = min(removed.values(), default=None)
+    return _Seen(equal, lacking, same_until if lacking is None else min(lacking, same_until))
 
 
 def _last_of_keys(target: ClusterAdmin, topic: str, held: Mapping[int, tuple[int, bytes]]) -> dict[bytes, int]:

@@ -136,7 +136,8 @@ class Problem:
     `source_truncated`, `target_lost_data` …); `partition` is None where it concerns the whole topic.
     `halted`: the partition (or topic) isn't mirrored because of it. `unsure_from`: the first source offset
     whose place on the target isn't exact because of it, or None; `unsure_until`: the end of that range
-    (exclusive), or None where it has none.
+    (exclusive), or None where it has none. `exact_until`: where below that range the positions end whose next record
+    both sides have, or None where they end with it; found out at each look, and not kept.
     """
 
     kind: str
@@ -148,6 +149,7 @@ class Problem:
     since: datetime
     unsure_from: int | None = None
     unsure_until: int | None = None
+    exact_until: int | None = None
 
     def concerns(self, tp: TopicPartition) -> bool:
         """Whether it is about this partition (by source topic), or its whole topic."""
@@ -180,7 +182,8 @@ class Problem:
 
     def doubts(self, source_offset: int) -> bool:
         """Whether the place of this source offset isn't exact because of it."""
-        first, end = self.unsure_from, self.unsure_until
+        first = self.unsure_from if self.exact_until is None else self.exact_until
+        end = self.unsure_until
         return first is not None and first <= source_offset and (end is None or source_offset < end)
 
 

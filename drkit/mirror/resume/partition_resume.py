@@ -385,7 +385,10 @@ class Resumer:
             tail = unmirrored_tail(
                 self._sides([each.topic for each in observations]), [marks[tp] for tp in batches.rewritten]
             )
-            found |= {tp: (unmirrored_reason(source, target, tp, first), first) for tp, first in tail.first.items()}
+            found |= {
+                tp: (unmirrored_reason(source, target, tp, first), tail.same_until[tp])
+                for tp, first in tail.first.items()
+            }
             unread |= tail.unread
         for tp in unread:
             self.denied[tp] = Unreachable(f"{tp} on {source}: {unread[tp]}", remedy=UNSEEN_REMEDY)

@@ -202,6 +202,24 @@ def test_a_cut_that_takes_the_end_of_a_committed_transaction(mirrored: Mirrored)
     assert said(mirrored, topic, KEPT + 10)[2:] == ("conservative", KEPT)
 
 
+def test_no_position_is_exact_whose_next_record_is_the_first_that_differs(mirrored: Mirrored) -> None:
+    """Between the last record that both sides hold and the cut stand aborted records and a marker, and dr has none."""
+    topic = mirrored.name("hole")
+    mirrored.source.create(topic)
+    write(mirrored, topic, named("first", 0, KEPT - 50))
+    abort(mirrored, topic, named("aborted", KEPT - 50, KEPT - 1))
+    write(mirrored, topic, named("first", KEPT, THROUGH))
+    assert mirrored.catch_up().caught_up
+    for offset in (KEPT - 51, KEPT - 50, KEPT - 1, KEPT):
+        assert said(mirrored, topic, offset)[2:] == ("exact", offset)
+    cut(mirrored, topic)
+    for _ in ("status alone", "behind a mirror"):
+        assert said(mirrored, topic, KEPT - 51)[2:] == ("exact", KEPT - 51)
+        for offset in (KEPT - 50, KEPT - 20, KEPT - 1):
+            assert said(mirrored, topic, offset)[1:] == (GROWN - KEPT, "conservative", offset)
+        assert [each.kind for each in mirrored.catch_up().halted] == [KIND]
+
+
 def test_a_source_cut_while_an_operator_holds_the_topic(mirrored: Mirrored) -> None:
     """Nobody fetches it, so no broker compares: whoever looks does, though a mirror is running on the link."""
     topic = mirrored_topic(mirrored, "held")
