@@ -391,12 +391,18 @@ class ClusterAdmin(ClusterClient):
     # -- offsets -----------------------------------------------------------------------------------
 
     def start_offsets(
-        self, tps: Iterable[TopicPartition], *, partial: bool = False, recent_leaders: bool = False
+        self,
+        tps: Iterable[TopicPartition],
+        *,
+        partial: bool = False,
+        silent: dict[TopicPartition, str] | None = None,
+        recent_leaders: bool = False,
     ) -> dict[TopicPartition, int]:
         """The log start of each partition. Partitions that don't exist are left out.
 
-        `partial`: also leave out those for which no leader answers, rather than raise `Unreachable`. `recent_leaders`:
-        for repeated calls with very many partitions: the leaders of the last half minute are asked at once
+        `partial`: also leave out those for which no leader answers, rather than raise `Unreachable`; `silent` collects
+        these, with the reason (`log_offsets.list_offsets`), and may be given instead. `recent_leaders`: for repeated
+        calls with very many partitions: the leaders of the last half minute are asked at once
         (`log_offsets.RecentLeaders`).
         """
         return log_offsets.list_offsets(
@@ -404,17 +410,24 @@ class ClusterAdmin(ClusterClient):
             "list start offsets",
             dict.fromkeys(tps, log_offsets.EARLIEST),
             partial=partial,
+            silent=silent,
             recent=self._recent if recent_leaders else None,
         )
 
     def end_offsets(
-        self, tps: Iterable[TopicPartition], *, committed: bool, partial: bool = False, recent_leaders: bool = False
+        self,
+        tps: Iterable[TopicPartition],
+        *,
+        committed: bool,
+        partial: bool = False,
+        silent: dict[TopicPartition, str] | None = None,
+        recent_leaders: bool = False,
     ) -> dict[TopicPartition, int]:
         """The end (exclusive) of each partition: its last stable offset, or (`committed=False`) high watermark.
 
         For a link's source `Link.committed` decides which.
 
-        Partitions that don't exist are left out; `partial` and `recent_leaders` as in `start_offsets`.
+        Partitions that don't exist are left out; `partial`, `silent` and `recent_leaders` as in `start_offsets`.
         """
         return log_offsets.list_offsets(
             self._connection,
@@ -422,6 +435,7 @@ class ClusterAdmin(ClusterClient):
             dict.fromkeys(tps, log_offsets.LATEST),
             committed=committed,
             partial=partial,
+            silent=silent,
             recent=self._recent if recent_leaders else None,
         )
 

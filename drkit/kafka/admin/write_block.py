@@ -26,7 +26,7 @@ from crc32c import crc32c
 from kafka import errors as kafka_errors
 
 from drkit.kafka.admin.admin_connection import AdminConnection, RetryLater, describe, error_class
-from drkit.kafka.admin.logs.log_offsets import find_leaders
+from drkit.kafka.admin.logs.log_offsets import NO_ANSWER, find_leaders
 from drkit.kafka.admin.topic_requests import describe_configs
 from drkit.kafka.admin.write_probe import DENIED, produce_request
 from drkit.model.errors import DrkitError
@@ -57,10 +57,11 @@ def wait_until_blocked(connection: AdminConnection, tps: Collection[TopicPartiti
 
     async def step(connection: AdminConnection) -> None:
         absent: set[TopicPartition] = set()
-        leaders = await find_leaders(connection, list(tps), absent)
+        leaderless: dict[TopicPartition, str] = {}
+        leaders = await find_leaders(connection, list(tps), absent, leaderless=leaderless)
         led = {tp for found in leaders.values() for tp in found}
         if missing := sorted(set(tps) - led - absent):
-            raise RetryLater(f"{missing[0]} has no leader")
+            raise RetryLater(f"{missing[0]}: {leaderless.get(missing[0], NO_ANSWER)}")
         for node, found in leaders.items():
             for start in range(0, len(found), _PARTITIONS_A_REQUEST):
                 await _check(connection, node, found[start : start + _PARTITIONS_A_REQUEST])

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 from kafka import errors as kafka_errors
 from kafka.protocol.consumer import OffsetForLeaderEpochRequest
 
-from drkit.kafka.admin.admin_connection import AdminConnection, RetryLater, describe, error_class
-from drkit.kafka.admin.logs.log_offsets import find_leaders
+from drkit.kafka.admin.admin_connection import AdminConnection, describe, error_class
+from drkit.kafka.admin.logs.log_offsets import NO_ANSWER, find_leaders, without_answer
 from drkit.kafka.admin.topic_requests import metadata
 from drkit.kafka.client.single_fetch import SingleFetch, fetch
 from drkit.kafka.protocol.record_batch import MAGIC, UNKNOWN_EPOCH, parse
@@ -101,7 +101,7 @@ def epoch_ends(connection: AdminConnection, epochs: Mapping[TopicPartition, int]
             never = {tp: now[tp] for tp, epoch in behind.items() if newest.get(tp, epoch) == now[tp]}
             why = await _ask_ends(connection, leader, never, now, pending, found) if never else why
             left = behind.keys() - never.keys()
-            why = why or (f"{min(left)}: its leader's epoch isn't known yet" if left else "")
+            why = why or ("its leader's epoch isn't known yet" if left else "")
         return why
 
     if pending:
@@ -196,13 +196,14 @@ def _ask_leaders(
 
     async def step(connection: AdminConnection) -> None:
         gone: set[TopicPartition] = set()
-        leaders = await find_leaders(connection, list(pending), gone, now, denied=gone)
+        leaderless: dict[TopicPartition, str] = {}
+        leaders = await find_leaders(connection, list(pending), gone, now, denied=gone, leaderless=leaderless)
         for tp in gone:
             pending.pop(tp, None)
         reasons = [await _or_say(ask, connection, leader, tps) for leader, tps in leaders.items()]
         if pending:
-            why = next(filter(None, reasons), "no leader")
-            raise RetryLater(f"{len(pending)} partitions without an answer, e.g. {min(pending)}: {why}")
+            why = next(filter(None, reasons), NO_ANSWER)
+            raise without_answer({tp: leaderless.get(tp, why) for tp in pending})
 
     try:
         connection.call(what, step, timeout_seconds=min(_PATIENCE_SECONDS, connection.timeout_seconds))

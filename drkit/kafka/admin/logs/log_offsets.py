@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kafka import errors as kafka_errors
 from kafka.protocol.admin import DeleteRecordsRequest, DescribeLogDirsRequest
@@ -16,9 +16,13 @@ from kafka.protocol.metadata import MetadataRequest
 
 from drkit.kafka.admin.admin_connection import AdminConnection, RetryLater, check, describe, error_class
 from drkit.kafka.protocol.record_batch import UNKNOWN_EPOCH
+from drkit.model.deadline import Deadline
 from drkit.model.errors import Refused, Unreachable
 from drkit.model.topology import TopicPartition
+from drkit.model.wording import and_more, counted
 
+NO_ANSWER = "its leader has not answered"
+_SHOWN = 3
 EARLIEST = -2
 LATEST = -1
 _READ_UNCOMMITTED = 0
@@ -26,6 +30,9 @@ _READ_COMMITTED = 1
 _CONSUMER = -1
 _OBSERVER = -2  # a replica id that sees the log to its very end, beyond the high watermark
 _PARTITIONS_A_REQUEST = 5_000
+_ELECTION_SECONDS = 3.0
+"""How long a partition that its cluster says has no leader is waited for, where it may be left out: the election of
+another one takes less."""
 _LEADERS_SECONDS = 30.0
 """Shorter than the minute for which the data path trusts its metadata."""
 
@@ -100,44 +107,71 @@ def list_offsets(
     committed: bool = False,
     true_end: bool = False,
     partial: bool = False,
+    silent: dict[TopicPartition, str] | None = None,
     recent: RecentLeaders | None = None,
 ) -> dict[TopicPartition, int]:
     """Offsets by timestamp (ms, or `EARLIEST` / `LATEST`) of each partition; -1: no such record.
 
     Partitions that don't exist are left out. A partition without a leader is retried until the
     timeout; then `partial` leaves it out too, else raises `Unreachable`, naming it. A partition that drkit's principal
-    may not see is left out with `partial`, else raises `Refused`. `LATEST` is the high
-    watermark, with `committed` the last stable offset, with `true_end` the log's end on its leader. `recent`: the
-    leaders that are asked without reading metadata first.
+    may not see is left out with `partial`, else raises `Refused`. `silent`: like `partial`, and collects those without
+    an answer, with the reason; one that has no leader by its cluster's word is waited for a few seconds only. `LATEST`
+    is the high watermark, with `committed` the last stable offset, with `true_end` the log's end on its leader.
+    `recent`: the leaders that are asked without reading metadata first.
     """
     if not times:
         return {}
-    answers = _Answers(pending=dict.fromkeys(times, "not asked yet"), denied=set() if partial else None)
+    partial = partial or silent is not None
+    answers = _Answers(pending=dict.fromkeys(times, NO_ANSWER), denied=set() if partial else None)
+    patience: list[Deadline] = []
     view = _View(_READ_COMMITTED if committed else _READ_UNCOMMITTED, _OBSERVER if true_end else _CONSUMER)
 
     async def step(connection: AdminConnection) -> None:
-        leaders, unknown = ({}, list(answers.pending)) if recent is None else recent.among(answers.pending)
-        if unknown:
-            named = await find_leaders(connection, unknown, answers.absent, denied=answers.denied, recent=recent)
-            for leader, tps in named.items():
-                leaders.setdefault(leader, []).extend(tps)
-        for tp in answers.absent | (answers.denied or set()):
-            answers.pending.pop(tp, None)
+        if not patience:
+            patience.append(Deadline.after(_ELECTION_SECONDS))
+        leaders, leaderless = await _leaders(connection, answers, recent)
         await connection.gather(
             _ask_or_leave(connection, leader, tps, times, view, answers) for leader, tps in leaders.items()
         )
         if answers.pending:
             if recent is not None:
                 recent.forget(answers.pending)
-            tp, why = next(iter(answers.pending.items()))
-            raise RetryLater(f"{len(answers.pending)} partitions without an answer, {tp}: {why}")
+            if silent is not None and patience[0].passed and answers.pending.keys() <= set(leaderless):
+                return
+            raise without_answer(answers.pending)
 
     try:
         connection.call(what, step)
     except Unreachable:
         if not (partial and answers.found):
             raise
+    if silent is not None:
+        silent.update(answers.pending)
     return answers.found
+
+
+async def _leaders(
+    connection: AdminConnection, answers: _Answers, recent: RecentLeaders | None
+) -> tuple[dict[int, list[TopicPartition]], Collection[TopicPartition]]:
+    """Pending partitions by leader, and those without one; those that don't exist or are denied are pending no more."""
+    leaders, unknown = ({}, list(answers.pending)) if recent is None else recent.among(answers.pending)
+    leaderless: dict[TopicPartition, str] = {}
+    if unknown:
+        named = await find_leaders(
+            connection, unknown, answers.absent, denied=answers.denied, recent=recent, leaderless=leaderless
+        )
+        answers.pending.update(leaderless)
+        for leader, tps in named.items():
+            leaders.setdefault(leader, []).extend(tps)
+    for tp in answers.absent | (answers.denied or set()):
+        answers.pending.pop(tp, None)
+    return leaders, leaderless.keys()
+
+
+def without_answer(pending: Mapping[TopicPartition, str]) -> RetryLater:
+    """A step's failure that names the partitions without an answer, with the reason for each."""
+    named = and_more([f"{tp}: {why}" for tp, why in sorted(pending.items())], separator="; ", shown=_SHOWN)
+    return RetryLater(f"{counted(len(pending), 'partition')} without an answer ({named})")
 
 
 async def find_leaders(
@@ -149,12 +183,14 @@ async def find_leaders(
     denied: set[TopicPartition] | None = None,
     recent: RecentLeaders | None = None,
     node: int | None = None,
+    leaderless: dict[TopicPartition, str] | None = None,
 ) -> dict[int, list[TopicPartition]]:
     """Partitions by leader's node id, from fresh metadata; those that don't exist go to `absent`.
 
-    Partitions without a leader are in neither. `epochs` collects the leaders' epochs. `denied` collects partitions of
-    topics that drkit's principal may not see; None: that is an error. `recent` collects the leaders of all partitions
-    of these topics. `node`: the broker to ask; None: any.
+    Partitions without a leader are in neither; `leaderless` collects them, with the brokers that would have to come
+    back. `epochs` collects the leaders' epochs. `denied` collects partitions of topics that drkit's principal may not
+    see; None: that is an error. `recent` collects the leaders of all partitions of these topics. `node`: the broker to
+    ask; None: any.
     """
     wanted: dict[str, set[int]] = defaultdict(set)
     for tp in tps:
@@ -164,6 +200,7 @@ async def find_leaders(
         MetadataRequest(topics=[topic_type(name=name) for name in wanted], allow_auto_topic_creation=False), node
     )
     leaders: dict[int, list[TopicPartition]] = defaultdict(list)
+    alive = {broker.node_id for broker in response.brokers}
     for topic in response.topics:
         left_out = _why_left_out(topic.error_code, topic.name, absent, denied)
         if left_out is not None:
@@ -171,18 +208,34 @@ async def find_leaders(
             continue
         known = {partition.partition_index: partition for partition in topic.partitions}
         if recent is not None:
-            led = ((number, each.leader_id) for number, each in known.items() if each.leader_id >= 0)
-            recent.learn({TopicPartition(topic.name, number): leader for number, leader in led})
+            recent.learn(_led(topic))
         for partition in wanted[topic.name]:
             tp = TopicPartition(topic.name, partition)
             if partition not in known:
-                if known:
-                    absent.add(tp)
+                absent.update({tp} if known else ())
             elif known[partition].leader_id >= 0:
                 leaders[known[partition].leader_id].append(tp)
                 if epochs is not None:
                     epochs[tp] = known[partition].leader_epoch
+            elif leaderless is not None:
+                leaderless[tp] = _why_leaderless(known[partition], alive)
     return leaders
+
+
+def _led(topic: Any) -> dict[TopicPartition, int]:
+    """The leaders of a topic of a metadata response, by partition; without those that have none."""
+    led = [each for each in topic.partitions if each.leader_id >= 0]
+    return {TopicPartition(topic.name, each.partition_index): each.leader_id for each in led}
+
+
+def _why_leaderless(partition: Any, alive: Collection[int]) -> str:
+    """Why a partition of a metadata response has no leader: which of the brokers that could lead it are down."""
+    could_lead = partition.isr_nodes or partition.replica_nodes  # the last in-sync replicas are kept
+    down = [str(node) for node in sorted(could_lead) if node not in alive]
+    if not down:
+        return "it has no leader now"
+    which = f"broker {down[0]} is" if len(down) == 1 else f"brokers {and_more(down)} are"
+    return f"it has no leader: {which} down"
 
 
 def _why_left_out(
@@ -270,13 +323,14 @@ def delete_records(connection: AdminConnection, before: Mapping[TopicPartition, 
 
     async def step(connection: AdminConnection) -> None:
         absent: set[TopicPartition] = set()
-        leaders = await find_leaders(connection, left, absent)
+        leaderless: dict[TopicPartition, str] = {}
+        leaders = await find_leaders(connection, left, absent, leaderless=leaderless)
         if absent:
             raise _refused_deletion(connection, min(absent), "UNKNOWN_TOPIC_OR_PARTITION")
         for leader, tps in leaders.items():
             await _delete_at(connection, leader, {tp: left[tp] for tp in tps}, left)
         if left:
-            raise RetryLater(f"{len(left)} partitions without an answer, e.g. {min(left)}")
+            raise without_answer({tp: leaderless.get(tp, NO_ANSWER) for tp in left})
 
     connection.call("delete records", step)
 

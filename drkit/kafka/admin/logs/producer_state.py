@@ -14,8 +14,8 @@ from kafka import errors as kafka_errors
 from kafka.protocol.admin import DescribeProducersRequest
 from kafka.protocol.producer import InitProducerIdRequest
 
-from drkit.kafka.admin.admin_connection import AdminConnection, ClusterClient, RetryLater, check, describe, error_class
-from drkit.kafka.admin.logs.log_offsets import find_leaders
+from drkit.kafka.admin.admin_connection import AdminConnection, ClusterClient, check, describe, error_class
+from drkit.kafka.admin.logs.log_offsets import NO_ANSWER, find_leaders, without_answer
 from drkit.model.errors import Refused, Unreachable
 from drkit.model.topology import TopicPartition
 
@@ -65,11 +65,13 @@ class ProducerStateAdmin(ClusterClient):
         answers, or that drkit's principal may not read are left out.
         """
         found: dict[TopicPartition, int | None] = {}
-        pending = dict.fromkeys(tps, "not asked yet")
+        pending = dict.fromkeys(tps, NO_ANSWER)
 
         async def step(connection: AdminConnection) -> None:
             gone: set[TopicPartition] = set()
-            leaders = await find_leaders(connection, list(pending), gone, denied=gone)
+            leaderless: dict[TopicPartition, str] = {}
+            leaders = await find_leaders(connection, list(pending), gone, denied=gone, leaderless=leaderless)
+            pending.update(leaderless)
             for tp in gone:
                 pending.pop(tp, None)
             for leader, led in leaders.items():
@@ -78,8 +80,7 @@ class ProducerStateAdmin(ClusterClient):
                         connection, leader, led[start : start + _PARTITIONS_A_REQUEST], producer_id, found, pending
                     )
             if pending:
-                tp, why = next(iter(pending.items()))
-                raise RetryLater(f"{len(pending)} partitions without an answer, {tp}: {why}")
+                raise without_answer(pending)
 
         if pending:
             try:
