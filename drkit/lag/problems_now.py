@@ -202,7 +202,7 @@ def _compared(
     """Halted partitions, and those that no mirror fetches, compared with the source's current logs. If the source
     answers only for some partitions, drkit doesn't wait for the others again."""
     link, marks = record.link, record.watermarks
-    if logs.source_start:
+    if logs.source_topics is not None:
         marks = {tp: mark for tp, mark in marks.items() if tp in logs.source_start}
 
     sides = partial(_sides, clusters, link, store)

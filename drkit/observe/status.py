@@ -60,7 +60,7 @@ class ClusterLogEnds:
     `reason` says why nothing is known; then both mappings are empty. `refused`: the cluster answers, but one side
     refuses the other (`AuthenticationError`) or it isn't the link's cluster (`NotShown`). `ids`: of its topics.
     `rules`: its ACLs; None: not requested, or not readable. `held`: how many offsets are behind open transactions,
-    if there are any and `end` is the last stable offset.
+    if there are any and `end` is the last stable offset. `silent`: why partitions of a source that answers don't.
     """
 
     start: dict[TopicPartition, int] = field(default_factory=dict)
@@ -70,6 +70,15 @@ class ClusterLogEnds:
     rules: frozenset[Acl] | None = None
     ids: dict[str, str] = field(default_factory=dict)
     held: dict[TopicPartition, int] = field(default_factory=dict)
+    silent: dict[TopicPartition, str] = field(default_factory=dict)
+
+    @property
+    def unread(self) -> str | None:
+        """Which partitions don't answer, and why; None: all do, or the whole cluster doesn't."""
+        if not self.silent:
+            return None
+        named = and_more([f"{tp}: {why}" for tp, why in sorted(self.silent.items())], separator="; ")
+        return f"the source does not answer for {counted(len(self.silent), 'partition')} ({named})"
 
     @property
     def reachable(self) -> bool:
@@ -125,7 +134,8 @@ class GroupStatus:
 class RecoveryPoint:
     """The loss of a failover now: records not on the target, and the age of the oldest.
 
-    `lower_bound`: the source doesn't answer, so `records` is the count of the last check, or more. `reason`: why
+    `lower_bound`: the source, or a partition of it, doesn't answer, so `records` is the count of the last check, or
+    more. `reason`: why
     a value is unknown, or inexact.
     """
 
@@ -231,25 +241,32 @@ class _Partitions:
     admin: ClusterAdmin
     seen: ClusterLogEnds
 
-    def with_ends(self, *, committed: bool) -> ClusterLogEnds:
-        """Read its log ends (`ClusterAdmin.end_offsets`)."""
-        there = self.seen.start
+    def with_ends(self, *, committed: bool, in_part: bool) -> ClusterLogEnds:
+        """Read its log ends (`ClusterAdmin.end_offsets`). `in_part`: as in `_partitions_of`."""
+        there = self.seen.start  # partitions without an answer were waited for once
+        silent = dict(self.seen.silent)
         try:
             # high watermarks first: offsets beyond a stable end read later surely belong to open transactions
             high = self.admin.end_offsets(there, committed=False, partial=True) if committed else {}
-            ends = self.admin.end_offsets(there, committed=committed)
+            ends = self.admin.end_offsets(there, committed=committed, silent=silent if in_part else None)
         except (Unreachable, AuthenticationError) as error:
             return _silent(error)
         held = {tp: high[tp] - end for tp, end in ends.items() if high.get(tp, end) > end}
-        return replace(self.seen, end=ends, held=held)
+        return replace(self.seen, end=ends, held=held, silent=silent)
 
 
 def _partitions_of(
-    clusters: Clusters, alias: str, wanted: Callable[[str], bool], check: Callable[[str], None] | None = None
+    clusters: Clusters,
+    alias: str,
+    wanted: Callable[[str], bool],
+    check: Callable[[str], None] | None = None,
+    *,
+    in_part: bool,
 ) -> _Partitions | ClusterLogEnds:
     """The partitions of the wanted topics, and their log starts; or why nothing is known.
 
-    `check`: called with the cluster's id, raises `NotShown` if it isn't the link's cluster.
+    `check`: called with the cluster's id, raises `NotShown` if it isn't the link's cluster. `in_part`: partitions
+    without an answer are left out (`ClusterLogEnds.silent`); else nothing is known of the cluster.
     """
     try:
         admin = clusters.admin(alias, may_be_gone=True)
@@ -257,9 +274,10 @@ def _partitions_of(
             check(admin.cluster_id())
         topics = [info for info in admin.topics().values() if wanted(info.name)]
         there = [TopicPartition(info.name, number) for info in topics for number in range(info.partitions)]
-        starts = admin.start_offsets(there)
+        silent: dict[TopicPartition, str] = {}
+        starts = admin.start_offsets(there, silent=silent if in_part else None)
         ids = {info.name: info.topic_id for info in topics}
-        return _Partitions(admin, ClusterLogEnds(starts, rules=_rules(admin), ids=ids))
+        return _Partitions(admin, ClusterLogEnds(starts, rules=_rules(admin), ids=ids, silent=silent))
     except (Unreachable, AuthenticationError) as error:
         return _silent(error)
 
@@ -316,7 +334,7 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
         for tp, mark in sorted(watermarks.items())
     )
     seen_last = {tp for topic, state in topics.items() if covers(topic) for tp in state.tps()}
-    known = set(source.end) if source.reachable else seen_last
+    known = set(source.end) | source.silent.keys() if source.reachable else seen_last
     partitions += tuple(_not_yet_mirrored(link, tp, source, target) for tp in sorted(known - watermarks.keys()))
     if (
         control is not None and control.direction is Direction.REVERSED
@@ -328,6 +346,7 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
     statistics = tuple(fresh(worker_statistics(store, link.id), at))
     if state == "mirroring":
         reasons = (
+            source.unread,
             _held(link, control, source),
             _not_begun(partitions, watermarks),
             _told(statistics, {each.owner for each in workers}),
@@ -428,14 +447,16 @@ def _both_ends(clusters: Clusters, store: Store, link: Link) -> tuple[ClusterLog
     check = partial(check_source_cluster, store, link.id)
     with ThreadPoolExecutor(max_workers=2) as pool:
         asked = [
-            pool.submit(_partitions_of, clusters, link.id.source, link.covers_topic, check),
-            pool.submit(_partitions_of, clusters, link.id.target, on_target),
+            pool.submit(_partitions_of, clusters, link.id.source, link.covers_topic, check, in_part=True),
+            pool.submit(_partitions_of, clusters, link.id.target, on_target, in_part=False),
         ]
         source, target = (each.result() for each in asked)
     if isinstance(target, _Partitions):
-        target = target.with_ends(committed=False)  # only the mirror writes there, and its records are acknowledged
+        target = target.with_ends(
+            committed=False, in_part=False
+        )  # only the mirror writes there, and its records are acknowledged
     if isinstance(source, _Partitions):
-        source = source.with_ends(committed=link.committed)
+        source = source.with_ends(committed=link.committed, in_part=True)
     return source, target
 
 
@@ -458,7 +479,7 @@ def _not_yet_mirrored(
         delta=None,
         lag_records=lag.records,
         lag_seconds=None if lag.records != 0 else 0.0,
-        lag_reason=lag.reason,
+        lag_reason=source.silent.get(tp, lag.reason),
     )
 
 
@@ -506,7 +527,7 @@ def _partition(
         if records is None or later
         else _lag_seconds(held, records, at, lag.since, running=running, live=end is not None),
         engine_reason=None if topic is None else topic.reason or None,
-        lag_reason=lag.reason or (_LATER if later else None),
+        lag_reason=lag.reason or (_LATER if later else source.silent.get(tp)),
     )
 
 
@@ -670,21 +691,22 @@ def _recovery_point(
     seconds = [p.lag_seconds for p in partitions]
     seconds += [(at - watermarks[tp].observed_at).total_seconds() for tp in source.held if tp in watermarks]
     held = sum(source.held.values())
-    reason = None
+    reason = None if source.unread is None else f"{source.unread}: what came since the last look isn't counted"
     if not source.reachable:
         later = {each.lag_reason for each in partitions if each.lag_seconds is None and each.lag_reason is not None}
         reason = "; ".join((f"the source {unreached(refused=source.refused)}: {source.reason}", *sorted(later)))
     if held:
-        reason = (
+        behind = (
             f"{counted(held, 'offset')} of them {'stands' if held == 1 else 'stand'} behind open transactions on the "
             "source: what these abort is no loss"
         )
+        reason = behind if source.unread is None else f"{reason}; {behind}"
     oldest = greatest(seconds)
     if oldest is not None and sealed_at is not None:
         oldest = max(0.0, oldest - (at - sealed_at).total_seconds())
     return RecoveryPoint(
         sum(p.lag_records or 0 for p in partitions) + held,
         oldest,
-        lower_bound=not source.reachable,
+        lower_bound=not source.reachable or source.unread is not None,
         reason=reason,
     )

@@ -25,9 +25,15 @@ class QuiescenceContext(Protocol):
         """Poll until `done`, for at most `seconds`; returns whether it came true."""
 
 
-def ends_of(context: QuiescenceContext, link: Link, *, may_be_gone: bool = False) -> dict[str, int]:
+def ends_of(
+    context: QuiescenceContext,
+    link: Link,
+    *,
+    may_be_gone: bool = False,
+    silent: dict[TopicPartition, str] | None = None,
+) -> dict[str, int]:
     """High watermarks of every covered partition of the link's source, by `topic:partition`; `may_be_gone`: as in
-    `Clusters.admin`.
+    `Clusters.admin`. `silent` collects partitions without an answer, with the reason; None: that is an error.
 
     Raises:
         Unreachable: the source or one of its partitions doesn't answer.
@@ -35,10 +41,10 @@ def ends_of(context: QuiescenceContext, link: Link, *, may_be_gone: bool = False
     admin = context.estate.admin(link.id.source, may_be_gone=may_be_gone)
     topics = {name: info for name, info in admin.topics().items() if link.covers_topic(name)}
     tps = [TopicPartition(name, partition) for name, info in topics.items() for partition in range(info.partitions)]
-    ends = admin.end_offsets(tps, committed=False)
-    silent = [str(tp) for tp in tps if tp not in ends]
-    if silent:
-        raise Unreachable(f"{link.id.source} does not report the log ends of {and_more(silent)}", remedy="Try again")
+    ends = admin.end_offsets(tps, committed=False, silent=silent)
+    missing = [str(tp) for tp in tps if tp not in ends and tp not in (silent or ())]
+    if missing:
+        raise Unreachable(f"{link.id.source} does not report the log ends of {and_more(missing)}", remedy="Try again")
     return {str(tp): end for tp, end in sorted(ends.items())}
 
 

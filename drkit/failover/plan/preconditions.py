@@ -67,6 +67,12 @@ def _planned(snapshot: Snapshot) -> Iterator[Obstacle]:
             snapshot.source.denied or f"Bring {source} back, or fail over with --unplanned",
         )
         return
+    if snapshot.silent:
+        yield Obstacle(
+            _unreadable(snapshot),
+            "A planned move loses nothing or does nothing, and what only this source holds there isn't known",
+            f"{_bring_back(snapshot)}, or fail over with --unplanned, which loses what was not mirrored of it",
+        )
     if snapshot.unread_reason is not None:
         yield Obstacle(
             f"groups of {source} can't all be read: {snapshot.unread_reason}",
@@ -96,6 +102,16 @@ def _planned(snapshot: Snapshot) -> Iterator[Obstacle]:
         )
 
 
+def _unreadable(snapshot: Snapshot) -> str:
+    """Which partitions of a source that answers can't be read, and why."""
+    told = [f"{view.tp} ({view.silent})" for view in snapshot.silent]
+    return f"{counted(len(told), 'partition')} of {snapshot.source.alias} can't be read: {and_more(told)}"
+
+
+def _bring_back(snapshot: Snapshot) -> str:
+    return f"Bring up the brokers of {snapshot.source.alias} that lead {and_more([str(v.tp) for v in snapshot.silent])}"
+
+
 def _gaps(snapshot: Snapshot) -> list[Problem]:
     """The problems that name records which the source holds and the target lacks below what it has."""
     return [
@@ -116,10 +132,13 @@ def _backlog(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
     """Loss although the source answers: it holds the records, but without a working mirror waiting doesn't help."""
     halted = [problem for problem in snapshot.problems if problem.halted]
     gaps = _gaps(snapshot)
-    if within(snapshot.lag, plan.accept_loss) or (snapshot.mirror is not None and not halted and not gaps):
+    at_least = bool(snapshot.silent)  # what these hold since the mirror's last look isn't known
+    waits = snapshot.mirror is not None and not halted and not gaps and not at_least
+    if waits or within(None if at_least else snapshot.lag, plan.accept_loss):
         return
     source, target = snapshot.source.alias, snapshot.target.alias
     lag = "an unknown number of records" if snapshot.lag is None else counted(snapshot.lag, "record")
+    lag += " or more" if at_least and snapshot.lag is not None else ""
     remedy = (
         f"Run drkit mirror --link '{snapshot.link.id}' and try again, with --planned to wait until nothing is missing"
     )
@@ -128,7 +147,9 @@ def _backlog(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
         why, remedy = f"the mirror has halted on {halted[0].topic}: {halted[0].reason}", halted[0].remedy
     elif gaps:
         why, remedy = f"no mirror brings back removed records: {gaps[0].reason}", gaps[0].remedy
-    accepted = "unknown" if snapshot.lag is None else snapshot.lag
+    elif at_least:
+        why, remedy = _unreadable(snapshot), f"{_bring_back(snapshot)}, and try again"
+    accepted = "unknown" if snapshot.lag is None or at_least else snapshot.lag
     yield Obstacle(
         f"{lag} of {source} would be lost although it answers: not on {target} yet, and {why}",
         "While the source answers, nothing need be lost",

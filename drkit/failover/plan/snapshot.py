@@ -67,6 +67,7 @@ class PartitionView:
     `source_high`: the source's high watermark. It is beyond `source_end` (the last stable offset) while a
     transaction is open: nobody can read the records between yet.
     `former`: as in `drkit.mapping.translate`.
+    `silent`: why the source, which answers, says nothing of this partition; None: it does, or doesn't answer at all.
     """
 
     topic: str
@@ -86,6 +87,7 @@ class PartitionView:
     doubts: Doubts = NO_DOUBTS
     source_high: int | None = None
     former: Ranges = ()
+    silent: str | None = None
 
     @property
     def tp(self) -> TopicPartition:
@@ -198,6 +200,11 @@ class Snapshot:
             for p in self.positions
             if self.is_live(p.group) and known.get((p.group, p.topic, p.partition)) != (p.offset, p.metadata)
         ]
+
+    @property
+    def silent(self) -> list[PartitionView]:
+        """Partitions of which the source, which answers, says nothing: mostly they have no leader there."""
+        return [view for view in self.partitions.values() if view.silent is not None]
 
     @property
     def lag(self) -> int | None:

@@ -60,6 +60,8 @@ class _Side:
     members: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     unmovable: tuple[UnmovableGroup, ...] | None = None
+    silent: Mapping[TopicPartition, str] = field(default_factory=dict)
+    """Its partitions without an answer, though it answers, and why."""
     unread: str | None = None
     """Why not all of its groups could be read, though it answers."""
 
@@ -296,11 +298,13 @@ def _ask_source(estate: ClusterContext, link: Link, *, groups: bool) -> _Side:
     view = ClusterView(alias, reachable=True, cluster_id=cluster_id, brokers=len(admin.brokers()))
     topics = {name: info for name, info in admin.topics().items() if link.covers_topic(name)}
     tps = [TopicPartition(name, partition) for name, info in topics.items() for partition in range(info.partitions)]
-    start = admin.start_offsets(tps, partial=True)
-    # high watermarks first: offsets beyond a stable end that is read later surely belong to an open transaction
-    high = admin.end_offsets(tps, committed=False, partial=True) if link.committed else {}
-    end = admin.end_offsets(tps, committed=link.committed, partial=True)
-    side = _Side(view, topics, start, end, high)
+    silent: dict[TopicPartition, str] = {}
+    start = admin.start_offsets(tps, silent=silent)
+    # of partitions that answer, so that the others are waited for once; high watermarks first: offsets beyond a stable
+    # end that is read later surely belong to an open transaction
+    high = admin.end_offsets(start, committed=False, silent=silent) if link.committed else {}
+    end = admin.end_offsets(start, committed=link.committed, silent=silent)
+    side = _Side(view, topics, start, end, high, silent={tp: why for tp, why in silent.items() if tp not in end})
     if not groups:
         return side
     try:
@@ -419,7 +423,10 @@ class _Look:
 def _partitions(look: _Look, positions: Sequence[GroupPosition]) -> dict[TopicPartition, PartitionView]:
     memory, source, target = look.memory, look.source, look.target
     known = (
-        set(memory.watermarks) | set(source.end) | {TopicPartition(*tp) for tp in set(map(_TOPIC_PARTITION, positions))}
+        set(memory.watermarks)
+        | set(source.end)
+        | set(source.silent)
+        | {TopicPartition(*tp) for tp in set(map(_TOPIC_PARTITION, positions))}
     )
     for kept in memory.topics.values():
         known.update(kept.tps())
@@ -446,6 +453,7 @@ def _partitions(look: _Look, positions: Sequence[GroupPosition]) -> dict[TopicPa
             problems=tuple(p for p in problems.get(tp.topic, ()) if p.concerns(tp)),
             doubts=look.seen.doubts(tp),
             source_high=source.high.get(tp),
+            silent=source.silent.get(tp),
         )
         views[tp] = _with_rows(look, view, source.topics.get(tp.topic), state)
     return views

@@ -108,7 +108,9 @@ def _blind(views: Sequence[PartitionView], ago: str) -> Iterator[str]:
     """Why what partitions hold on the source isn't known: their topics were deleted there, or it is silent."""
     gone = [view for view in views if any(problem.kind == SOURCE_TOPIC_DELETED for problem in view.problems)]
     if silent := len(views) - len(gone):
-        yield f"the source does not answer for {counted(silent, 'partition')}, {ago}: what came since isn't counted"
+        told = [f"{view.tp}: {view.silent}" for view in views if view.silent is not None]
+        which = counted(silent, "partition") + (f" ({and_more(told, separator='; ')})" if told else "")
+        yield f"the source does not answer for {which}, {ago}: what came since isn't counted"
     if gone:
         names = and_more(sorted({view.topic for view in gone}))
         yield f"the source has deleted {names}, {ago}: what came there since isn't counted"

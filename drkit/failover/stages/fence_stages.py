@@ -117,10 +117,20 @@ class Fence:
         context.say(f"waiting until the mirror has copied everything that {self.source} holds")
         seen: list[Snapshot] = []
         left: list[str] = []
+        silent: dict[TopicPartition, str] = {}
         try:
-            ends = fenced_ends if fenced_ends is not None else ends_of(context, context.link)
+            ends = fenced_ends if fenced_ends is not None else ends_of(context, context.link, silent=silent)
         except Unreachable as error:
             return f"{error.what}: records that were not mirrored are lost; "
+        unread = and_more([f"{tp} ({why})" for tp, why in sorted(silent.items())])
+        if silent and self.accept_loss != "unknown":
+            raise Refused(
+                f"an unknown number of records of {self.source} would be lost although it answers: {unread} can't be "
+                "read",
+                meaning="While the source answers, nothing need be lost; nothing was changed",
+                remedy=f"Bring its brokers up and try again; --unplanned, or {ACCEPT_LOSS} unknown, continues without "
+                "what was not mirrored of it",
+            )
 
         def over() -> bool:
             snapshot = observe(context.estate, context.link, groups=False)
@@ -132,6 +142,8 @@ class Fence:
         snapshot = seen[0]
         if not snapshot.source.reachable:
             return f"{self.source} stopped answering: records that were not mirrored are lost; "
+        if not left and silent:
+            return f"the mirror has copied everything that {self.source} shows; {unread} can't be read, as accepted; "
         if not left:
             return f"the mirror has copied everything that {self.source} held; "
         if within(snapshot.lag, self.accept_loss):

@@ -222,6 +222,9 @@ def _objectives(status: LinkStatus, objectives: Objectives) -> Check:
         unread = status.unreached(status.link.id.source)
         loss = f"a failover now loses {counted(point.records, 'record')} or more (the source {unread}{ago})"
         return Check(name, CheckOutcome.WARN, loss, "drkit counts the loss once the source answers again")
+    if point.lower_bound:
+        least = f"a failover now loses {counted(point.records, 'record')} or more: {point.reason}"
+        return Check(name, CheckOutcome.WARN, least, f"Bring up the brokers of {status.link.id.source} that are down")
     loss = f"a failover now loses {counted(point.records, 'record')}{f', {age}' if point.records else ''}"
     missed = []
     if objectives.rpo_records is not None and point.records > objectives.rpo_records:

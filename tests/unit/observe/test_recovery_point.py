@@ -32,6 +32,12 @@ def test_what_an_open_transaction_holds_back_counts():
 
 
 def test_a_source_that_does_not_answer_makes_it_a_lower_bound():
+    point = _recovery_point([KNOWN], ClusterLogEnds(silent={TP: "it has no leader"}), {}, AT)
+    assert (point.records, point.lower_bound) == (3, True)
+    assert point.reason == (
+        "the source does not answer for 1 partition (t:0: it has no leader): "
+        "what came since the last look isn't counted"
+    )
     point = _recovery_point([KNOWN], ClusterLogEnds(reason="no broker"), {}, AT)
     assert (point.records, point.lower_bound, point.reason) == (3, True, "the source does not answer: no broker")
 

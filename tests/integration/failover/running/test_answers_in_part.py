@@ -16,7 +16,9 @@ from drkit.failover.run.service import run_failover
 from drkit.failover.run.state_machine import Mode, State
 from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC, partition_of
 from drkit.lab import Lab
-from drkit.model.errors import Refused
+from drkit.model.errors import Refused, Unreachable
+from drkit.model.topology import TopicPartition
+from drkit.observe.status import link_statuses
 from tests.support.clusters.guard import Guard
 from tests.support.clusters.topics import create_topic
 from tests.support.links.estates import mirror, own_link, texts
@@ -106,6 +108,59 @@ def test_a_source_without_some_group_coordinators_answers_for_its_logs(
         assert (result.evidence.rpo_records, result.evidence.rpo_lower_bound) == (8, False)
         assert own.committed("dr", here) == dict.fromkeys([(topic, 0), (topic, 1)], 18)
         assert own.committed("dr", silent) == dict.fromkeys([(topic, 0), (topic, 1)], 15)
+    finally:
+        own.store.close()
+        three.restart(f"primary-{DEAD}")
+
+
+def test_a_partition_without_a_leader_is_named_and_no_planned_move_is_made_over_it(
+    three: Lab, tmp_path: Path, unique_name: str
+) -> None:
+    own = own_link(three, tmp_path, unique_name)
+    try:
+        topic = create_on(three, own.topic("t"), (1, 2, DEAD))
+        own.produce("primary", topic, texts("x", 20, range(3)))
+        group = own.commit("primary", group_on(own.name, 1), topic, dict.fromkeys(range(3), 15))
+        mirror(own)
+        own.produce("primary", topic, texts("late", 4, range(3)))
+        kill(three, topic, 2)
+        why = f"it has no leader: broker {DEAD} is down"
+
+        (status,) = link_statuses(own.config, own.store, [own.link])
+        assert status.source_reachable
+        assert [each.lag_records for each in status.partitions] == [4, 4, 0]
+        point = status.recovery_point
+        assert (point.records, point.lower_bound) == (8, True)
+        assert f"the source does not answer for 1 partition ({topic}:2: {why})" in (point.reason or "")
+
+        with own.estate() as estate:
+            with pytest.raises(Unreachable) as silent:
+                estate.admin("primary").end_offsets([TopicPartition(topic, n) for n in range(3)], committed=True)
+            assert f"1 partition without an answer ({topic}:2: {why})" in silent.value.meaning
+
+            planned = make_plan(estate, PlanRequest("dr", mode=Mode.PLANNED))
+            unreadable = f"1 partition of primary can't be read: {topic}:2 ({why})"
+            (told,) = (each for each in planned.obstacles if each.what == unreadable)
+            assert told.waived_by is None
+            assert "--unplanned" in told.remedy
+            with pytest.raises(Refused) as refused:
+                run_failover(estate, planned, accept_unfenced=True)
+            assert f"{topic}:2 ({why})" in str(refused.value)
+            assert own.store.link_control(own.link.id) is None, "nothing was changed"
+
+            without_flag = make_plan(estate, PlanRequest("dr", catch_up=True))
+            (waits,) = (each for each in without_flag.obstacles if each.waived_by == ACCEPT_LOSS)
+            assert waits.what == (
+                f"8 records or more of primary would be lost although it answers: not on dr yet, and {unreadable}"
+            )
+
+            plan = make_plan(estate, PlanRequest("dr"))
+            assert (plan.loss.records, plan.loss.lower_bound) == (8, True)
+            assert f"{topic}:2: {why}" in (plan.loss.reason or "")
+            result = run_failover(estate, plan, accept_unfenced=True)
+        assert result.machine.state is State.CLOSED
+        assert (result.evidence.rpo_records, result.evidence.rpo_lower_bound) == (8, True)
+        assert own.committed("dr", group) == {(topic, partition): 15 for partition in range(3)}
     finally:
         own.store.close()
         three.restart(f"primary-{DEAD}")

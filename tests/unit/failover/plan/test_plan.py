@@ -60,6 +60,36 @@ def test_a_planned_move_needs_all_group_coordinators():
     assert "--unplanned" in told.remedy
 
 
+def with_a_silent_partition(**options):
+    """A source that answers, but for one partition whose broker is dead."""
+    log = Log("rrrrrr", through=4)
+    lagging = replace(log.view(), source_start=0, source_end=log.source_end)
+    silent = replace(Log("rrrr").view(), partition=1, silent="it has no leader: broker 2 is down")
+    return world([lagging, silent], [position(3)], source_reachable=True, **options)
+
+
+def test_no_planned_move_is_made_over_a_partition_without_a_leader():
+    """A dry run accepted it; the run itself was then cancelled because a source that answers "did not answer"."""
+    (told,) = hard(a_plan(with_a_silent_partition(mirror="a worker"), mode=Mode.PLANNED))
+    assert told.what == "1 partition of primary can't be read: t:1 (it has no leader: broker 2 is down)"
+    assert "Bring up the brokers of primary that lead t:1" in told.remedy
+    assert "--unplanned" in told.remedy
+
+
+def test_nor_does_a_move_wait_for_it_without_consent():
+    waits = a_plan(with_a_silent_partition(mirror="a worker"), catch_up=True)
+    (told,) = (each for each in waits.obstacles if each.waived_by == ACCEPT_LOSS)
+    assert told.what.startswith("2 records or more of primary would be lost although it answers: ")
+    assert "t:1 (it has no leader: broker 2 is down)" in told.what
+    assert f"{ACCEPT_LOSS} unknown" in told.remedy
+    for consent in ({"catch_up": True, "accept_loss": "unknown"}, {}):
+        agreed = a_plan(with_a_silent_partition(mirror="a worker"), **consent)
+        assert not [each for each in agreed.obstacles if each.waived_by != ACCEPT_UNFENCED]
+        assert (agreed.loss.records, agreed.loss.lower_bound) == (2, True)
+    few = a_plan(with_a_silent_partition(mirror="a worker"), catch_up=True, accept_loss=1_000)
+    assert [each for each in few.obstacles if each.waived_by == ACCEPT_LOSS], "no number bounds what isn't known"
+
+
 # -- the frozen plan -------------------------------------------------------------------------------
 
 

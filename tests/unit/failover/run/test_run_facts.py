@@ -73,6 +73,14 @@ def test_what_a_source_that_is_gone_got_since_it_was_looked_at_is_not_counted():
     assert found.by_topic == (TopicLoss("l", 0, 0.0), TopicLoss("t", 2, 13.0))
 
 
+def test_why_a_partition_of_a_source_that_answers_is_silent_is_told():
+    silent = replace(Log("rrrr").view(), partition=1, silent="it has no leader: broker 2 is down")
+    assert loss_at([live("rrrr"), silent], LATER).reason == (
+        "the source does not answer for 1 partition (t:1: it has no leader: broker 2 is down), last looked at 9.0 s "
+        "before: what came since isn't counted"
+    )
+
+
 def test_a_topic_that_the_source_has_deleted_is_not_silence():
     deleted = Problem(SOURCE_TOPIC_DELETED, "t", None, "it was deleted", "", halted=False, since=AT)
     found = loss_at([replace(Log("rrrr").view(), problems=(deleted,)), live("rr", topic="l", target_topic="l")], LATER)
