@@ -41,10 +41,11 @@ from drkit.model.totals import greatest
 from drkit.model.wording import and_more, counted
 from drkit.observe.fence import blocked_problem, fence_problem, unfenced_problem
 from drkit.observe.filler import filler_problems
+from drkit.observe.formatting import short
 from drkit.state_topic.guard import begun, interrupted
 from drkit.store.api import Store
 from drkit.store.link_notes import check_source_cluster, unmovable_groups
-from drkit.store.workers import WorkerNote, fresh, live_workers, worker_statistics
+from drkit.store.workers import WorkerNote, fresh, read_workers, worker_statistics
 
 _FRESH_SECONDS = 5.0
 """A running mirror checks each partition about once a second; one that hasn't for so long has stopped."""
@@ -301,7 +302,11 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
     problems = list(store.problems(link.id))
     lease = store.lease(f"mirror:{link.id}")
     by_store = store.time()
-    workers = sorted(live_workers(store, link.id, by_store), key=lambda worker: (not worker.leads, worker.owner))
+    noted = read_workers(store, link.id)
+    workers = sorted(
+        (worker for worker in noted if worker.expires_at > by_store),
+        key=lambda worker: (not worker.leads, worker.owner),
+    )
     led = lease is not None and lease.expires_at > by_store
     running = led or bool(workers)
     translator = Translator(store, link.id)
@@ -312,8 +317,7 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
         translator.heed_silence(target.reason)
     flowing = control is None or control.direction.serves_source
     record = LinkRecord(link, control, watermarks, topics, running=running, flowing=flowing)
-    logs = logs_seen(source, target)
-    seen = problems_now(clusters, store, record, logs, problems, at)
+    seen = problems_now(clusters, store, record, logs_seen(source, target), problems, at)
     problems = list(seen.problems)
     translator.heed_problems(seen.problems, seen.unseen)
     translator.settle(provable_ends(record, source, seen))
@@ -342,7 +346,9 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
         brought = f"what {link.id.source} holds now was brought back from {link.id.target}"
         partitions = tuple(replace(each, lag_records=None, lag_seconds=None, lag_reason=brought) for each in partitions)
     silent = [alias for alias, ends in ((link.id.source, source), (link.id.target, target)) if not ends.reachable]
-    state, reason = _state(control, problems, silent, running=running, known=bool(watermarks))
+    state, reason = _state(
+        control, problems, silent, _unheard(noted, by_store), running=running, known=bool(watermarks)
+    )
     statistics = tuple(fresh(worker_statistics(store, link.id), at))
     if state == "mirroring":
         reasons = (
@@ -606,16 +612,35 @@ def _unmovable(link: Link, groups: Sequence[UnmovableGroup]) -> Iterator[GroupSt
             )
 
 
+def _unheard(workers: Sequence[WorkerNote], at: datetime) -> str | None:
+    """Why a mirror that nobody stopped counts as stopped: its last worker's note expired, and it didn't remove it."""
+    last = max(workers, key=lambda worker: worker.seen_at, default=None)
+    if last is None or last.expires_at > at:
+        return None
+    ago = (at - last.seen_at).total_seconds()
+    return (
+        f"worker {short(last.owner)} was last heard of {ago:,.0f} s ago and did not end: it was killed, is frozen, or "
+        "can't reach the store"
+    )
+
+
 def _state(
-    control: LinkControl | None, problems: Sequence[Problem], silent: Sequence[str], *, running: bool, known: bool
+    control: LinkControl | None,
+    problems: Sequence[Problem],
+    silent: Sequence[str],
+    unheard: str | None = None,
+    *,
+    running: bool,
+    known: bool,
 ) -> tuple[str, str | None]:
-    """The link's state in the contract's words, and the reason if needed. `silent`: clusters that don't answer."""
+    """The link's state in the contract's words, and the reason if needed. `silent`: clusters that don't answer;
+    `unheard`: why no mirror seems to run."""
     if control is not None and control.direction in {Direction.SEALED, Direction.REVERSED}:
         return control.direction.value, control.reason or None
     if control is not None and control.direction is Direction.PAUSED:
         return "paused", control.reason or None
     if not running:
-        return "stopped", None if known else "no mirror has run on this link yet"
+        return "stopped", unheard if known else "no mirror has run on this link yet"
     harmful = [problem for problem in problems if problem.kind not in HARMLESS]
     if harmful:
         more = f" (and {len(harmful) - 1} more)" if len(harmful) > 1 else ""

@@ -203,7 +203,9 @@ def _mirror(status: LinkStatus) -> Check:
     if status.state == "stopped":
         halted = any(problem.halted for problem in status.problems)
         but = "; it moves nothing that a problem halts (see `problem`)" if halted else ""
-        return Check(name, CheckOutcome.WARN, "the mirror is not running: the loss grows", f"Start `drkit mirror`{but}")
+        why = f" ({status.reason})" if status.reason else ""
+        stopped = f"the mirror is not running{why}: the loss grows"
+        return Check(name, CheckOutcome.WARN, stopped, f"Start `drkit mirror`{but}")
     if status.state == "paused":
         why = f"the link is paused: the loss grows ({status.reason or 'no reason kept'})"
         return Check(name, CheckOutcome.WARN, why, f"drkit link resume '{status.link.id}'")

@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 from drkit.model.offsets import Watermark
 from drkit.model.topology import TopicPartition
-from drkit.observe.status import ClusterLogEnds, PartitionStatus, _not_looked_at, _recovery_point, _state
+from drkit.observe.status import ClusterLogEnds, PartitionStatus, _not_looked_at, _recovery_point, _state, _unheard
+from drkit.store.workers import WorkerNote
 
 AT = datetime(2026, 11, 20, 4, 3, tzinfo=UTC)
 TP = TopicPartition("t", 0)
@@ -47,6 +48,15 @@ def test_a_mirror_that_runs_beside_a_silent_cluster_is_not_said_to_mirror():
     assert (state, "primary can't be read" in (reason or "")) == ("degraded", True)
     assert _state(None, [], [], running=True, known=True) == ("mirroring", None)
     assert _state(None, [], ["primary"], running=False, known=True)[0] == "stopped"
+
+
+def test_a_mirror_that_fell_silent_is_told_from_one_that_was_stopped():
+    note = WorkerNote("host:7:1:token", True, True, 1, AT, AT + timedelta(seconds=10))
+    assert _unheard([note], AT) is None
+    assert _unheard([], AT) is None, "one that stops removes its note"
+    silent = _unheard([replace(note, seen_at=AT - timedelta(hours=1)), note], AT + timedelta(seconds=34)) or ""
+    assert silent.startswith("worker host:7 was last heard of 34 s ago and did not end: ")
+    assert _state(None, [], [], silent, running=False, known=True) == ("stopped", silent)
 
 
 def test_partitions_that_a_mirror_at_work_has_long_not_looked_at_are_named():
