@@ -371,7 +371,7 @@ def _drained(snapshot: Snapshot, settled: int) -> str:
     if snapshot.lag is None:
         lag = "lag not known"
     else:
-        more = "" if snapshot.source.reachable else " or more"
+        more = "" if snapshot.source.reachable and not snapshot.silent else " or more"
         lag = f"{counted(snapshot.lag, 'record')}{more} not on {snapshot.target.alias}"
     corrected = f"; {settled} watermarks set from the logs' ends" if settled else ""
     return f"no mirror is running; {lag}{corrected}"

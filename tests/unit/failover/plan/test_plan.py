@@ -11,6 +11,7 @@ from drkit.failover.plan.waivers import ACCEPT_LOSS, ACCEPT_UNFENCED, ALLOW_REWI
 from drkit.failover.positions.positions import Selection
 from drkit.failover.run.evidence import evidence_of, loss_at, missed_objectives, unproven_objectives
 from drkit.failover.run.state_machine import PATHS, Facts, Kind, Loss, Mode
+from drkit.failover.stages.fence_stages import _drained
 from drkit.lag.partition_lag import Doubts
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.link_state import Direction, Problem
@@ -88,6 +89,11 @@ def test_nor_does_a_move_wait_for_it_without_consent():
         assert (agreed.loss.records, agreed.loss.lower_bound) == (2, True)
     few = a_plan(with_a_silent_partition(mirror="a worker"), catch_up=True, accept_loss=1_000)
     assert [each for each in few.obstacles if each.waived_by == ACCEPT_LOSS], "no number bounds what isn't known"
+
+
+def test_what_the_drain_leaves_behind_is_so_much_or_more_where_a_partition_is_silent():
+    assert _drained(with_a_silent_partition(), 0) == "no mirror is running; 2 records or more not on dr"
+    assert _drained(without_coordinators(), 0) == "no mirror is running; 2 records not on dr"
 
 
 # -- the frozen plan -------------------------------------------------------------------------------
