@@ -40,7 +40,7 @@ def settled_watermark(
     """
     if target_end == mark.target_end:
         return SettledWatermark(mark)
-    seen_end = max(mark.source_end, source_end or 0)
+    seen_end = max(mark.source_end, mark.source_through, source_end or 0)
     try:
         point = resume_point(rows, mark, target_end, source_start=mark.source_start, source_end=seen_end)
     except DrkitError as error:

@@ -29,6 +29,7 @@ from drkit.mirror.round_robin import Turns
 from drkit.model.clock import now
 from drkit.model.digests import RangeDigest
 from drkit.model.errors import Fenced
+from drkit.model.link_state import TopicState
 from drkit.model.offsets import Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.api import MappingStore
@@ -71,7 +72,7 @@ class _Tracked:
 
     `last`: the last observation that differed from the one before; `seen_at`: when it was last repeated. `looked`: the
     partition's position then. `said`: counts the watermarks that differ from the observed one; `kept_said`: the count
-    at the stored one.
+    at the stored one. `halted_at`: the position at which it is halted until an operator decides; None: it isn't.
     """
 
     __slots__ = (
@@ -79,6 +80,7 @@ class _Tracked:
         "_shown",
         "digests_from",
         "ends",
+        "halted_at",
         "kept",
         "kept_at",
         "kept_said",
@@ -97,12 +99,27 @@ class _Tracked:
         self._made_of: tuple[Watermark, PartitionProgress, BatchBelow] | None = None
         self.said = self.kept_said = 0
         self.target = target
+        self.halted_at: PartitionProgress | None = None
         self.ends = SeenEnds()
         if watermark.behind_since is not None:
             self.ends.note(watermark.behind_since, watermark.source_end)
         self.kept: Watermark | None = None
         self.kept_at = 0.0
         self.digests_from = (1, 0)  # epoch and target start below which no digest is stored
+
+    def halt(self) -> None:
+        """From now on its source may end below what was mirrored."""
+        self.halted_at = PartitionProgress(self._shown.source_through, self._shown.target_end)
+        self._made_of = None
+
+    def see(self, at: datetime, start: int, end: int) -> None:
+        """Note the source's log."""
+        if self.halted_at is not None and end < self.last.source_end:
+            self.ends = SeenEnds()  # those were ends of what it has lost since
+        self.ends.note(at, end)
+        self.seen_at = at
+        if (self.last.source_start, self.last.source_end) != (start, end):
+            self.last = replace(self.last, source_start=start, source_end=end)
 
     def now(self, position: PartitionProgress, below: BatchBelow) -> Watermark:
         """Its watermark; the same object if nothing changed."""
@@ -181,6 +198,7 @@ class MirrorProgress:
         self._saving = threading.Lock()
         self._lock = threading.Lock()
         self._tracked: dict[TopicPartition, _Tracked] = {}
+        self._halted: set[TopicPartition] = set()
         self._just_seen: set[TopicPartition] = set()
         self._turns = Turns()
 
@@ -190,13 +208,41 @@ class MirrorProgress:
             for watermark, target_topic in watermarks:
                 target = TopicPartition(target_topic, watermark.partition)
                 self._tracked[watermark.tp] = _Tracked(watermark, target)
+                self._halted.discard(watermark.tp)
                 self._just_seen.add(watermark.tp)
+
+    def halt(self, halted: Mapping[TopicPartition, TopicState]) -> None:
+        """These, which this worker holds, are halted until an operator decides. Both logs are observed as before: what
+        is missing on the target grows with the source, and is less where the source has lost more.
+
+        Raises:
+            Unreachable: the store doesn't answer.
+        """
+        with self._lock:
+            untracked = halted.keys() - self._tracked.keys()
+        marks = self._store.watermarks(self._link) if untracked else {}
+        with self._lock:
+            for tp, state in halted.items():
+                tracked, mark = self._tracked.get(tp), marks.get(tp)
+                if tracked is None and mark is not None and mark.epoch == state.epoch:
+                    tracked = self._tracked[tp] = _Tracked(mark, TopicPartition(state.target_topic, tp.partition))
+                if tracked is not None:
+                    tracked.halt()
+                    self._halted.add(tp)
+
+    def unhalt(self, tps: Iterable[TopicPartition]) -> None:
+        """These are about to be resumed: what was kept of those that were halted is written no more."""
+        with self._saving, self._lock:
+            for tp in self._halted.intersection(tps):
+                self._halted.discard(tp)
+                del self._tracked[tp]
 
     def forget(self, tps: Iterable[TopicPartition]) -> None:
         """Stop following these; their stored watermarks stay."""
         with self._lock:
             for tp in tps:
                 self._tracked.pop(tp, None)
+                self._halted.discard(tp)
 
     def observe(self, *, everything: bool = False) -> None:
         """Look at both logs' starts and the source's ends, of partitions that moved since their last look, and of those
@@ -205,7 +251,7 @@ class MirrorProgress:
         Raises:
             Unreachable: a cluster doesn't answer; the earlier observation stays.
         """
-        positions = self._engine.positions()
+        positions = self._positions()
         with self._lock:
             moved = {tp for tp, tracked in self._tracked.items() if tracked.looked != positions.get(tp)}
             rest = [tp for tp in self._tracked if tp not in moved]
@@ -220,11 +266,8 @@ class MirrorProgress:
             for tp, end in ends.items():
                 tracked = self._tracked.get(tp)
                 if tracked is not None and tp in starts:
-                    tracked.ends.note(at, end)
-                    tracked.seen_at, tracked.looked = at, positions.get(tp)
-                    last = tracked.last
-                    if (last.source_start, last.source_end) != (starts[tp], end):
-                        tracked.last = replace(last, source_start=starts[tp], source_end=end)
+                    tracked.see(at, starts[tp], end)
+                    tracked.looked = positions.get(tp)
         target_starts = self._target.start_offsets(targets.values(), partial=True, recent_leaders=True)
         with self._lock:
             self._just_seen.update(targets)
@@ -236,7 +279,7 @@ class MirrorProgress:
 
     def current(self) -> list[Watermark]:
         """The current watermark of every partition."""
-        positions = self._engine.positions()
+        positions = self._positions()
         below = self._engine.batches_below(positions)
         with self._lock:
             return [
@@ -248,7 +291,7 @@ class MirrorProgress:
     def just_seen(self) -> list[Watermark]:
         """The current watermark of each partition that was observed or started since the last call; the log starts of
         the others haven't changed."""
-        everywhere = self._engine.positions()
+        everywhere = self._positions()
         with self._lock:
             positions = {tp: everywhere[tp] for tp in self._just_seen if tp in everywhere}
             self._just_seen = (self._just_seen & self._tracked.keys()) - positions.keys()
@@ -272,13 +315,18 @@ class MirrorProgress:
             Fenced: another worker has taken partitions.
             Unreachable: the store doesn't answer.
         """
-        if self._digests is None:
-            self._save_watermarks(everything=everything)
-            return
         with self._saving:
-            self._take_digests(self._digests, everything=everything)  # first: none may exceed its watermark
+            if self._digests is not None:
+                self._take_digests(self._digests, everything=everything)  # first: none may exceed its watermark
             self._save_watermarks(everything=everything)
-            self._save_digests(self._digests)
+            if self._digests is not None:
+                self._save_digests(self._digests)
+
+    def _positions(self) -> dict[TopicPartition, PartitionProgress]:
+        """The position of every partition that runs, or is halted: one that never started is where it was left."""
+        with self._lock:
+            halted = {tp: at for tp in self._halted if (at := self._tracked[tp].halted_at) is not None}
+        return halted | self._engine.positions()
 
     def _save_watermarks(self, *, everything: bool) -> None:
         due = self._due(everything=everything)
@@ -333,7 +381,7 @@ class MirrorProgress:
     def _due(self, *, everything: bool) -> list[tuple[_Tracked, Watermark, int]]:
         """What to store now, with its count of changes. Of many partitions: those that moved, and each of the others
         every few seconds."""
-        positions = self._engine.positions()
+        positions = self._positions()
         below = self._engine.batches_below(positions)
         at = time.monotonic()
         due = []
@@ -350,10 +398,11 @@ class MirrorProgress:
 
 
 def _joined(tracked: _Tracked, position: PartitionProgress, below: BatchBelow) -> Watermark:
-    """Combine position and observation: an end is never below what is mirrored."""
+    """Combine position and observation. The source's end is seen before the position: it is never below what is
+    mirrored, unless the source has lost some of that, which halts the partition."""
     last = tracked.last
     through = position.source_through
-    end = max(last.source_end, through)
+    end = max(last.source_end, through) if tracked.halted_at is None else last.source_end
     return replace(
         last,
         source_through=through,

@@ -53,7 +53,8 @@ class Watermark:
 
     `source_through`: everything below it is on the target (or is a hole on the source).
     `target_end`: the target offset that the next record gets.
-    `source_end`: last stable offset under read_committed, else the high watermark.
+    `source_end`: last stable offset under read_committed, else the high watermark; below `source_through` only where
+    the source has lost mirrored records.
     `behind_since`: when the source's end was first seen beyond `source_through`; None if caught up.
     `leader_epoch`: the source's leader epoch of the last batch below `source_through`, never a later one's, or None.
     A source that doesn't know that epoch, or whose log ends it earlier, has lost mirrored records

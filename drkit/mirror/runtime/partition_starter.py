@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from drkit.mirror.engine.interface import (
     RECORD_REJECTED,
@@ -25,6 +25,7 @@ from drkit.mirror.health.stalls import Stalls
 from drkit.mirror.resume.partition_resume import UNSEEN_REMEDY, Resumed, Resumer
 from drkit.mirror.workers.rebalance import Rebalance
 from drkit.model.errors import Fenced
+from drkit.model.link_state import TopicState
 from drkit.model.topology import LinkId, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -50,6 +51,7 @@ class PartitionStarter:
         keep_progress: stores positions.
         check_topics: requests a topic sync soon.
         start: starts partitions on the data thread, unless they were taken again after that take.
+        halt, unhalt: have the logs of partitions observed that wait for an operator, until they are taken again.
         ending: set when the run ends.
     """
 
@@ -67,6 +69,8 @@ class PartitionStarter:
         keep_progress: Callable[[], None],
         check_topics: Callable[[], None],
         start: Callable[[Sequence[Resumed], int], None],
+        halt: Callable[[Mapping[TopicPartition, TopicState]], None],
+        unhalt: Callable[[Iterable[TopicPartition]], None],
         ending: threading.Event,
     ) -> None:
         self._link = link
@@ -81,6 +85,8 @@ class PartitionStarter:
         self._keep_progress = keep_progress
         self._check_topics = check_topics
         self._start = start
+        self._halt, self._unhalt = halt, unhalt
+        self._halted: dict[TopicPartition, TopicState] = {}
         self._ending = ending
         self._incidents: queue.Queue[Incident] = queue.Queue()
         self._unsettled: list[Incident] = []
@@ -101,7 +107,11 @@ class PartitionStarter:
             self._unsettled.pop(0)
         most = _FIRST_AT_ONCE
         while self._rebalance.worker.valid() and not self._ending.is_set():
-            if not self._start_some(most):
+            more = self._start_some(most)
+            if self._halted:
+                self._halt(self._halted)
+                self._halted = {}
+            if not more:
                 return
             most = _RESUMED_AT_ONCE
 
@@ -110,6 +120,7 @@ class PartitionStarter:
         left, take = self._assignment.take(most)
         more = len(left) == most
         try:
+            self._unhalt(left)
             claimed = self._rebalance.claim(left) if left else {}
             resumed = self._resumer.resume(claimed, self._ending, self._doubted) if claimed else []
             for watch in (self._purges, self._returned):
@@ -117,7 +128,9 @@ class PartitionStarter:
             for each in resumed:
                 del left[each.start.tp]
                 self._doubted.discard(each.start.tp)
-            self._assignment.halted(tp for tp in left if self._problems.awaits_operator(tp))
+            halted = [tp for tp in left if self._problems.awaits_operator(tp)]
+            self._assignment.halted(halted)
+            self._halted |= {tp: claimed[tp].state for tp in halted if tp in claimed}
             if claimed and not self._ending.is_set():
                 self._note_failed([tp for tp in left if tp in claimed])
             if resumed:
@@ -145,7 +158,10 @@ class PartitionStarter:
         if incident.kind is IncidentKind.NOT_ALIGNED:
             reason, remedy = incident.reason, incident.remedy
             self._problems.put("alignment_refused", tp.topic, tp.partition, reason, remedy, halted=True)
+            ready = self._assignment.partitions().get(tp)
             self._assignment.halted([tp])
+            if ready is not None:
+                self._halted[tp] = ready.state
             return
         if incident.kind in _REFUSED:
             kind, remedy = _REFUSED[incident.kind], incident.remedy or f"Remove the cause. {TRIED_AGAIN}"

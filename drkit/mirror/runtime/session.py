@@ -204,6 +204,8 @@ class Session:
             keep_progress=self._keep_progress,
             check_topics=self._topics.wake,
             start=self._start_soon,
+            halt=self._progress.halt,
+            unhalt=self._progress.unhalt,
             ending=ending,
         )
         self._catch_up = CatchUp(
