@@ -9,6 +9,7 @@ A watermark describes the logs at the time when it was written. A problem descri
 | `target_purged`, `records_returned` | all but the ranges that they name |
 | `store_recovered` | unknown: the mirror wrote more than the recovered watermark shows |
 | `source_topic_denied`, and the source's log end isn't visible | unknown |
+| `source_truncated`, and nobody has seen the source's log end since | unknown |
 
 So a lag is exact, or a lower bound with the reason, or None with the reason. It is never silently too low.
 """
@@ -47,7 +48,8 @@ class PartitionLag:
     `records`: source offsets that the source holds and the target lacks; None: unknown. `at_least`: a lower bound.
     `reason`: why it is None, a lower bound, or conservative. `through`: the source offset from which on all is missing;
     None: nothing of the source is known to be on the target. `gaps`: what is missing below `through`, ascending and
-    apart. `since`: the time since which mirrored records are missing; None: none are.
+    apart. `since`: the time since which mirrored records are missing; None: none are. `parted_end`: of a source that
+    lost mirrored records, the log end by which `records` is counted; None: of any other.
     """
 
     records: int | None
@@ -56,6 +58,19 @@ class PartitionLag:
     since: datetime | None = None
     reason: str | None = None
     at_least: bool = False
+    parted_end: int | None = None
+
+    def lost_below(self, offset: int) -> int | None:
+        """How many source offsets from `through` up to `offset` (a group's commit) never reached the target; None:
+        unknown. A group that committed before the source lost its tail had read what the target holds."""
+        if self.through is None:
+            return None
+        if offset <= self.through:
+            return 0
+        if self.records is None:
+            return None
+        end = offset if self.parted_end is None else min(offset, self.parted_end)
+        return max(0, end - self.through)
 
     @property
     def mirrored_through(self) -> int | None:
@@ -112,6 +127,11 @@ def partition_lag(
         mark = None  # it belongs to the former topic
     if mark is None or anew is not None or doubts.gone:
         return _all_of_it(mark, anew, start, end)
+    parted = [each for each in mine if each.kind == SOURCE_TRUNCATED and each.differs_from is not None]
+    if end is None and (unlooked := [each for each in parted if not seen_since(mark, each)]):
+        through = min(mark.source_through, *(each.differs_from or 0 for each in unlooked))
+        why = f"{unlooked[0].reason}; what it holds from source offset {through:,} on was not seen since"
+        return PartitionLag(None, through, since=unlooked[0].since, reason=why)
     start, end = mark.source_start if start is None else start, mark.source_end if end is None else end
     through, since, reason = mark.source_through, doubts.lost_since, doubts.unjudged
     for problem in mine:
@@ -130,7 +150,14 @@ def partition_lag(
     for gap in gaps:
         records += gap.until - gap.begin
         since = gap.since if since is None else min(since, gap.since)
-    return PartitionLag(records, through, gaps, since, reason, at_least=doubts.unjudged is not None)
+    at_least = doubts.unjudged is not None
+    return PartitionLag(records, through, gaps, since, reason, at_least, parted_end=end if parted else None)
+
+
+def seen_since(mark: Watermark, lost: Problem) -> bool:
+    """Whether the source's log end in a watermark was seen after the source was found to have lost mirrored records: an
+    earlier one may be an end of what it lost."""
+    return mark.observed_at > lost.since
 
 
 def _source_first(problem: Problem) -> bool:

@@ -15,7 +15,7 @@ from drkit.failover.plan.waivers import ACCEPT_LOSS
 from drkit.failover.run.state_machine import Loss, TopicLoss
 from drkit.model.errors import Refused
 from drkit.model.topology import LinkId
-from drkit.model.wording import and_more, counted
+from drkit.model.wording import and_more, bounds, counted
 
 _EVERYTHING = (".*",)
 
@@ -85,7 +85,7 @@ def _records(loss: Loss, topics: Sequence[TopicLoss], most: int, of: str) -> Ite
     numbers = [each.records for each in topics]
     least = sum(each or 0 for each in numbers)
     if least > most:
-        more = " or more" if loss.lower_bound or None in numbers else ""
+        more = bounds(lower=loss.lower_bound or None in numbers, upper=loss.upper_bound)
         yield f"{counted(least, 'record')}{more}{of} would be lost, but max_loss_records is {most:,}"
     elif not topics or None in numbers or loss.lower_bound:
         known = f"it is {counted(least, 'record')} or more" if topics else "nothing is known"

@@ -251,6 +251,7 @@ def _as_of(placed: PlannedPosition, position: GroupPosition, existing: int | Non
         position.metadata,
         existing,
         position.captured_at,
+        placed.reread_at_most,
         no_reset=placed.no_reset,
     )
 
@@ -346,10 +347,16 @@ def _by_mapping(
         target_offset=mapped.target_offset,
         strategy=Strategy.PRESERVED if preserved else Strategy.MAPPING,
         reread=mapped.reread,
+        reread_at_most=_rest(mapped.target_offset, view) if mapped.reread is None else None,
         skipped=mapped.skipped,
         reason=_and(None if exact else mapped.reason, because),
         why=because or _why_mapped(mapped, preserved=preserved),
     )
+
+
+def _rest(target_offset: int, view: PartitionView) -> int | None:
+    """How many offsets the target's log has from there on."""
+    return None if view.target_end is None else view.target_end - target_offset
 
 
 def _whole(snapshot: Snapshot) -> bool:
@@ -537,12 +544,13 @@ def _mapped(offset: int, view: PartitionView, snapshot: Snapshot) -> Translation
 
 
 def _lost(offset: int, view: PartitionView) -> int | None:
-    through = view.missing.through
+    missing = view.missing
+    through = missing.through
     if view.watermark is None or through is None or (view.unproven and offset > through):
         return None
     if left_unread(through, offset, view.former):
         return None  # the target may hold some of them, from before the topic was accepted as a new one
-    return max(0, offset - through)
+    return missing.lost_below(offset)
 
 
 def _why_mapped(mapped: Translation, *, preserved: bool) -> str:

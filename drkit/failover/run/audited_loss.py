@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 
@@ -20,15 +21,15 @@ from drkit.failover.run.journal.journal import AUDITED, LOSS
 from drkit.failover.run.journal.run_record import RunRecord, load_anchored_run
 from drkit.failover.run.state_machine import Facts, Loss, State, TopicLoss
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
-from drkit.kafka.admin.logs.source_divergence import compare_source
+from drkit.kafka.admin.logs.source_divergence import Divergence, compare_source
 from drkit.kafka.client.timestamp_scan import OffsetRange, Scanned
-from drkit.lag.partition_lag import partition_lag
+from drkit.lag.partition_lag import partition_lag, seen_since
 from drkit.lag.returned_records import with_returned
 from drkit.mapping.mapping_rows import former_ranges
 from drkit.mapping.translate import left_unread
 from drkit.model.clock import from_millis, now
 from drkit.model.errors import DrkitError, Refused
-from drkit.model.link_state import Direction, TopicState
+from drkit.model.link_state import SOURCE_TRUNCATED, Direction, Problem, TopicState
 from drkit.model.offsets import Watermark
 from drkit.model.topology import Link, TopicPartition, is_canary
 from drkit.model.wording import and_more
@@ -106,26 +107,14 @@ def count_loss(estate: ClusterContext, link: Link, record: RunRecord, *, seconds
     problems = with_returned(estate.store, link.id, of_these, logs, estate.store.problems(link.id))
     # records of transactions open again there are on the target as well: they aren't lost
     look = compare_source(admin, of_these, states, committed=False)
-    stretches: dict[TopicPartition, OffsetRange] = {}
-    gaps: list[dict[TopicPartition, OffsetRange]] = []
+    missing = _Missing(of_these, problems, look.diverged)
     for tp in tps:
-        if tp not in starts or tp not in ends:
+        if tp in logs:
+            missing.add(tp, logs[tp])
+        else:
             unsure.append(f"{tp} has no leader")
-            continue
-        missing = partition_lag(tp, of_these.get(tp), problems, start=starts[tp], end=ends[tp])
-        through = starts[tp] if missing.through is None else missing.through
-        last = of_these[tp].source_end if tp in of_these else 0
-        if ends[tp] < max(last, through):
-            unsure.append(f"{tp} ends at {ends[tp]:,} now and reached {max(last, through):,}: its end was lost there")
-        if tp in look.diverged:
-            through = min(through, look.diverged[tp].unsure[0])
-        for number, gap in enumerate(missing.gaps):
-            gaps += [{}] if number == len(gaps) else []
-            gaps[number][tp] = OffsetRange(gap.begin, max(gap.begin, min(gap.until, through)))
-        if starts[tp] > through:
-            unsure.append(f"{tp} begins at {starts[tp]:,} now: what was between {through:,} and that is gone")
-        stretches[tp] = OffsetRange(max(through, starts[tp]), max(ends[tp], through, starts[tp]))
-    held = [tp for tp, mark in marks.items() if mark.source_end > 0]
+    unsure += missing.unsure
+    held = [tp for tp, mark in marks.items() if max(mark.source_end, mark.source_through) > 0]
     if held and not any(_is_mirrored(tp, states, topics) and ends.get(tp, 1) > 0 for tp in held):
         raise Refused(
             f"what run {record.run} lost can't be counted on {source}: {and_more(unsure, separator='; ')}",
@@ -133,28 +122,67 @@ def count_loss(estate: ClusterContext, link: Link, record: RunRecord, *, seconds
             "run's evidence stays as it was observed",
             remedy=f"Where the old data of {source} is found again: count it there, drkit runs {record.run} --audit",
         )
-    scanned = _scan(admin, stretches, seconds)
-    for each in gaps:
-        scanned += _scan(admin, each, seconds)
+    scanned = [found for each in (missing.tails, *missing.gaps) for found in _scan(admin, each, seconds)]
     unsure += record.machine.facts.loss.unjudged if record.machine.facts.loss is not None else ()
     unsure += [f"{tp} was not read to its end: {each.reason}" for tp, each in scanned if each.reason]
     notes = [] if record.machine.facts.fenced else [f"{source} was not fenced: what was written later is counted too"]
-    before = _held_before(estate.store, link, [stretches, *gaps], states, of_these)
+    before = _held_before(estate.store, link, [missing.tails, *missing.gaps], states, of_these)
     notes += [held_before(before)] if before else []
+    if missing.maybe_there:
+        notes.append(f"some of what is counted of {and_more(sorted(missing.maybe_there))} may be on the target")
     by_topic = tuple(_of_topic(name, scanned, fenced_at) for name in sorted({tp.topic for tp, _ in scanned}))
     counted_now = sum(topic.records or 0 for topic in by_topic)
     seen = record.machine.facts.loss
-    known = 0 if seen is None or not unsure else seen.records or 0  # removed records don't make it smaller
+    known = seen.records or 0 if seen is not None and unsure and not seen.upper_bound else 0
     return Loss(
-        records=max(counted_now, known),
+        records=max(counted_now, known),  # removed records don't make it smaller
         seconds=max((topic.seconds or 0.0 for topic in by_topic), default=0.0),
         observed_at=now(),
         by_topic=by_topic,
         reason=and_more([*unsure, *notes], separator="; ") or None,
         basis="audited",
         lower_bound=bool(unsure),
-        upper_bound=bool(before),
+        upper_bound=bool(before or missing.maybe_there),
     )
+
+
+@dataclass(slots=True)
+class _Missing:
+    """What the target lacks of an old primary's logs, partition by partition.
+
+    `marks`: the watermarks; `problems`: of the link; `diverged`: where both sides part now. `tails`: what is missing up
+    to the logs' ends; `gaps`: what is missing below that, each partition once in each; `maybe_there`: topics of which
+    the target may have some of it; `unsure`: what can't be counted any more.
+    """
+
+    marks: Mapping[TopicPartition, Watermark]
+    problems: Sequence[Problem]
+    diverged: Mapping[TopicPartition, Divergence]
+    tails: dict[TopicPartition, OffsetRange] = field(default_factory=dict)
+    gaps: list[dict[TopicPartition, OffsetRange]] = field(default_factory=list)
+    maybe_there: set[str] = field(default_factory=set)
+    unsure: list[str] = field(default_factory=list)
+
+    def add(self, tp: TopicPartition, log: OffsetRange) -> None:
+        """Add a partition by its present log."""
+        mark, (start, end) = self.marks.get(tp), (log.begin, log.end)
+        missing = partition_lag(tp, mark, self.problems, start=start, end=end)
+        through = start if missing.through is None else missing.through
+        lost = [each for each in self.problems if each.kind == SOURCE_TRUNCATED and each.concerns(tp)]
+        last = mark.source_end if mark is not None and all(seen_since(mark, each) for each in lost) else 0
+        if end < max(last, through):
+            self.unsure.append(f"{tp} ends at {end:,} now and reached {max(last, through):,}: its end was lost there")
+        if tp in self.diverged:
+            parting = self.diverged[tp].unsure[0]
+            if through < min(parting, end):  # an open transaction may hold what was mirrored as committed
+                self.maybe_there.add(tp.topic)
+            through = min(through, parting)
+        for number, gap in enumerate(missing.gaps):
+            self.gaps += [{}] if number == len(self.gaps) else []
+            self.gaps[number][tp] = OffsetRange(gap.begin, max(gap.begin, min(gap.until, through)))
+        if start > through:
+            self.unsure.append(f"{tp} begins at {start:,} now: what was between {through:,} and that is gone")
+        self.tails[tp] = OffsetRange(max(through, start), max(end, through, start))
 
 
 def _held_before(

@@ -66,6 +66,11 @@ def loss_at(partitions: Iterable[PartitionView], moment: datetime) -> Loss:
         said.append(f"since when {and_more(undated)} waits isn't known: no mirror has recorded anything about it yet")
     if before := sorted({view.topic for view in every if view.lag and _held_before(view)}):
         said.append(held_before(before))
+    if shorter := sorted({view.topic for view in every if view.lag and _may_have_lost_more(view)}):
+        it = "it" if len(shorter) == 1 else "they"
+        said.append(
+            f"the source had lost records of {and_more(shorter)} before: what {it} held beyond may be gone, too"
+        )
     unjudged = tuple(missing.reason for missing in told if missing.at_least and missing.reason is not None)
     seen = [view.watermark.observed_at for view in every if view.watermark is not None and view.source_end is None]
     live = any(view.source_end is not None for view in every)
@@ -86,7 +91,7 @@ def loss_at(partitions: Iterable[PartitionView], moment: datetime) -> Loss:
         reason=reason,
         lower_bound=bool(blind or unjudged),
         unjudged=unjudged,
-        upper_bound=bool(before),
+        upper_bound=bool(before or shorter),
     )
 
 
@@ -102,6 +107,11 @@ def held_before(topics: Sequence[str]) -> str:
 def _held_before(view: PartitionView) -> bool:
     """Whether the target may hold some of what isn't mirrored, from before the topic was accepted as a new one."""
     return left_unread(view.missing.through or 0, view.source_end, view.former)
+
+
+def _may_have_lost_more(view: PartitionView) -> bool:
+    """Whether its source doesn't answer, and had lost mirrored records: its log may end further down by now."""
+    return view.source_end is None and view.missing.parted_end is not None
 
 
 def _blind(views: Sequence[PartitionView], ago: str) -> Iterator[str]:

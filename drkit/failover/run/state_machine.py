@@ -143,9 +143,10 @@ class Loss:
 
     `basis` is `observed` (by the last look at the source) or `audited` (counted when it was back).
     `observed_at`: the oldest observation used. `lower_bound`: the source could not be asked, so `records` is a minimum,
-    and `seconds` a maximum. `upper_bound`: some of `records` may be on the target, from before their topic was accepted
-    as a new one; with `lower_bound`, too, it may be off either way. `reason`: why something is unknown. `unjudged`:
-    offsets missing on the target of which no later count can say whether they were lost.
+    and `seconds` a maximum. `upper_bound`: some of `records` may be on the target (from before their topic was accepted
+    as a new one, or of open transactions), or gone from a source that had lost records before; with `lower_bound`, too,
+    it may be off either way. `reason`: why something is unknown. `unjudged`: offsets
+    missing on the target of which no later count can say whether they were lost.
     """
 
     records: int | None

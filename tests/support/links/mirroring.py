@@ -6,6 +6,7 @@ The reader is plain confluent-kafka, without drkit: tests compare the mirror's s
 from __future__ import annotations
 
 import json
+import socket
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,10 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from drkit.config import ClusterConfig, load_config
+from drkit.config import ClusterConfig, Config, load_config
+from drkit.failover.plan.planner import PlanRequest, make_plan
+from drkit.failover.run.cluster_context import ClusterContext
+from drkit.failover.run.state_machine import Loss
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.lab import Lab
 from drkit.mapping import Translator
@@ -162,6 +166,20 @@ groups = ["{prefix}.*"]
                 ids.append(admin.topics([topic])[topic].topic_id)
         state = TopicState(topic, topic, *ids, 1, 1, created_by_drkit=True)
         self.store.put_topic_states(self.link.id, [state])
+
+    def without_primary(self) -> Config:
+        """The same configuration, with an address of the primary at which nothing answers."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        clusters = self.config.clusters
+        gone = clusters["primary"].model_copy(update={"bootstrap_servers": f"127.0.0.1:{port}"})
+        return self.config.model_copy(update={"clusters": {**clusters, "primary": gone}})
+
+    def planned_loss(self, config: Config | None = None) -> Loss:
+        """What a failover planned now would lose."""
+        with ClusterContext(config or self.config, self.store) as estate:
+            return make_plan(estate, PlanRequest("dr")).loss
 
     # -- running the mirror ------------------------------------------------------------------------
 

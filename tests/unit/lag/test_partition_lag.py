@@ -70,9 +70,39 @@ def test_without_a_record_all_of_it_is_missing_or_nothing_is_known():
 
 
 def test_a_source_that_is_gone_is_judged_by_the_last_look_at_it():
-    behind = replace(MARK, source_end=1_030)
+    behind = replace(MARK, source_end=1_030, observed_at=AT + timedelta(seconds=1))
     assert partition_lag(TP, behind, [TRUNCATED], start=None, end=None).records == 90
     assert partition_lag(TP, behind, [], start=None, end=None, doubts=Doubts(gone=True)).records == 1_030
+
+
+@pytest.mark.parametrize("parted", [[TRUNCATED], [replace(TRUNCATED, kind="foreign_writer"), TRUNCATED]])
+def test_an_end_that_was_seen_before_the_source_lost_its_tail_says_nothing_of_what_it_holds_since(parted):
+    found = partition_lag(TP, MARK, parted, start=None, end=None)
+    assert (found.records, found.through, found.since) == (None, 940, AT)
+    assert "what it holds from source offset 940 on was not seen since" in found.reason
+    assert partition_lag(TP, MARK, parted, start=0, end=950).records == 10, "it answers"
+    later = replace(MARK, source_end=945, observed_at=AT + timedelta(seconds=1))
+    assert partition_lag(TP, later, parted, start=None, end=None).records == 5, "a mirror has looked at it since"
+
+
+@pytest.mark.parametrize(
+    ("problems", "end", "lost"),
+    [
+        ([], 1_000, (0, 0, 10)),
+        ([TRUNCATED], 940, (0, 0, 0)),
+        ([TRUNCATED], 945, (0, 5, 5)),
+        ([TRUNCATED], 2_000, (0, 60, 70)),
+    ],
+)
+def test_a_group_lost_what_the_source_holds_below_its_commit_and_not_what_the_source_lost(problems, end, lost):
+    found = partition_lag(TP, MARK, problems, start=0, end=end)
+    assert tuple(found.lost_below(commit) for commit in (940, 1_000, 1_010)) == lost
+
+
+def test_what_a_group_lost_is_unknown_where_the_loss_is():
+    unseen = partition_lag(TP, MARK, [TRUNCATED], start=None, end=None)
+    assert (unseen.lost_below(940), unseen.lost_below(941)) == (0, None)
+    assert partition_lag(TP, None, [], start=0, end=9).lost_below(5) is None
 
 
 def test_what_could_not_be_judged_makes_it_a_lower_bound():

@@ -35,6 +35,7 @@ from drkit.model.clock import iso, now
 from drkit.model.errors import ConfigError, PartlyDone, Refused, StalePlan
 from drkit.model.link_state import Direction
 from drkit.model.offsets import Certainty
+from drkit.model.topology import TopicPartition
 from drkit.observe.status import link_statuses
 from tests.support.collection.sampling import some_of
 from tests.support.links.estates import TIMEOUT, mirror, mirroring, own_link, texts, without_primary
@@ -212,6 +213,32 @@ def test_what_the_target_no_longer_has_counts_as_lost(own, lab):
     assert result.evidence.rpo_records == 145
     (status,) = link_statuses(own.config, own.store, [own.link])
     assert {each.topic: each.lag_records for each in status.partitions} == lost, "and it stays so"
+
+
+def test_what_the_source_had_lost_before_it_was_lost_itself_is_no_loss(own, lab):
+    """Nor for a group that had read it: the target has it. Counted again once the primary is back."""
+    topic = own.create("primary", "cut", partitions=1)
+    for batch in range(10):
+        own.produce("primary", topic, texts(f"{batch}", 10, [0]))
+    ahead, below = own.commit("primary", "ahead", topic, {0: 100}), own.commit("primary", "below", topic, {0: 20})
+    tp = TopicPartition(topic, 0)
+    with mirroring(own):
+        wait_until(lambda: (mark := own.store.watermarks(own.link.id).get(tp)) and mark.source_through == 100)
+        wait_until(lambda: len(own.store.group_positions(own.link.id)) == 2, what="the groups")
+        with stopped(lab, "primary-1") as disk:
+            kept = disk.cut(topic, 0, 60)
+        wait_until(lambda: own.store.watermarks(own.link.id)[tp].source_end == kept, what="the end that is left")
+        own.produce("primary", topic, texts("later", 5, [0]))
+        wait_until(lambda: own.store.watermarks(own.link.id)[tp].source_end == kept + 5, what="what came since")
+    plan, result = away(own, without_primary(own))
+    for loss in (plan.loss, result.machine.facts.loss):
+        assert (loss.records, loss.lower_bound, loss.upper_bound) == (5, True, True)
+    for positions in (plan.positions, result.positions):
+        lost = {each.group: (each.target_offset, each.lost, each.reread_bound) for each in positions}
+        assert lost == {ahead: (kept, 5, 100 - kept), below: (20, 0, 80)}
+    with own.estate() as estate:
+        loss = complete_evidence(estate, own.link)
+    assert (loss.records, loss.lower_bound, loss.upper_bound, loss.basis) == (5, False, False, "audited")
 
 
 def test_unless_told_otherwise_the_backlog_of_a_primary_that_answers_is_brought_over(lab, tmp_path, unique_name):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,9 +10,6 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from drkit.config import Config
-from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.state_machine import Loss
 from drkit.mirror.progress import MirrorProgress
 from drkit.model.topology import TopicPartition as Place
 from drkit.observe.status import LinkStatus, link_statuses
@@ -31,25 +27,11 @@ def status(mirrored: Mirrored, config: Config | None = None) -> LinkStatus:
     return link_statuses(config or mirrored.config, mirrored.store, [mirrored.link])[0]
 
 
-def planned_loss(mirrored: Mirrored, config: Config | None = None) -> Loss:
-    with ClusterContext(config or mirrored.config, mirrored.store) as estate:
-        return make_plan(estate, PlanRequest("dr")).loss
-
-
 def write(mirrored: Mirrored, topic: str, count: int) -> None:
     producer = mirrored.source.producer()
     for number in range(count):
         producer.produce(topic, value=b"%d" % number, partition=0)
     assert producer.flush(20) == 0
-
-
-def without_primary(mirrored: Mirrored) -> Config:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    clusters = mirrored.config.clusters
-    gone = clusters["primary"].model_copy(update={"bootstrap_servers": f"127.0.0.1:{port}"})
-    return mirrored.config.model_copy(update={"clusters": {**clusters, "primary": gone}})
 
 
 def test_what_landed_after_the_last_watermark_is_not_said_to_be_lost(
@@ -77,9 +59,9 @@ def test_what_landed_after_the_last_watermark_is_not_said_to_be_lost(
     seen = status(mirrored)
     assert (seen.recovery_point.records, seen.recovery_point.lower_bound) == (200, False)
     assert [(each.mirrored_through, each.lag_records) for each in seen.partitions] == [(510, 200)]
-    assert planned_loss(mirrored).records == 200
-    gone = without_primary(mirrored)
-    point, loss = status(mirrored, gone).recovery_point, planned_loss(mirrored, gone)
+    assert mirrored.planned_loss().records == 200
+    gone = mirrored.without_primary()
+    point, loss = status(mirrored, gone).recovery_point, mirrored.planned_loss(gone)
     assert (point.records, point.lower_bound) == (loss.records, True)
     assert loss.lower_bound
 

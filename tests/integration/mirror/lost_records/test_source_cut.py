@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,50 @@ def test_a_source_cut_and_grown_again_under_a_mirror_that_slept(mirrored: Mirror
         assert_stands_still(mirrored, topic)
     assert running.error is None
     mirrored.assert_same(whole)
+
+
+def test_what_a_halted_mirror_saw_of_the_source_is_what_counts_once_it_is_gone(mirrored: Mirrored) -> None:
+    """The source grows again while nothing of it is mirrored, by the mirror that found the loss, and by a later one."""
+    topic = mirrored_topic(mirrored, "grows")
+
+    def grown_to(end: int) -> None:
+        write(mirrored, topic, named("other", mirrored.source.end(topic), end))
+        seen = partial(mirrored.store.watermarks, mirrored.link.id)
+        wait_until(lambda: seen()[TopicPartition(topic, 0)].source_end == end, what="the end of the source")
+        (status,) = link_statuses(mirrored.config, mirrored.store, [mirrored.link])
+        lives, gone = mirrored.planned_loss(), mirrored.planned_loss(mirrored.without_primary())
+        assert status.recovery_point.records == lives.records == gone.records == end - KEPT
+        assert (lives.lower_bound, lives.upper_bound, gone.lower_bound) == (False, False, True)
+        assert gone.upper_bound == (end > KEPT), "it may have lost more meanwhile"
+        assert mirrored.through(topic) == THROUGH
+
+    with mirrored.running() as running:
+        mirrored.wait_through(topic)
+        cut(mirrored, topic, grow=False)
+        wait_until(lambda: mirrored.problems(KIND), what="the problem")
+        grown_to(KEPT)
+        grown_to(KEPT + 20)
+    assert running.error is None
+    with mirrored.running() as running:
+        wait_until(lambda: state(mirrored)[0] == "degraded", what="the mirror")
+        grown_to(KEPT + 60)
+        grown_to(GROWN)
+    assert running.error is None
+
+
+def test_what_a_source_held_before_it_lost_its_tail_is_no_measure_of_the_loss(mirrored: Mirrored) -> None:
+    """The mirror dies with the source, right after it found the loss: nobody has seen what the source holds since."""
+    topic = mirrored_topic(mirrored, "unseen")
+    assert mirrored.catch_up().caught_up
+    before = mirrored.store.watermarks(mirrored.link.id)[TopicPartition(topic, 0)]
+    cut(mirrored, topic, grow=False)
+    (halted,) = mirrored.catch_up().halted
+    assert halted.kind == KIND
+    mirrored.store.put_watermarks(mirrored.link.id, [before])
+    gone = mirrored.planned_loss(mirrored.without_primary())
+    assert gone.records is None
+    assert f"what it holds from source offset {KEPT} on was not seen since" in (gone.reason or "")
+    assert mirrored.planned_loss().records == 0
 
 
 def test_a_cut_that_takes_the_end_of_a_committed_transaction(mirrored: Mirrored) -> None:

@@ -14,6 +14,7 @@ from drkit.failover.positions.positions import (
 )
 from drkit.failover.positions.selection import Edge, GroupTarget
 from drkit.model.errors import ConfigError
+from drkit.model.link_state import Problem
 from drkit.model.offsets import Certainty
 from drkit.model.topology import Link, LinkId, TopicPartition, TopicPolicy
 from tests.unit.failover.plan.worlds import AT, Log, moment, position, world
@@ -51,6 +52,21 @@ def test_a_commit_ahead_of_the_mirror_clamps_and_counts_as_lost():
     found = placed(Log("rrrrrrrrrr", through=6), 9)
     assert (found.target_offset, found.translation, found.lost) == (6, Certainty.CONSERVATIVE, 3)
     assert "ahead" in found.reason
+
+
+def test_of_a_source_that_lost_its_tail_a_group_lost_what_came_there_since_and_reads_no_more_than_the_rest_again():
+    """Whether it committed above the place before or after the loss can't be told; the target has what was lost."""
+    lost = Problem("source_truncated", "t", 0, "parted", "", halted=True, since=AT, unsure_from=6)
+    view = replace(Log("r" * 10).view(), problems=(lost,), source_start=0, source_end=8)
+    groups = [position(offset, group=f"at-{offset}") for offset in (4, 7, 10)]
+    snapshot = replace(world([view], groups), problems=(lost,))
+    found = {each.group: each for each in choose_positions(snapshot, ALL, None)}
+    assert {group: (each.target_offset, each.lost) for group, each in found.items()} == {
+        "at-10": (6, 2),
+        "at-4": (4, 0),
+        "at-7": (6, 1),
+    }
+    assert [(each.reread, each.reread_bound) for each in found.values()] == [(None, 4), (0, 0), (None, 4)]
 
 
 def test_what_a_live_group_reads_again_is_only_bounded():

@@ -40,8 +40,28 @@ def live(log, **more):
     return replace(Log(log).view(), **({"source_start": 0, "source_end": len(log)} | more))
 
 
+def parted(view, kept):
+    """The view's source lost what it had from there on, a while before a mirror last looked at it."""
+    since = AT - timedelta(seconds=60)
+    return replace(
+        view, problems=(Problem("source_truncated", "t", 0, "parted", "", halted=True, since=since, unsure_from=kept),)
+    )
+
+
 def unrecorded(topic="u", **more):
     return replace(Log("rr").view(), topic=topic, target_topic=topic, watermark=None, **more)
+
+
+def test_a_source_that_lost_its_tail_and_is_gone_may_hold_more_or_less_than_was_seen():
+    """So far as it had grown again; and it doesn't count as lost what it had lost itself."""
+    seen = replace(Log("r" * 10).view(), watermark=replace(Log("r" * 10).watermark(), source_end=8))
+    found = loss_at([parted(seen, 5)], LATER)
+    assert (found.records, found.lower_bound, found.upper_bound) == (3, True, True)
+    assert "the source had lost records of t before" in found.reason
+    least = loss_at([parted(seen, 8)], LATER)
+    assert (least.records, least.lower_bound, least.upper_bound) == (0, True, False), "no less than nothing is missing"
+    answers = loss_at([replace(parted(seen, 5), source_start=0, source_end=8)], LATER)
+    assert (answers.records, answers.lower_bound, answers.upper_bound) == (3, False, False)
 
 
 # -- loss ------------------------------------------------------------------------------------------
