@@ -57,7 +57,7 @@ _RECORDS_SECONDS = 5.0
 class LinkRecord:
     """A link's records in the store, read before the clusters were asked. `running`: a mirror is running on it;
     `flowing`: only the mirror writes to the target. Of a link that was failed over only topics that were recreated on
-    its source are looked for."""
+    its source are looked for. `halted`: topics, and partitions of them (None: all), that a problem on record halts."""
 
     link: Link
     control: LinkControl | None
@@ -65,6 +65,7 @@ class LinkRecord:
     topics: Mapping[str, TopicState]
     running: bool
     flowing: bool
+    halted: frozenset[tuple[str, int | None]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,7 @@ def problems_now(
 
     `rows`: the store's mapping rows, if available; None: reads them from the store.
     """
+    record = replace(record, halted=frozenset((each.topic, each.partition) for each in problems if each.halted))
     seen = _seen_now(clusters, store, record, logs, problems, at, rows)
     target = partial(clusters.admin, record.link.id.target, may_be_gone=True)
     exact = with_exact_ends(target, store, record.link, record.watermarks, seen.problems)
@@ -419,10 +421,13 @@ def _set_back(link: LinkId, tp: TopicPartition, reason: str, since: datetime, fi
 
 
 def _unwatched(record: LinkRecord, mark: Watermark, at: datetime) -> bool:
-    """Whether no mirror fetches this partition: none runs, it is paused, or its worker hasn't checked it for long."""
+    """Whether no mirror fetches this partition: none runs, it is paused, a problem halts it (its worker looks at the
+    logs' ends only), or its worker hasn't checked it for long."""
     control = record.control
     held = control is not None and (control.direction is Direction.PAUSED or mark.topic in control.paused_topics)
-    return held or not record.running or (at - mark.observed_at).total_seconds() > LOOKS_WITHIN_SECONDS
+    if held or not record.running or _named(mark.tp, record.halted):
+        return True
+    return (at - mark.observed_at).total_seconds() > LOOKS_WITHIN_SECONDS
 
 
 def _lost_topics(clusters: Clusters, record: LinkRecord, logs: LogsSeen) -> dict[str, bool]:

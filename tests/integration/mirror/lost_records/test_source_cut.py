@@ -46,7 +46,7 @@ KEPT, THROUGH, GROWN = 900, 1_000, 1_050
 
 def write(mirrored: Mirrored, topic: str, values: list[bytes], *, keyed: bool = False) -> None:
     """Fifty records a batch: a log can be cut between them, and they are forwarded as they are."""
-    producer = mirrored.source.producer()
+    producer = mirrored.source.producer(message_max_bytes=5_000_000)
     for first in range(0, len(values), 50):
         for value in values[first : first + 50]:
             producer.produce(topic, value=value, key=value if keyed else None, partition=0)
@@ -550,6 +550,32 @@ def test_what_a_source_that_was_set_back_holds_in_place_of_what_was_given_up_cou
 
 def mirrored_values(side: Side, topic: str) -> list[bytes | None]:
     return [record.value for record in side.read(topic)]
+
+
+def test_what_a_source_that_is_set_back_holds_counts_while_something_else_halts_its_partition(
+    mirrored: Mirrored, tmp_path: Path
+) -> None:
+    """A running mirror looks at the ends of its log, and fetches none of it: whoever asks compares."""
+    topic, copy = mirrored.name("rejected"), tmp_path / "copy"
+    mirrored.source.create(topic, max_message_bytes="4000000")
+    write(mirrored, topic, named("first", 0, KEPT))
+    with stopped(mirrored.lab, "primary-1") as disk:
+        disk.copy_to(copy)
+    write(mirrored, topic, [*named("second", KEPT, THROUGH), os.urandom(2_000_000)])
+    with ClusterAdmin("primary", ClusterConfig(bootstrap_servers=mirrored.source.bootstrap)) as admin:
+        admin.set_topic_configs(topic, {"max.message.bytes": "1000000"})  # so the target's limit is lower, too
+    with mirrored.running() as running:
+        wait_until(lambda: mirrored.problems("record_rejected"), 60, "the problem")
+        with stopped(mirrored.lab, "primary-1") as disk:
+            disk.set_back(copy)
+        write(mirrored, topic, named("other", KEPT, GROWN))
+        tp = TopicPartition(topic, 0)
+        wait_until(lambda: mirrored.store.watermarks(mirrored.link.id)[tp].source_end == GROWN, 60, "the mirror's look")
+        through, lag, certainty, _ = said(mirrored, topic, KEPT + 50)
+        assert lag >= GROWN - KEPT
+        assert through <= KEPT
+        assert certainty == "conservative"
+    assert running.error is None
 
 
 @pytest.mark.parametrize("callables", ["here", "elsewhere"])
