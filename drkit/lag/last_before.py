@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.client.record_probe import LogPosition, ProbedRecord
@@ -75,12 +76,13 @@ def with_exact_ends(
     """
     if link.shares_target:
         return list(problems)
+    rows_of = cache(lambda tp: store.mappings(link.id, tp, marks[tp].epoch))  # a partition may have many problems
     searches: dict[int, tuple[Sequence[OffsetMapping], _Search]] = {}
     for number, problem in enumerate(problems):
         tp = TopicPartition(problem.topic, -1 if problem.partition is None else problem.partition)
         if not problem.unsure_from or problem.kind in RECREATED or tp not in marks:
             continue
-        rows = store.mappings(link.id, tp, marks[tp].epoch)
+        rows = rows_of(tp)
         end = translate_by_rows(problem.unsure_from, rows, marks[tp]).target_offset
         if end is not None:
             there = TopicPartition(link.target_topic(tp.topic), tp.partition)

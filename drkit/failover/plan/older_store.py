@@ -36,10 +36,11 @@ def read_age(estate: ClusterContext, link: Link) -> StoreAge:
         copy = read_copy(link, estate.config.clusters[alias], admin)
         if copy is None:
             return StoreAge(None)
-        unread = (
-            f"{counted(len(copy.unreadable), 'record')} of it can't be read, first {min(copy.unreadable, default='')}"
-        )
-        return StoreAge(older_than(copy, estate.store, link, admin), unread if copy.unreadable else None)
+        older = older_than(copy, estate.store, link, admin)
+        if not copy.unreadable:
+            return StoreAge(older)
+        first = min(copy.unreadable)
+        return StoreAge(older, f"{counted(len(copy.unreadable), 'record')} of it can't be read, first {first}")
     except DrkitError as error:
         return StoreAge(None, error.what, isinstance(error, Refused))
 
