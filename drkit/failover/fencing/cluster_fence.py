@@ -131,10 +131,11 @@ class ClusterFence:
             self._claim(FenceState.PENDING, found.method if found is not None and found.stands else FenceMethod.NONE)
             lasts = error if isinstance(error, ConfigError | NotShown) else None
             return FenceProof(proven=False, reason=error.what, impossible=lasts)
-        before = fence_record(self._store, self._link, self._cluster)
         record = self._claim(FenceState.CLOSING, method)
         try:
-            shown = self._by_acl(record) if method is FenceMethod.ACL else self._by_command(record, before)
+            if method is FenceMethod.COMMAND:
+                record = self._seen_let_in(record)
+            shown = self._by_acl(record) if method is FenceMethod.ACL else self._by_command(record)
             ends = settled_ends(self._acting, self._acting.link)
         except (PartlyDone, FenceSuperseded):
             raise
@@ -261,25 +262,42 @@ class ClusterFence:
                 )
             return f", shown to {probe.principal} by {counted(len(found), 'broker')}"
 
-    def _by_command(self, record: FenceRecord, before: FenceRecord | None) -> str:
-        fence = self._config.fence
+    def _seen_let_in(self, record: FenceRecord) -> FenceRecord:
+        """The record with the client that is let in before the command runs; kept, as an interruption may follow."""
+        with self._probe() as probe:
+            if record.let_in == probe.principal:  # in an earlier attempt
+                return record
+            try:
+                if not any(probe.may_write(self._topics()).values()):
+                    return record
+            except (ConfigError, Unreachable) as error:
+                if self._is_of_the_cluster(error):
+                    raise
+                return record
+            record = replace(record, let_in=probe.principal)
+        self._keep(record)
+        return record
+
+    def _by_command(self, record: FenceRecord) -> str:
         topics = self._topics()
         with self._probe() as probe:
-            shut = before is not None and before.stands
-            was_let_in = shut or any(probe.may_write(topics).values())
             self._still_mine(record)
             run_command(self._config.fence, "fence", record, self._link, self._acting.say)
             denied = ""
             try:
                 denied = self._denied(topics, PROPAGATION_SECONDS)
             except (ConfigError, Unreachable) as error:
-                if fence.bootstrap_servers is None and isinstance(error, Unreachable):
+                if self._is_of_the_cluster(error):
                     raise
                 denied = f"{probe.principal} is no longer allowed ({error.what})"
         self._refuse_if_late(record, frozenset(), frozenset())
-        if not was_let_in:
+        if record.let_in != probe.principal:
             raise DrkitError(f"{probe.principal} was already denied before, so its denial proves nothing")
         return f"the command keeps clients out: {denied.lstrip(', ')}"
+
+    def _is_of_the_cluster(self, error: DrkitError) -> bool:
+        """Whether an error of the probe says nothing about a listener that the command closes."""
+        return self._config.fence.bootstrap_servers is None and isinstance(error, Unreachable)
 
     # -- opening -----------------------------------------------------------------------------------
 
@@ -438,8 +456,10 @@ class ClusterFence:
     def _claim(self, state: FenceState, method: FenceMethod) -> FenceRecord:
         """Decide again, in a new epoch."""
         self._acting.lease.check()
+        before = fence_record(self._store, self._link, self._cluster)
+        let_in = before.let_in if before is not None and before.stands and before.method is method else ""
         epoch = self._store.next_generation(self._link)
-        record = FenceRecord(self._cluster, epoch, self._acting.run, state, method, now())
+        record = FenceRecord(self._cluster, epoch, self._acting.run, state, method, now(), let_in=let_in)
         self._keep(record)
         return record
 

@@ -53,7 +53,11 @@ class FenceState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FenceRecord:
-    """The newest decision about a cluster's fence. `proven`: the cluster was shown to be closed; `detail`: how."""
+    """The newest decision about a cluster's fence. `proven`: the cluster was shown to be closed; `detail`: how.
+
+    `let_in`: the client that was seen to be let in before a command closed the cluster: once it is turned away, that is
+    a proof, whichever attempt sees it.
+    """
 
     cluster: str
     epoch: int
@@ -63,6 +67,7 @@ class FenceRecord:
     at: datetime
     proven: bool = False
     detail: str = ""
+    let_in: str = ""
 
     @property
     def stands(self) -> bool:

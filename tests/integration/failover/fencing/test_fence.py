@@ -29,7 +29,7 @@ from drkit.config.schema.failover import FenceConfig
 from drkit.failover.failback.planner import make_failback_plan
 from drkit.failover.fencing.cluster_fence import ClusterFence, fence_record
 from drkit.failover.fencing.deny_rules import closing_rules
-from drkit.failover.fencing.fence_command import CommandFenceContext
+from drkit.failover.fencing.fence_command import CommandFenceContext, fence_again
 from drkit.failover.fencing.unfenced_topics import topics_outside_fence
 from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.run.cluster_context import ClusterContext
@@ -446,32 +446,64 @@ if word == "fail":
 """
 
 
+def gated(own: OwnLink, lab: Lab, folder: Path, word: str, user: str = "app") -> ClusterContext:
+    """The primary is fenced by a command that does what the word says, and shown to be closed to that user."""
+    script = folder / "gate.py"
+    script.write_text(COMMAND)
+    primary = own.config.clusters["primary"]
+    call = (sys.executable, str(script), lab.bootstrap("primary"), own.topic("t"))
+    client = as_user(lab, "primary", user)
+    servers = client.pop("bootstrap.servers")
+    fence = FenceConfig(bootstrap_servers=servers, client=client, command=(*call, word), unfence=(*call, "open"))
+    clusters = {**own.config.clusters, "primary": primary.model_copy(update={"fence": fence})}
+    return own.estate(own.config.model_copy(update={"clusters": clusters}))
+
+
 def test_a_command_fences_and_is_believed_only_when_it_shows(own: OwnLink, secure_lab: Lab, tmp_path: Path) -> None:
     topic = own.create("primary", "t")
     own.produce("primary", topic, texts("x", 5))
     mirror(own)
-    script = tmp_path / "gate.py"
-    script.write_text(COMMAND)
-    primary = own.config.clusters["primary"]
-
-    def estate(word: str) -> ClusterContext:
-        call = (sys.executable, str(script), secure_lab.bootstrap("primary"), topic)
-        fence = primary.fence.model_copy(update={"command": (*call, word), "unfence": (*call, "open")})
-        clusters = {**own.config.clusters, "primary": primary.model_copy(update={"fence": fence})}
-        return own.estate(own.config.model_copy(update={"clusters": clusters}))
-
     for word, said in (("fail", "ended with 1: the firewall does not answer"), ("open", "User:app still may write")):
-        with estate(word) as broken:
+        with gated(own, secure_lab, tmp_path, word) as broken:
             result = run_failover(broken, make_plan(broken, PlanRequest("dr")), accept_unfenced=False)
         assert isinstance(result.error, Refused)
         assert said in result.error.what
         assert result.machine.state is State.CANCELLED
-    with estate("close") as working:
+    with gated(own, secure_lab, tmp_path, "close") as working:
         result = run_failover(working, make_plan(working, PlanRequest("dr")), accept_unfenced=False)
     assert result.error is None
     assert result.evidence.fenced is True
     assert "the command keeps clients out" in str(result.machine.facts.fence_reason)
     assert write(secure_lab, "primary", topic) == "TOPIC_AUTHORIZATION_FAILED"
+
+
+def test_a_client_that_was_never_let_in_proves_no_command_however_often_it_is_tried(
+    own: OwnLink, secure_lab: Lab, tmp_path: Path
+) -> None:
+    topic = own.create("primary", "t")
+    own.produce("primary", topic, texts("x", 5))
+    mirror(own)
+    denied = "User:reader was already denied before, so its denial proves nothing"
+    with gated(own, secure_lab, tmp_path, "open", "reader") as idle:
+        result = run_failover(idle, make_plan(idle, PlanRequest("dr")), accept_unfenced=True)
+        assert result.error is None
+        assert denied in str(result.machine.facts.fence_reason)
+        for _ in range(2):
+            _, again = fence_again(idle, own.link, lambda _: None)
+            assert not again.proven
+            assert denied in again.reason
+    assert write(secure_lab, "primary", topic) == "written"
+    with gated(own, secure_lab, tmp_path, "open") as broken:
+        _, shown = fence_again(broken, own.link, lambda _: None)
+        assert "User:app still may write" in shown.reason
+    with gated(own, secure_lab, tmp_path, "close", "reader") as other:
+        _, shown = fence_again(other, own.link, lambda _: None)
+        assert not shown.proven, "it is another client that was let in"
+    assert write(secure_lab, "primary", topic) == "TOPIC_AUTHORIZATION_FAILED"
+    with gated(own, secure_lab, tmp_path, "close") as working:
+        for _ in range(2):
+            _, shown = fence_again(working, own.link, lambda _: None)
+            assert shown.proven, shown.reason
 
 
 def by_hand(own: OwnLink, estate: ClusterContext, lease: RunLease, run: str) -> ClusterFence:
