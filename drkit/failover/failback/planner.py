@@ -157,7 +157,7 @@ def failback_stages(plan: FailbackPlan) -> tuple[Stage, ...]:
         QuietFence(live),
         DrainBack(live, old, cluster_id),
         # where nothing was deleted, the groups' offsets there are old: the live cluster's positions win
-        Translate(live, old, None, Selection(), allow_rewind=plan.level, expected=len(plan.positions)),
+        Translate(live, old, None, Selection(), allow_rewind=plan.level, expected=len(plan.positions), back=True),
         Commit(old, groups, len(plan.positions)),
         ReverseLink(plan.link, plan.endpoint, old, plan.topics, tuple(view.name for view in plan.directories)),
         Verify(old),

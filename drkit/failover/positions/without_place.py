@@ -6,15 +6,16 @@ is the log's end: it skips what it had not read. So each command puts the group 
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 
+from drkit.failover.positions.group_commands import CONSUMER_GROUPS, SHARE_GROUPS, group_command
 from drkit.failover.positions.positions import GROUP_TOPIC_PARTITION, NoReset, PlannedPosition
 
-_TOOLS = {None: "kafka-consumer-groups.sh", NoReset.SHARE_GROUP: "kafka-share-groups.sh"}
+_TOOLS = {None: CONSUMER_GROUPS, NoReset.SHARE_GROUP: SHARE_GROUPS}
+_TO_EARLIEST = ("--reset-offsets", "--to-earliest", "--execute")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +45,7 @@ def without_place(positions: Iterable[PlannedPosition], bootstrap_servers: str) 
         for position in mine:
             by_way.setdefault(position.no_reset, []).append(position)
         for way, together in by_way.items():
-            command = _command(_TOOLS[way], group, together, bootstrap_servers) if way in _TOOLS else None
+            tool = _TOOLS.get(way)
+            command = None if tool is None else group_command(together, bootstrap_servers, *_TO_EARLIEST, tool=tool)
             found.append(GroupWithoutPlace(group, tuple(together), command))
     return found
-
-
-def _command(tool: str, group: str, positions: Iterable[PlannedPosition], bootstrap_servers: str) -> str:
-    words = [tool, "--bootstrap-server", bootstrap_servers, "--group", group]
-    for topic, parts in groupby(positions, key=attrgetter("target_topic")):
-        words += ["--topic", f"{topic}:{','.join(str(each.partition) for each in parts)}"]
-    return shlex.join([*words, "--reset-offsets", "--to-earliest", "--execute"])

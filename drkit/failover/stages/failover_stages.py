@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import attrgetter
 
 from drkit.failover.failback.carried_offsets import as_stands, with_carried
 from drkit.failover.fencing.cluster_fence import ClusterFence
@@ -15,13 +17,19 @@ from drkit.failover.plan.loss_budget import LossBudget, OverBudget, accepted, fl
 from drkit.failover.plan.point_in_time import Moment
 from drkit.failover.plan.snapshot import Snapshot
 from drkit.failover.plan.take_snapshot import observe
+from drkit.failover.positions.group_commands import group_command
 from drkit.failover.positions.mirrormaker_positions import (
     LOSS_UNKNOWN,
     captured,
     positions_by_mirrormaker,
     read_mirrormaker,
 )
-from drkit.failover.positions.positions import PlannedPosition, Selection, choose_positions
+from drkit.failover.positions.positions import (
+    GROUP_TOPIC_PARTITION,
+    PlannedPosition,
+    Selection,
+    choose_positions,
+)
 from drkit.failover.positions.removed_unread import removed_unread
 from drkit.failover.positions.target_positions import compare_checks, read_checks
 from drkit.failover.run.evidence import loss_at
@@ -47,7 +55,8 @@ _MOMENT_SECONDS = 3.0
 class Translate:
     """Compute the final positions, now that the logs don't move.
 
-    An unplanned move that would lose more than `budgets` allow, and than `accept_loss` accepts, stops here.
+    An unplanned move that would lose more than `budgets` allow, and than `accept_loss` accepts, stops here. `back`: it
+    is a failback's.
     """
 
     source: str
@@ -59,6 +68,7 @@ class Translate:
     mirrormaker: str | None = None
     budgets: tuple[LossBudget, ...] = ()
     accept_loss: AcceptedLoss = None
+    back: bool = False
     name: str = "translate"
 
     def explain(self) -> str:
@@ -116,14 +126,7 @@ class Translate:
         else:
             positions = positions_by_mirrormaker(snapshot, offsets, self.selection)
         placed = [position for position in positions if position.target_offset is not None]
-        rewound = sorted({position.group for position in placed if position.rewinds})
-        if rewound and not self.allow_rewind:
-            raise Refused(
-                f"{and_more(rewound)} would be moved back on {self.target}",
-                meaning="They committed further on the target since the plan was made",
-                remedy=f"Decide what is right for them. drkit resume {context.run} --cancel takes the run back; then "
-                "drkit failover moves them back with --allow-rewind, or only others with --group",
-            )
+        self._refuse_rewinds(context, placed)
         loss = by_now = LOSS_UNKNOWN
         if offsets is None:
             loss = loss_at(snapshot.partitions.values(), context.facts.fenced_at or now())
@@ -150,6 +153,34 @@ class Translate:
             return topic_ids_of(context, context.link, may_be_gone=True)
         except DrkitError:
             return {}
+
+    def _refuse_rewinds(self, context: StageContext, placed: Sequence[PlannedPosition]) -> None:
+        """Raise `Refused` if groups would be moved back, unless that was accepted."""
+        rewound = sorted((position for position in placed if position.rewinds), key=GROUP_TOPIC_PARTITION)
+        if not rewound or self.allow_rewind:
+            return
+        groups = and_more(sorted({position.group for position in rewound}))
+        remedy = (
+            f"Decide what is right for them. drkit resume {context.run} --cancel takes the run back; then "
+            "drkit failover moves them back with --allow-rewind, or only others with --group"
+        )
+        if self.back:  # it can't be taken back any more, and what they committed there, they did since the scrub
+            servers = context.estate.endpoint(self.target)
+            commands = [
+                group_command(mine, servers, "--delete-offsets")
+                for _, mine in groupby(rewound, key=attrgetter("group"))
+            ]
+            remedy = (
+                f"Stop their consumers on {self.target}. To have them continue from where they are on {self.source}: "
+                f"{and_more(commands, separator='; ')}. Or, if they are done with the records in between, put them as "
+                f"far on {self.source}. Then drkit resume {context.run}"
+            )
+        raise Refused(
+            f"{groups} would be moved back on {self.target}",
+            meaning=f"They committed further on {self.target} since the "
+            + ("topics there were made anew" if self.back else "plan was made"),
+            remedy=remedy,
+        )
 
     def _within_budget(self, context: StageContext, loss: Loss) -> None:
         """Raise `OverBudget` if more is lost by now than is allowed and accepted."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -19,10 +20,11 @@ from drkit.failover.run.runner import Watch, nobody_watches
 from drkit.failover.run.service import resume_run, run_failback
 from drkit.failover.run.state_machine import State
 from drkit.lab import Lab
-from drkit.model.errors import DrkitError
+from drkit.model.errors import DrkitError, PartlyDone
 from drkit.state_topic.recorded_store import StateRecording
 from drkit.store import open_store
 from tests.support.collection.sampling import sampled
+from tests.support.commands.kafka_tools import consumer_groups
 from tests.support.links.estates import TIMEOUT, OwnLink, open_link, own_link, texts
 from tests.support.links.failed_over import failed_over
 from tests.support.recovery.failback_ports import reading_ports, salvaged
@@ -64,6 +66,37 @@ def test_partitions_that_are_added_on_dr_in_the_middle_of_a_failback_come_back_t
     assert own.records("primary", topic) == own.records("dr", topic)
     assert len(own.values("primary", topic)) == 3
     assert own.committed("primary", group) == {(topic, 0): 12, (topic, 1): 14, (topic, 2): 2}
+
+
+def test_a_group_that_reads_on_on_the_old_primary_in_the_middle_of_a_failback_is_moved_by_the_command_told(
+    own: OwnLink, away: tuple[str, str], tmp_path: Path
+) -> None:
+    topic, group = away
+    ports = reading_ports(own, tmp_path / "salvage")
+
+    def reads_on() -> None:
+        own.commit("primary", "g", topic, {0: 15, 1: 3})
+
+    with own.estate() as estate:
+        plan = make_failback_plan(estate, "primary")
+        stopped = run_failback(
+            estate,
+            plan,
+            ports,
+            cluster_id=plan.target.cluster_id or "",
+            accept_unfenced=True,
+            before_fence=reads_on,
+        )
+        assert isinstance(stopped.error, PartlyDone)
+        assert f"{group} would be moved back on primary" in stopped.error.what
+        assert "--cancel" not in stopped.error.remedy
+        assert f"drkit resume {stopped.run}" in stopped.error.remedy
+        (command,) = re.findall("kafka-consumer-groups.sh .+?--delete-offsets", stopped.error.remedy)
+        consumer_groups(command)
+        assert own.committed("primary", group) == {(topic, 1): 3}
+        result = resume_run(estate, stopped.run, ports)
+    assert result.error is None
+    assert own.committed("primary", group) == {(topic, 0): 12, (topic, 1): 14}
 
 
 @pytest.mark.parametrize("stage", sampled("a failback in another one", ["scrub", "reseed", "commit"], 1))

@@ -1,7 +1,5 @@
 """Unplanned failover on real clusters; what it did is read back by plain clients."""
 
-import shlex
-import subprocess
 import threading
 import time
 from contextlib import contextmanager
@@ -29,7 +27,6 @@ from drkit.failover.run.run_document import run_document
 from drkit.failover.run.service import plan_again, resume_run, run_failover, standing_obstacles
 from drkit.failover.run.state_machine import Mode, StageOutcome, State
 from drkit.failover.stages.fence_stages import Fence
-from drkit.lab.toolchain import ensure
 from drkit.mirror.control import accept_recreated
 from drkit.model.clock import iso, now
 from drkit.model.errors import ConfigError, PartlyDone, Refused, StalePlan
@@ -38,6 +35,7 @@ from drkit.model.offsets import Certainty
 from drkit.model.topology import TopicPartition
 from drkit.observe.status import link_statuses
 from tests.support.collection.sampling import some_of
+from tests.support.commands.kafka_tools import consumer_groups
 from tests.support.links.estates import TIMEOUT, mirror, mirroring, own_link, texts, without_primary
 from tests.support.wait import wait_until
 
@@ -617,18 +615,8 @@ def test_groups_go_back_to_where_they_had_committed_at_a_time(own):
     assert any(late in warning for warning in plan.warnings)
     (left,) = run_document(result, plan)["without_place"]
     assert (left["group"], [each["partition"] for each in left["partitions"]]) == (late, [0])
-    reset_by_kafka(left["command"])
+    consumer_groups(left["command"])
     assert own.committed("dr", late) == {(topic, 0): 0}
-
-
-def reset_by_kafka(command):
-    """Carry out a command of kafka-consumer-groups.sh, by the class behind it."""
-    name, *words = shlex.split(command)
-    assert name == "kafka-consumer-groups.sh"
-    tools = ensure("mirrormaker")
-    tool = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
-    java = [str(tools.java), "-cp", tools.classpath("mirrormaker"), tool]
-    subprocess.run([*java, *words], check=True, capture_output=True, timeout=60)
 
 
 def offsets_of(own, group):
