@@ -139,11 +139,19 @@ def deferred() -> Iterator[None]:
 
 
 @contextmanager
-def stop_on_signals() -> Iterator[threading.Event]:
-    """An event that the signals set in the block, for a command that runs until it is stopped."""
+def stop_on_signals(*, second_ends_process: bool = False) -> Iterator[threading.Event]:
+    """An event that the signals set in the block, for a command that runs until it is stopped.
+
+    `second_ends_process`: whether a second signal ends the process at once, without clean-up; else it changes nothing.
+    """
     stop = SignalEvent()
+    came: list[int] = []  # the event may be set a moment later
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
+        if came and second_ends_process:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        came.append(number)
         _signals.number, _signals.raised = number, True
         _signals.acknowledged = True
         stop.set()

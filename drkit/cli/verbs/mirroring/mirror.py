@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-import signal
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,6 +18,7 @@ from drkit.cli.options.values import bounded
 from drkit.cli.output.log_format import LogFormat, LogFormatOption
 from drkit.cli.output.writer import OutputMode, OutputWriter
 from drkit.cli.process.hangup import Hangups, hangups
+from drkit.cli.process.interrupts import stop_on_signals
 from drkit.cli.process.reloading import LiveConfig
 from drkit.cli.process.watchdog_exit import wait_for, watchdog_seconds
 from drkit.cli.process.worker_processes import WorkerProcesses, end_with_parent
@@ -37,7 +36,6 @@ from drkit.kafka.client.process_tuning import serve_the_data_path
 from drkit.mirror.runtime.events import DoneEvent, MirrorEvent, ProgressEvent
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, Unreachable, error_body
 from drkit.model.process.log_context import working_on
-from drkit.model.process.signal_handlers import SignalEvent, handled
 from drkit.model.topology import Link, LinkId
 from drkit.model.wording import counted
 from drkit.observe import formatting
@@ -121,7 +119,12 @@ def mirror(
         health.begin(str(each.id) for each in run.links_like(link))
         listener = _Listener(run.writer, health, _serve_metrics(run, health, metrics_host, metrics_port))
         patience = watchdog_seconds(watchdog, until_caught_up=until_caught_up)
-        with _logging(run), _stop_on_signals() as stop, hangups(stop) as hangup_signals, listener.showing():
+        with (
+            _logging(run),
+            stop_on_signals(second_ends_process=True) as stop,
+            hangups(stop) as hangup_signals,
+            listener.showing(),
+        ):
             if supervised_by is not None:
                 end_with_parent(supervised_by, stop)
             links = _links_to_run(run, link, stop, health, waits=not until_caught_up)
@@ -213,7 +216,7 @@ def _supervise(
     if run.verbose:
         arguments.append("--verbose")
     arguments += ["--log-format", run.writer.log_format.value]
-    with _stop_on_signals() as stop, hangups(stop) as hangup_signals:
+    with stop_on_signals(second_ends_process=True) as stop, hangups(stop) as hangup_signals:
         children = WorkerProcesses(processes, arguments, run.writer, until_done=until_caught_up)
         hangup_signals.handle_with(children.reload)
         code = children.run(stop)
@@ -405,21 +408,6 @@ def _picture(event: ProgressEvent) -> RenderableType:
         for w in worst[:_SHOWN]
     ]
     return Group(_headline(event), *lines)
-
-
-@contextmanager
-def _stop_on_signals() -> Iterator[threading.Event]:
-    """An event that SIGTERM and SIGINT set; a second signal ends the process the hard way."""
-    stop = SignalEvent()
-
-    def handler(number: int, _: FrameType | None) -> None:
-        if stop.is_set():
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
-        stop.set()
-
-    with handled(handler, signal.SIGTERM, signal.SIGINT):
-        yield stop
 
 
 @contextmanager

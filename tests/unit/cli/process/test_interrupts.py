@@ -102,6 +102,22 @@ def test_a_command_that_runs_until_it_is_stopped_ends_with_its_own_code_whatever
     assert (done.returncode, done.stderr) == (5, "")
 
 
+@pytest.mark.parametrize(("second_ends", "code"), [(True, -signal.SIGTERM), (False, 5)])
+def test_a_second_signal_ends_a_command_that_does_not_stop_where_it_says_so(second_ends, code):
+    program = (
+        "import os, signal\n"
+        "from drkit.cli.process import interrupts\n"
+        "interrupts.catch()\n"
+        f"with interrupts.stop_on_signals(second_ends_process={second_ends}) as stop:\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    assert stop.wait(10)\n"
+        "interrupts.exit_process(5)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (code, "")
+
+
 def test_a_process_without_catch_keeps_its_own_handlers():
     program = (
         "import signal\n"
