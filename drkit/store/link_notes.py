@@ -37,6 +37,13 @@ _UNMOVABLE = "unmovable-group"
 _STARTS = "shared_target_start"
 _NEWEST = "shared_target_newest"
 NEVER_MIRRORED = "never_mirrored"
+PRODUCER_LEASES = "producer:"
+"""A link's producer id is kept as a lease that is never released."""
+
+
+def producer_lease(link: LinkId, cluster_id: str) -> str:
+    """The lease whose owner is the producer id of the link's mirror on a target cluster."""
+    return f"{PRODUCER_LEASES}{link}:{cluster_id}"
 
 
 def put_alignment(store: LinkStore, link: LinkId, alignment: Alignment) -> None:

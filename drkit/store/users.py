@@ -13,10 +13,8 @@ from datetime import datetime
 from drkit.model.errors import Refused
 from drkit.model.wording import and_more
 from drkit.store.codec import from_micros
+from drkit.store.link_notes import PRODUCER_LEASES
 from drkit.store.workers import KIND
-
-_KEPT = "producer:"
-"""A link's producer id is kept as a lease that is never released."""
 
 
 def users(
@@ -32,7 +30,7 @@ def users(
     found = [
         f"{name} by {owner}"
         for name, owner, expires_at in leases
-        if owner and not name.startswith(_KEPT) and from_micros(expires_at) > at
+        if owner and not name.startswith(PRODUCER_LEASES) and from_micros(expires_at) > at
     ]
     for link, owner, body in workers:
         if datetime.fromisoformat(json.loads(body)["expires_at"]) > at:

@@ -486,10 +486,10 @@ class ClusterAdmin(ClusterClient):
         return leader_epochs.epochs_below(self._connection, offsets)
 
     def probe_records(
-        self, places: Iterable[LogPosition], *, seconds: float, bodies: bool = False
+        self, places: Iterable[LogPosition], *, seconds: float, bodies: bool = False, control: bool = False
     ) -> dict[LogPosition, ProbedRecord]:
         """The first record at or after each offset (`client.record_probe`); has the reason if it isn't read in time."""
-        return probe_records(self._connection, places, seconds=seconds, bodies=bodies)
+        return probe_records(self._connection, places, seconds=seconds, bodies=bodies, control=control)
 
     def scan(
         self,

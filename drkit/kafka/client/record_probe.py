@@ -42,9 +42,9 @@ class ProbedRecord(NamedTuple):
     """The first record at or after an offset.
 
     `offset` None: no record, the log ends there (or has only control records). `timestamp` in ms; `crc`: CRC-32C of
-    the encoded key, value and headers; `body`: these, if requested. `reason`: why there is no record. `outside`: the
-    offset isn't in the log, so a consumer would start where its `auto.offset.reset` says. `late`: it wasn't read in
-    time, which says nothing about the log.
+    the encoded key, value and headers; `body`: these, if requested; `producer_id`: its batch's, -1: it has none.
+    `reason`: why there is no record. `outside`: the offset isn't in the log, so a consumer would start where its
+    `auto.offset.reset` says. `late`: it wasn't read in time, which says nothing about the log.
     """
 
     offset: int | None = None
@@ -54,6 +54,7 @@ class ProbedRecord(NamedTuple):
     outside: bool = False
     body: bytes | None = None
     late: bool = False
+    producer_id: int = -1
 
 
 NOTHING = ProbedRecord()
@@ -74,6 +75,7 @@ class _Look:
 
     wanted: dict[TopicPartition, _Wanted]
     bodies: bool = False
+    control: bool = False
     found: dict[LogPosition, ProbedRecord] = field(default_factory=dict)
     why: str = "no leader, or more offsets than could be read"
     moved_at: float = field(default_factory=time.monotonic)
@@ -91,7 +93,12 @@ class _Look:
 
 
 def probe_records(
-    connection: AdminConnection, places: Iterable[LogPosition], *, seconds: float, bodies: bool = False
+    connection: AdminConnection,
+    places: Iterable[LogPosition],
+    *,
+    seconds: float,
+    bodies: bool = False,
+    control: bool = False,
 ) -> dict[LogPosition, ProbedRecord]:
     """The first record at or after each offset; has the reason if it can't or may not be read, or not in time.
 
@@ -100,9 +107,10 @@ def probe_records(
         places: the offsets; each distinct one is read once.
         seconds: the limit for all of them.
         bodies: whether to return the records' bodies, too.
+        control: whether a control record counts as one, too; it has no timestamp and no checksum.
     """
     look = _look_for(places)
-    look.bodies = bodies
+    look.bodies, look.control = bodies, control
     deadline = time.monotonic() + seconds
 
     async def step(connection: AdminConnection) -> None:
@@ -223,13 +231,21 @@ def _failed(look: _Look, tp: TopicPartition, answer: Any) -> bool:
 def _answer(look: _Look, tp: TopicPartition, wanted: _Wanted, batch: Batch) -> None:
     """Answer the offsets that this batch covers; the next fetch continues after it, or at the next offset."""
     through = batch.base_offset if batch.magic < MAGIC else batch.last_offset
+    if batch.is_control and look.control:
+        marker = ProbedRecord(batch.last_offset, producer_id=batch.producer_id)
+        while wanted.offsets and wanted.offsets[0] <= batch.last_offset:
+            look.found[LogPosition(tp, wanted.offsets.popleft())] = marker
+        if not wanted.offsets:
+            return
     if not batch.is_control and batch.records_count and (batch.magic < MAGIC or wanted.offsets[0] <= through):
         for record in _records(batch):
             through = max(through, record.offset)
             if record.offset < wanted.offsets[0]:
                 continue
             body = bytes(record.body) if look.bodies else None
-            peeked = ProbedRecord(record.offset, record.timestamp, crc32c(record.body), body=body)
+            peeked = ProbedRecord(
+                record.offset, record.timestamp, crc32c(record.body), body=body, producer_id=batch.producer_id
+            )
             while wanted.offsets and wanted.offsets[0] <= record.offset:
                 look.found[LogPosition(tp, wanted.offsets.popleft())] = peeked
             if not wanted.offsets:

@@ -22,6 +22,7 @@ from drkit.kafka.protocol.record_batch import SEQUENCES, next_sequence
 from drkit.model.clock import now
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.api import LeaseStore
+from drkit.store.link_notes import producer_lease
 
 _FOR_EVER_SECONDS = 100 * 365 * 86_400.0
 
@@ -53,7 +54,7 @@ class LinkProducer:
         """
         with self._lock:
             if self._id is None:
-                name = f"producer:{self._link}:{self._target.cluster_id()}"
+                name = producer_lease(self._link, self._target.cluster_id())
                 kept = self._store.lease(name)
                 if kept is None:
                     proposed = str(self._producers.new_producer_id())
