@@ -15,13 +15,10 @@ from drkit.lag.source_batches import unmirrored_reason
 from drkit.lag.unmirrored_tail import LinkSides, UnmirroredTail, unmirrored_tail
 from drkit.mapping.translate import translate_by_rows
 from drkit.model.errors import DrkitError
-from drkit.model.link_state import FOREIGN_WRITER, SOURCE_TRUNCATED, Problem
+from drkit.model.link_state import PARTED, Problem
 from drkit.model.offsets import Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.api import MappingStore
-
-_OF_RECORDS = frozenset({FOREIGN_WRITER, SOURCE_TRUNCATED})
-"""Problems that say from where on both sides hold different records."""
 
 
 def check_divergences(
@@ -81,7 +78,7 @@ def further_down(
     told = {
         tp: problem
         for problem in problems
-        if problem.kind in _OF_RECORDS and problem.differs_from and problem.partition is not None
+        if problem.kind in PARTED and problem.differs_from and problem.partition is not None
         if (tp := TopicPartition(problem.topic, problem.partition)) in marks
     }
     unsure = f"whether {link.source} still holds what was mirrored below that is not known"

@@ -11,7 +11,7 @@ A watermark describes the logs at the time when it was written. A problem descri
 | `source_topic_denied`, and the source's log end isn't visible | unknown |
 | `source_truncated`, and nobody has seen the source's log end since | unknown |
 
-So a lag is exact, or a lower bound with the reason, or None with the reason. It is never silently too low.
+So a lag is exact, or a bound with the reason, or None with the reason. It is never silently too low.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from drkit.model.link_state import (
+    PARTED,
     RECREATED,
     SOURCE_TOPIC_DENIED,
     SOURCE_TRUNCATED,
@@ -49,7 +50,8 @@ class PartitionLag:
     `reason`: why it is None, a lower bound, or conservative. `through`: the source offset from which on all is missing;
     None: nothing of the source is known to be on the target. `gaps`: what is missing below `through`, ascending and
     apart. `since`: the time since which mirrored records are missing; None: none are. `parted_end`: of a source that
-    lost mirrored records, the log end by which `records` is counted; None: of any other.
+    holds other records than were mirrored, the log end by which `records` is counted; None: of any other. `at_most`: an
+    upper bound, as from where on both sides differ isn't known.
     """
 
     records: int | None
@@ -59,6 +61,7 @@ class PartitionLag:
     reason: str | None = None
     at_least: bool = False
     parted_end: int | None = None
+    at_most: bool = False
 
     def lost_below(self, offset: int) -> int | None:
         """How many source offsets from `through` up to `offset` (a group's commit) never reached the target; None:
@@ -84,13 +87,15 @@ class Doubts:
 
     `unseen`: the source lost records of it, and may have lost more since. `unjudged`: why it is unknown whether both
     sides still hold what was mirrored; None: it is known. `gone`: the target has no such partition. `lost_since`: the
-    time since which the target's log is known to be shorter than the mirrored records.
+    time since which the target's log is known to be shorter than the mirrored records. `unsure`: why none of its
+    positions is exact, whatever its mapping rows say; None: nothing stands against them.
     """
 
     unseen: bool = False
     unjudged: str | None = None
     gone: bool = False
     lost_since: datetime | None = None
+    unsure: str | None = None
 
 
 NO_DOUBTS = Doubts()
@@ -121,25 +126,26 @@ def partition_lag(
     anew = min((problem for problem in mine if problem.kind in RECREATED), key=_source_first, default=None)
     unknown = _unknown(mine, doubts, live=end is not None) if anew is None else None
     if unknown is not None:
-        proven = None if mark is None or unknown.kind == SOURCE_TRUNCATED else mark.source_through
+        proven = None if mark is None or unknown.kind == SOURCE_TRUNCATED else _through(mark, mine)
         return PartitionLag(None, proven, reason=_why(unknown))
     if anew is not None and anew.kind == TOPIC_RECREATED:
         mark = None  # it belongs to the former topic
     if mark is None or anew is not None or doubts.gone:
         return _all_of_it(mark, anew, start, end)
-    parted = [each for each in mine if each.kind == SOURCE_TRUNCATED and each.differs_from is not None]
-    if end is None and (unlooked := [each for each in parted if not seen_since(mark, each)]):
-        through = min(mark.source_through, *(each.differs_from or 0 for each in unlooked))
+    parted = [each for each in mine if each.kind in PARTED and each.differs_from is not None]
+    cut = [each for each in parted if each.kind == SOURCE_TRUNCATED]
+    if end is None and (unlooked := [each for each in cut if not seen_since(mark, each)]):
+        through = _through(mark, unlooked)
         why = f"{unlooked[0].reason}; what it holds from source offset {through:,} on was not seen since"
         return PartitionLag(None, through, since=unlooked[0].since, reason=why)
     start, end = mark.source_start if start is None else start, mark.source_end if end is None else end
-    through, since, reason = mark.source_through, doubts.lost_since, doubts.unjudged
+    through, since, reason = _through(mark, mine), doubts.lost_since, doubts.unjudged
+    every = False
     for problem in mine:
         if problem.differs_from is not None:
-            through = min(through, problem.differs_from)
             since = problem.since if since is None else min(since, problem.since)
             if problem.differs_from <= start:
-                reason = reason or f"all that the source holds counts: {problem.reason}"
+                every, reason = True, reason or f"all that the source holds counts: {problem.reason}"
     above = max(through, start)
     records = max(0, end - above)
     if since is not None and first is not None:
@@ -151,7 +157,15 @@ def partition_lag(
         records += gap.until - gap.begin
         since = gap.since if since is None else min(since, gap.since)
     at_least = doubts.unjudged is not None
-    return PartitionLag(records, through, gaps, since, reason, at_least, parted_end=end if parted else None)
+    return PartitionLag(
+        records, through, gaps, since, reason, at_least, parted_end=end if parted else None, at_most=every
+    )
+
+
+def _through(mark: Watermark, problems: Iterable[Problem]) -> int:
+    """The source offset from which on all is missing."""
+    parted = (each.differs_from for each in problems if each.differs_from is not None)
+    return min(mark.source_through, *parted, mark.source_through)
 
 
 def seen_since(mark: Watermark, lost: Problem) -> bool:

@@ -12,12 +12,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.clusters import Clusters
 from drkit.kafka.admin.logs.source_divergence import DivergenceProblems, with_divergence_now
 from drkit.kafka.client.timestamp_scan import OffsetRange
+from drkit.lag.beyond_watermarks import beyond_watermarks, foreign_writer_remedy
 from drkit.lag.divergence_check import check_divergences, further_down
 from drkit.lag.last_before import with_exact_ends
 from drkit.lag.last_records import compare_records, last_places
@@ -26,13 +27,16 @@ from drkit.lag.returned_records import with_returned
 from drkit.lag.source_batches import compare_batches, replaced_reason, set_back_remedy, unmirrored_reason
 from drkit.lag.target_purges import LogStarts, with_unseen_purges
 from drkit.lag.unmirrored_tail import LinkSides, unmirrored_tail
+from drkit.mapping.settled_watermark import settled_watermark
 from drkit.mapping.target_start import MappingRows
-from drkit.model.errors import AuthenticationError, ConfigError, Refused, Unreachable
+from drkit.model.errors import AuthenticationError, ConfigError, DrkitError, Refused, Unreachable
 from drkit.model.link_state import (
     FOREIGN_WRITER,
     RECREATED,
     SOURCE_TOPIC_DELETED,
     SOURCE_TOPIC_DENIED,
+    SOURCE_TRUNCATED,
+    STORE_RECOVERED,
     TARGET_RECREATED,
     TOPIC_RECREATED,
     Direction,
@@ -70,12 +74,13 @@ class LinkRecord:
 
 @dataclass(frozen=True, slots=True)
 class LogsSeen:
-    """Log starts of both sides, the source's log ends and topics, and the ids of the target's topics, each by its own
+    """Log starts and ends of both sides, the source's topics, and the ids of the target's topics, each by its own
     cluster's names; empty (None) if it didn't answer. `source_gone`: the source didn't, and isn't asked again."""
 
     source_start: Mapping[TopicPartition, int]
     source_end: Mapping[TopicPartition, int]
     target_start: Mapping[TopicPartition, int]
+    target_end: Mapping[TopicPartition, int]
     source_topics: Collection[str] | None
     target_ids: Mapping[str, str] | None
     source_gone: bool = False
@@ -90,16 +95,23 @@ class LogsSeen:
 class ProblemsNow:
     """`problems`: those on record, and those seen. `unseen`: partitions whose source lost something, and of which
     nobody can say now whether it has lost more; `unjudged`: why it isn't known whether a partition's target, or its
-    source, still holds what was mirrored; `gone`: partitions that the target doesn't have."""
+    source, still holds what was mirrored; `gone`: partitions that the target doesn't have; `own_ends`: the target
+    offsets up to which the mirror wrote partitions whose logs go on, with records of others, or of nobody knows whom;
+    `unsure`: why none of a partition's positions is exact, whatever its mapping rows say; `settled`: watermarks, as far
+    as the target's log proves them, of partitions that it goes beyond though no mirror watches them.
+    """
 
     problems: list[Problem]
     unseen: frozenset[TopicPartition] = frozenset()
     unjudged: Mapping[TopicPartition, str] = field(default_factory=dict)
     gone: frozenset[TopicPartition] = frozenset()
+    own_ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    unsure: Mapping[TopicPartition, str] = field(default_factory=dict)
+    settled: Mapping[TopicPartition, Watermark] = field(default_factory=dict)
 
     def doubts(self, tp: TopicPartition, *, lost_since: datetime | None = None) -> Doubts:
         """The open questions about a partition; `lost_since`: `Doubts.lost_since`."""
-        return Doubts(tp in self.unseen, self.unjudged.get(tp), tp in self.gone, lost_since)
+        return Doubts(tp in self.unseen, self.unjudged.get(tp), tp in self.gone, lost_since, self.unsure.get(tp))
 
 
 def problems_now(
@@ -119,7 +131,7 @@ def problems_now(
     record = replace(record, halted=frozenset((each.topic, each.partition) for each in problems if each.halted))
     seen = _seen_now(clusters, store, record, logs, problems, at, rows)
     target = partial(clusters.admin, record.link.id.target, may_be_gone=True)
-    exact = with_exact_ends(target, store, record.link, record.watermarks, seen.problems)
+    exact = with_exact_ends(target, store, record.link, {**record.watermarks, **seen.settled}, seen.problems)
     return replace(seen, problems=exact)
 
 
@@ -142,9 +154,11 @@ def _seen_now(
     )
     lost = _lost_topics(clusters, record, logs)
     found, unjudged = seen.problems, dict(seen.unjudged)
+    strangers, settled, unknown, own_ends = _beyond_watermarks(clusters, store, record, logs, found, lost, at)
+    found, unjudged = found + strangers, {**unjudged, **unknown}
     if not logs.source_gone:
         found, deeper = _further_down(clusters, store, record, logs, found, problems, lost)
-        others, reasons = _other_records(clusters, record, logs, rows or store, found, lost, at)
+        others, reasons = _other_records(clusters, record, logs, rows or store, found, lost, settled, at)
         found = found + others
         unjudged |= deeper | reasons | _ending_early(record, logs, found, at)
     if not link.inverse:
@@ -155,9 +169,15 @@ def _seen_now(
     starts = LogStarts(logs.source_start, logs.target_start)
     alone = {tp: mark for tp, mark in record.watermarks.items() if _unwatched(record, mark, at)}
     found, purges = with_unseen_purges(clusters, store, rows or store, link, alone, starts, found, at)
+    lost_more = {
+        TopicPartition(each.topic, each.partition): each.reason
+        for each in found
+        if each.kind == SOURCE_TRUNCATED and each.partition is not None
+    }
+    unsure = {tp: lost_more[tp] for tp in seen.unseen} | unjudged  # but a log's lost beginning leaves the rest in place
     unjudged |= purges
     gone = frozenset(tp for tp in record.watermarks if lost.get(tp.topic) is _DELETED)
-    return ProblemsNow(found, seen.unseen, unjudged, gone)
+    return ProblemsNow(found, seen.unseen, unjudged, gone, own_ends, unsure, settled)
 
 
 def _left_behind_anew(
@@ -221,6 +241,72 @@ def _compared(
     )
 
 
+class _Beyond(NamedTuple):
+    """What targets hold beyond the stored watermarks: a problem for each one to which another client wrote; watermarks
+    as far as the mirror's own records prove them; why that isn't known of others; `ProblemsNow.own_ends`."""
+
+    problems: list[Problem]
+    settled: Mapping[TopicPartition, Watermark]
+    unknown: Mapping[TopicPartition, str]
+    own_ends: Mapping[TopicPartition, int]
+
+
+def _beyond_watermarks(
+    clusters: Clusters,
+    store: Store,
+    record: LinkRecord,
+    logs: LogsSeen,
+    problems: Sequence[Problem],
+    lost: Collection[str],
+    at: datetime,
+) -> _Beyond:
+    """See `beyond_watermarks`; of partitions that no mirror watches, and of which no problem says so already."""
+    link = record.link
+    if link.inverse or link.shares_target:  # a failback's own clients, and those of the target's owners
+        return _Beyond([], {}, {}, {})
+    told = {(each.topic, each.partition) for each in problems if each.kind == FOREIGN_WRITER}
+    other = {(each.topic, each.partition) for each in problems if each.kind in RECREATED | {STORE_RECOVERED}}
+    there = {tp: TopicPartition(link.target_topic(tp.topic), tp.partition) for tp in record.watermarks}
+    marks = {
+        tp: mark
+        for tp, mark in record.watermarks.items()
+        if logs.target_end.get(there[tp], 0) > mark.target_end
+        and tp.topic not in lost
+        and not _named(tp, other)
+        and not is_canary(tp.topic)
+        and _unwatched(record, mark, at)
+    }
+    if not marks:
+        return _Beyond([], {}, {}, {})
+    ends = {there[tp]: logs.target_end[there[tp]] for tp in marks}
+    try:
+        target = clusters.admin(link.id.target, may_be_gone=True)
+    except (Unreachable, AuthenticationError, Refused) as error:
+        unsure = f"who wrote what {link.id.target} holds beyond the mirror's last save is not known: {error.what}"
+        return _Beyond([], {}, dict.fromkeys(marks, unsure), {tp: mark.target_end for tp, mark in marks.items()})
+    seen = beyond_watermarks(target, store, link.id, marks.values(), there, ends)
+    own_ends = seen.written_from | {tp: marks[tp].target_end for tp in seen.unknown}
+    settled, found = {}, []
+    for tp, mark in marks.items():
+        own_end = own_ends.get(tp, ends[there[tp]])
+        known = store.mappings(link.id, tp, mark.epoch)
+        settled[tp] = settled_watermark(mark, known, own_end, source_end=logs.source_end.get(tp)).watermark
+        if tp in seen.written_from and not _named(tp, told):
+            reason = (
+                f"{there[tp]} on {link.id.target} holds records that the mirror did not write, from target offset "
+                f"{own_end:,} on"
+            )
+            found.append(
+                Problem(
+                    *(FOREIGN_WRITER, tp.topic, tp.partition, reason, foreign_writer_remedy(link.id, tp.topic)),
+                    halted=True,
+                    since=mark.observed_at,
+                    unsure_from=settled[tp].source_through,
+                )
+            )
+    return _Beyond(found, settled, seen.unknown, own_ends)
+
+
 def _other_records(
     clusters: Clusters,
     record: LinkRecord,
@@ -228,12 +314,13 @@ def _other_records(
     rows: MappingRows,
     problems: Sequence[Problem],
     lost: Collection[str],
+    settled: Mapping[TopicPartition, Watermark],
     at: datetime,
 ) -> tuple[list[Problem], dict[TopicPartition, str]]:
     """A problem for each partition that no mirror fetches and whose source holds other records than were mirrored, by
-    the last mirrored batch (`source_batches`) or the last mirrored records of both sides, unless one on record says
-    from where on they do. From where on isn't known here, so no record counts as mirrored. Second, why partitions could
-    not be compared: nobody knows whether their source was set back.
+    the last mirrored batch (`source_batches`) or the last mirrored records of both sides (`settled`: watermarks that
+    the target's log moves up), unless one on record says from where on they do. Second, why partitions could not be
+    compared: nobody knows whether their source was set back.
     """
     link = record.link
     if link.inverse:
@@ -260,9 +347,37 @@ def _other_records(
         for tp, batch in sorted(batches.replaced.items())
     ]
     unread = dict.fromkeys(batches.silent, f"{unsure}: its last mirrored batch can't be read there")
-    left = [mark for mark in marks if mark.tp not in batches.replaced]
+    left = [settled.get(mark.tp, mark) for mark in marks if mark.tp not in batches.replaced]
     others, reasons = _other_last_records(clusters, record, logs, rows, left, batches.rewritten)
-    return found + others, {**{tp: f"{unsure}: {why}" for tp, why in reasons.items()}, **unread}
+    places = {mark.tp: settled.get(mark.tp, mark) for mark in marks}
+    return _parted_at(clusters, link, rows, places, found + others), {
+        **{tp: f"{unsure}: {why}" for tp, why in reasons.items()},
+        **unread,
+    }
+
+
+def _parted_at(
+    clusters: Clusters,
+    link: Link,
+    rows: MappingRows,
+    marks: Mapping[TopicPartition, Watermark],
+    problems: list[Problem],
+) -> list[Problem]:
+    """The problems, those that don't know from where on both sides differ with the place behind the last equal record;
+    where it can't be found in time, or others write to the target, too, no record counts as mirrored."""
+    open_ones = {_tp(each): marks[_tp(each)] for each in problems if each.unsure_from == 0}
+    if not open_ones or link.shares_target:
+        return problems
+    try:
+        places = unmirrored_tail(_sides(clusters, link, rows), open_ones.values()).same_until
+    except DrkitError:
+        return problems
+    return [replace(each, unsure_from=places[_tp(each)]) if _tp(each) in places else each for each in problems]
+
+
+def _tp(problem: Problem) -> TopicPartition:
+    """The partition of a problem that has one."""
+    return TopicPartition(problem.topic, -1 if problem.partition is None else problem.partition)
 
 
 def _further_down(

@@ -10,13 +10,14 @@ from drkit.mapping.invert import invert_mappings, invert_watermark
 from drkit.mapping.resume import ResumeKind, ResumePoint, resume_point
 from drkit.mapping.store_translator import MappingSource, Translator
 from drkit.mapping.translate import translate
-from drkit.mapping.translation_problems import heed
+from drkit.mapping.translation_problems import doubted, heed
 
 __all__ = [
     "MappingSource",
     "ResumeKind",
     "ResumePoint",
     "Translator",
+    "doubted",
     "heed",
     "invert_mappings",
     "invert_watermark",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
@@ -10,8 +10,8 @@ from typing import Protocol
 from drkit.mapping.mapping_rows import Ranges, conflict, floor, former_ranges, source_at
 from drkit.mapping.settled_watermark import settled_watermark
 from drkit.mapping.translate import translate_by_rows, unavailable
-from drkit.mapping.translation_problems import heed
-from drkit.model.link_state import SOURCE_TRUNCATED, Problem
+from drkit.mapping.translation_problems import doubted, heed
+from drkit.model.link_state import Problem
 from drkit.model.offsets import Certainty, OffsetMapping, Translation, Watermark
 from drkit.model.topology import LinkId, TopicPartition
 
@@ -56,8 +56,9 @@ class Translator:
         self._watermarks: dict[TopicPartition, Watermark] | None = None
         self._partitions: dict[TopicPartition, _Partition] = {}
         self._problems: Sequence[Problem] | None = None
-        self._unseen: Collection[TopicPartition] = ()
+        self._unsure: Mapping[TopicPartition, str] = {}
         self._source_ends: Mapping[TopicPartition, int | None] = {}
+        self._own_ends: Mapping[TopicPartition, int] = {}
 
     def observe_target(self, look: Callable[[], Mapping[TopicPartition, tuple[int, int]]]) -> None:
         """Use the begin and end of the target's logs as they are now, by source partition, instead of the stored ones.
@@ -72,22 +73,23 @@ class Translator:
         """Say why the target's logs could not be read (`observe_target`)."""
         self._silent = reason
 
-    def heed_problems(self, problems: Sequence[Problem], unseen: Collection[TopicPartition]) -> None:
+    def heed_problems(self, problems: Sequence[Problem], unsure: Mapping[TopicPartition, str]) -> None:
         """Use these problems instead of the recorded ones, after a fresh look at the source (later than the
         watermarks).
 
-        `unseen`: partitions of a source that lost data and may have lost more since: none of their positions is exact.
+        `unsure`: why none of a partition's positions is exact, whatever its rows say.
         """
-        self._problems, self._unseen = problems, unseen
+        self._problems, self._unsure = problems, unsure
 
-    def settle(self, source_ends: Mapping[TopicPartition, int | None]) -> None:
+    def settle(self, source_ends: Mapping[TopicPartition, int | None], own_ends: Mapping[TopicPartition, int]) -> None:
         """Of these partitions, on which the target's log is the mirror's alone, also use what landed since their
         watermarks were stored, as far as the observed log ends and the rows prove it (`settled_watermark`).
 
-        `source_ends`: the source's log ends, read after the target's; None where it doesn't answer. Call this before
-        the first translation.
+        `source_ends`: the source's log ends, read after the target's; None where it doesn't answer. `own_ends`: the
+        target offsets up to which logs are the mirror's that others have appended to. Call this before the first
+        translation.
         """
-        self._source_ends = source_ends
+        self._source_ends, self._own_ends = source_ends, own_ends
 
     def translate(self, tp: TopicPartition, source_offset: int) -> Translation:
         """Where `source_offset` of `tp` (the source's name) is on the target, and how surely, considering problems."""
@@ -99,12 +101,7 @@ class Translator:
             return answer
         if self._target_logs is not None and tp not in self._target_logs:
             return _as_last_seen(answer, self._silent)
-        if tp not in self._unseen:
-            return answer
-        why = next(
-            (p.reason for p in self._problems if p.kind == SOURCE_TRUNCATED and (p.topic, p.partition) == tp), None
-        )
-        return replace(answer, certainty=Certainty.CONSERVATIVE, reason=why)
+        return doubted(answer, self._unsure.get(tp))
 
     def _by_rows(self, tp: TopicPartition, source_offset: int) -> Translation:
         partition = self._partition(tp)
@@ -154,8 +151,9 @@ class Translator:
             if self._target_logs is not None and tp in self._target_logs:
                 start, end = self._target_logs[tp]
                 watermark = _as_it_is(watermark, rows, start, end)
-                if tp in self._source_ends and end > watermark.target_end:
-                    watermark = settled_watermark(watermark, rows, end, source_end=self._source_ends[tp]).watermark
+                own = self._own_ends.get(tp, end)
+                if tp in self._source_ends and own > watermark.target_end:
+                    watermark = settled_watermark(watermark, rows, own, source_end=self._source_ends[tp]).watermark
             log = watermark.target_start, watermark.target_end
             former = former_ranges(rows, watermark.epoch, log, partial(self._store.mappings, self._link, tp))
             kept = self._partitions[tp] = _Partition(watermark, rows, conflict(rows), former)

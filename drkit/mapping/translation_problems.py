@@ -3,9 +3,9 @@
 | problem | positions | the answer becomes |
 |---|---|---|
 | `topic_recreated`, `target_recreated` | all of the topic | unavailable: the rows are of another topic |
-| `source_truncated` | from the first lost record on | conservative: where the two sides diverge |
+| `source_truncated`, `foreign_writer` | from where both sides hold other records | conservative: that place |
 | `store_recovered` | above what the copy of the state proves | conservative: where that ends |
-| any other that names source offsets (`records_misplaced`, `foreign_writer`) | those | conservative, same offset |
+| any other that names source offsets (`records_misplaced`) | those | conservative, same offset |
 
 So a position is never exact while a recorded problem contradicts it, and a problem never moves it forward.
 """
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from drkit.mapping.translate import unavailable
-from drkit.model.link_state import RECREATED, SOURCE_TRUNCATED, STORE_RECOVERED, Problem
+from drkit.model.link_state import PARTED, RECREATED, STORE_RECOVERED, Problem
 from drkit.model.offsets import Certainty, Translation
 from drkit.model.topology import TopicPartition
 
@@ -44,6 +44,13 @@ def heed(
     return answer
 
 
+def doubted(answer: Translation, why: str | None) -> Translation:
+    """The answer, not exact where something stands against the partition as a whole (None: nothing does)."""
+    if why is None or answer.certainty is not Certainty.EXACT:
+        return answer
+    return replace(answer, certainty=Certainty.CONSERVATIVE, reason=why, reread=None)
+
+
 def _doubted(answer: Translation, problem: Problem, again: Callable[[int], Translation]) -> Translation:
     reason = problem.reason if answer.reason is None else f"{answer.reason}; {problem.reason}"
     if problem.kind == STORE_RECOVERED and problem.unsure_from is not None:
@@ -53,10 +60,10 @@ def _doubted(answer: Translation, problem: Problem, again: Callable[[int], Trans
             answer, certainty=Certainty.CONSERVATIVE, target_offset=lowest, reason=problem.reason, reread=None
         )
     doubted = replace(answer, certainty=Certainty.CONSERVATIVE, reason=reason)
-    if problem.kind != SOURCE_TRUNCATED or problem.unsure_from is None:
+    if problem.kind not in PARTED or problem.unsure_from is None:
         return doubted
     parting = again(problem.unsure_from).target_offset
     if parting is None or answer.target_offset is None or parting >= answer.target_offset:
         return doubted
-    # whether the target holds what the group read above the divergence isn't known: unknown, not 0
+    # the group may have read either side's records above that place: what it hasn't read of the target's begins there
     return replace(doubted, target_offset=parting, reread=None)

@@ -112,6 +112,9 @@ TARGET_PURGED = "target_purged"
 RECORDS_RETURNED = "records_returned"
 """Kind of the problem that the source has records again that it had removed before they were mirrored."""
 
+PARTED = frozenset({FOREIGN_WRITER, SOURCE_TRUNCATED})
+"""Kinds of problems that say from where on both sides hold different records."""
+
 _NAME_MISSING = frozenset({RECORDS_RETURNED, TARGET_PURGED})
 
 RECORDS_GIVEN_UP = "records_given_up"

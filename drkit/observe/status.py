@@ -90,7 +90,7 @@ class ClusterLogEnds:
 def logs_seen(source: ClusterLogEnds, target: ClusterLogEnds) -> LogsSeen:
     """A link's logs on both clusters, for `problems_now`."""
     there, here = (each.ids if each.reachable else None for each in (source, target))
-    return LogsSeen(source.start, source.end, target.start, there, here)
+    return LogsSeen(source.start, source.end, target.start, target.end, there, here)
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,8 +319,8 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
     record = LinkRecord(link, control, watermarks, topics, running=running, flowing=flowing)
     seen = problems_now(clusters, store, record, logs_seen(source, target), problems, at)
     problems = list(seen.problems)
-    translator.heed_problems(seen.problems, seen.unseen)
-    translator.settle(provable_ends(record, source, seen))
+    translator.heed_problems(seen.problems, seen.unsure)
+    translator.settle(provable_ends(record, source, seen), seen.own_ends)
     if control is not None and control.direction is Direction.SEALED:
         problems += _outside_the_fence(store, link, source, at)
         unfenced = unfenced_problem(store, link, source.rules, at) if source.reachable else None

@@ -80,6 +80,13 @@ def _planned(snapshot: Snapshot) -> Iterator[Obstacle]:
             f"Bring up the brokers of {source} that coordinate its groups, or fail over with --unplanned: it uses the "
             "captured positions",
         )
+    if snapshot.unjudged:
+        yield Obstacle(
+            _open_questions(snapshot),
+            "A planned move loses nothing or does nothing",
+            f"Run drkit mirror --link '{snapshot.link.id}' until drkit status no longer says so, or fail over with "
+            "--unplanned, which loses what was not mirrored",
+        )
     if snapshot.lag != 0 and snapshot.mirror is None:
         lag = "an unknown number of" if snapshot.lag is None else f"{snapshot.lag:,}"
         yield Obstacle(
@@ -108,6 +115,12 @@ def _unreadable(snapshot: Snapshot) -> str:
     return f"{counted(len(told), 'partition')} of {snapshot.source.alias} can't be read: {and_more(told)}"
 
 
+def _open_questions(snapshot: Snapshot) -> str:
+    """Of which partitions it isn't known whether both sides still hold what was mirrored, and why."""
+    told = [view.doubts.unjudged for view in snapshot.unjudged if view.doubts.unjudged]
+    return f"what is missing of {counted(len(told), 'partition')} isn't known: {and_more(told, separator='; ')}"
+
+
 def _bring_back(snapshot: Snapshot) -> str:
     return f"Bring up the brokers of {snapshot.source.alias} that lead {and_more([str(v.tp) for v in snapshot.silent])}"
 
@@ -132,7 +145,7 @@ def _backlog(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
     """Loss although the source answers: it holds the records, but without a working mirror waiting doesn't help."""
     halted = [problem for problem in snapshot.problems if problem.halted]
     gaps = _gaps(snapshot)
-    at_least = bool(snapshot.silent)  # what these hold since the mirror's last look isn't known
+    at_least = bool(snapshot.silent or snapshot.unjudged)  # what these hold since the mirror's last look isn't known
     waits = snapshot.mirror is not None and not halted and not gaps and not at_least
     if waits or within(None if at_least else snapshot.lag, plan.accept_loss):
         return
@@ -147,6 +160,8 @@ def _backlog(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
         why, remedy = f"the mirror has halted on {halted[0].topic}: {halted[0].reason}", halted[0].remedy
     elif gaps:
         why, remedy = f"no mirror brings back removed records: {gaps[0].reason}", gaps[0].remedy
+    elif not snapshot.silent and at_least:
+        why = _open_questions(snapshot)
     elif at_least:
         why, remedy = _unreadable(snapshot), f"{_bring_back(snapshot)}, and try again"
     accepted = "unknown" if snapshot.lag is None or at_least else snapshot.lag

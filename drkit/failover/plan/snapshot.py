@@ -207,6 +207,11 @@ class Snapshot:
         return [view for view in self.partitions.values() if view.silent is not None]
 
     @property
+    def unjudged(self) -> list[PartitionView]:
+        """Partitions of which it isn't known whether both sides, which answer, still hold what was mirrored."""
+        return [view for view in self.partitions.values() if view.doubts.unjudged is not None]
+
+    @property
     def lag(self) -> int | None:
         """Source offsets not on the target over all partitions; None if one is unknown."""
         return total(view.lag for view in self.partitions.values())

@@ -205,7 +205,9 @@ def _problems_now(
     record = LinkRecord(link, memory.control, memory.watermarks, memory.topics, running=running, flowing=flowing)
     ids = {name: info.topic_id for name, info in target.topics.items()} if target.view.reachable else None
     there = source.topics if source.view.reachable else None
-    logs = LogsSeen(source.start, source.end, target.start, there, ids, source_gone=not source.view.reachable)
+    logs = LogsSeen(
+        source.start, source.end, target.start, target.end, there, ids, source_gone=not source.view.reachable
+    )
     return problems_now(estate, estate.store, record, logs, estate.store.problems(link.id), now(), rows=rows)
 
 
@@ -501,7 +503,7 @@ def _with_rows(look: _Look, view: PartitionView, topic: TopicInfo | None, state:
     view = replace(view, former=former)
     if not look.settle or mark is None or view.unproven:
         return view
-    settled = settled_watermark(mark, rows, end, source_end=view.source_end)
+    settled = settled_watermark(mark, rows, look.seen.own_ends.get(view.tp, end), source_end=view.source_end)
     return replace(view, watermark=settled.watermark, remark=settled.remark)
 
 

@@ -42,7 +42,7 @@ from drkit.failover.plan.snapshot import PartitionView, Snapshot
 from drkit.failover.positions.past_positions import Key, PastPosition
 from drkit.failover.positions.selection import Edge, Selection, TopicSelector, Where, parse_topic_selector
 from drkit.failover.positions.transactional_positions import place_by_transactions, place_unwatched
-from drkit.mapping import heed
+from drkit.mapping import doubted, heed
 from drkit.mapping.translate import left_unread, translate_by_rows, unavailable
 from drkit.model.groups.unmovable_groups import SHARE
 from drkit.model.offsets import Certainty, GroupPosition, Translation
@@ -520,6 +520,7 @@ def _by_rows(offset: int, view: PartitionView) -> Translation:
 def _mapped(offset: int, view: PartitionView, snapshot: Snapshot) -> Translation:
     """Translate by the view's rows, apply problems, then keep the result within the target's current log."""
     answer = heed(_by_rows(offset, view), snapshot.problems, view.tp, lambda other: _by_rows(other, view))
+    answer = doubted(answer, view.doubts.unsure)
     target = snapshot.target.alias
     if answer.target_offset is None or view.target_start is None or view.target_end is None:
         return answer

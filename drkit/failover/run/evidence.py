@@ -67,9 +67,8 @@ def loss_at(partitions: Iterable[PartitionView], moment: datetime) -> Loss:
     if before := sorted({view.topic for view in every if view.lag and _held_before(view)}):
         said.append(held_before(before))
     if shorter := sorted({view.topic for view in every if view.lag and _may_have_lost_more(view)}):
-        it = "it" if len(shorter) == 1 else "they"
         said.append(
-            f"the source had lost records of {and_more(shorter)} before: what {it} held beyond may be gone, too"
+            f"both sides hold other records of {and_more(shorter)}: what the source held beyond may be gone, too"
         )
     unjudged = tuple(missing.reason for missing in told if missing.at_least and missing.reason is not None)
     seen = [view.watermark.observed_at for view in every if view.watermark is not None and view.source_end is None]
@@ -91,7 +90,7 @@ def loss_at(partitions: Iterable[PartitionView], moment: datetime) -> Loss:
         reason=reason,
         lower_bound=bool(blind or unjudged),
         unjudged=unjudged,
-        upper_bound=bool(before or shorter),
+        upper_bound=bool(before or shorter) or any(missing.at_most for missing in told),
     )
 
 

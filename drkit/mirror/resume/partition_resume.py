@@ -38,6 +38,7 @@ from functools import partial
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.logs.source_divergence import KIND, divergence
 from drkit.kafka.protocol.fetch_produce import UNKNOWN_EPOCH
+from drkit.lag.beyond_watermarks import foreign_writer_remedy
 from drkit.lag.divergence_check import check_divergences, further_down
 from drkit.lag.source_batches import compare_batches, replaced_reason, set_back_remedy, unmirrored_reason
 from drkit.lag.unmirrored_tail import LinkSides, unmirrored_tail
@@ -567,9 +568,7 @@ class Resumer:
             FOREIGN_WRITER,
             f"{seen.topic.state.target_topic}:{seen.tp.partition} on {self._link.target} holds records that the mirror "
             f"did not write: {what}",
-            "Find the other writer and deny it by ACL (if there is none, "
-            f"{self._link.source} may have lost its tail just after it was mirrored); then start the topic again: "
-            f"`drkit link resume '{self._link}' --topic {seen.tp.topic} --accept-recreated`",
+            foreign_writer_remedy(self._link, seen.tp.topic),
             0 if unsure_from is None else unsure_from,
         )
 

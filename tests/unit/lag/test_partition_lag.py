@@ -99,6 +99,20 @@ def test_a_group_lost_what_the_source_holds_below_its_commit_and_not_what_the_so
     assert tuple(found.lost_below(commit) for commit in (940, 1_000, 1_010)) == lost
 
 
+def test_a_group_that_read_what_a_source_held_before_it_was_set_back_lost_only_what_it_holds_now():
+    back = replace(TRUNCATED, kind="foreign_writer", unsure_from=500)
+    found = partition_lag(TP, MARK, [back], start=0, end=600)
+    assert (found.records, found.at_most) == (100, False)
+    assert tuple(found.lost_below(commit) for commit in (500, 550, 1_000)) == (0, 50, 100)
+
+
+def test_of_a_store_that_was_recovered_nothing_counts_as_mirrored_where_both_sides_differ():
+    recovered = replace(TRUNCATED, kind="store_recovered", halted=False, unsure_from=980)
+    back = replace(TRUNCATED, kind="foreign_writer", unsure_from=900)
+    found = partition_lag(TP, MARK, [recovered, back], start=0, end=1_000)
+    assert (found.records, found.through, found.lost_below(900), found.lost_below(950)) == (None, 900, 0, None)
+
+
 def test_what_a_group_lost_is_unknown_where_the_loss_is():
     unseen = partition_lag(TP, MARK, [TRUNCATED], start=None, end=None)
     assert (unseen.lost_below(940), unseen.lost_below(941)) == (0, None)
@@ -123,6 +137,7 @@ def test_a_log_that_lost_its_end_may_have_got_its_beginning_back():
 def test_where_all_may_differ_all_counts_and_it_is_said():
     found = partition_lag(TP, MARK, [replace(TRUNCATED, unsure_from=0, reason="parted")], start=0, end=700)
     assert (found.records, found.reason) == (700, "all that the source holds counts: parted")
+    assert found.at_most
 
 
 RETURNED = replace(PURGED, kind="records_returned", unsure_from=250, unsure_until=400)

@@ -77,15 +77,20 @@ def test_a_target_that_ends_lower_by_now_has_nothing_exact_beyond_that(store, en
 def test_what_landed_since_the_watermark_was_stored_is_exact_as_far_as_the_rows_and_the_source_prove_it(store):
     translator = Translator(store, LINK)
     translator.observe_target(lambda: {TP: (6, 23)})
-    translator.settle({TP: 31})
+    translator.settle({TP: 31}, {})
     assert [translator.translate(TP, offset).target_offset for offset in (27, 30, 31)] == [19, 22, 23]
     assert translator.translate(TP, 31).certainty is Certainty.EXACT
     assert translator.translate(TP, 32).certainty is Certainty.CONSERVATIVE, "ahead of what is mirrored"
     for ends in ({}, {TP: 30}):
         unproven = Translator(store, LINK)
         unproven.observe_target(lambda: {TP: (6, 23)})
-        unproven.settle(ends)
+        unproven.settle(ends, {})
         assert unproven.mirrored(TP) == MARK, "another writer's, or nobody vouches for the log"
+    appended = Translator(store, LINK)
+    appended.observe_target(lambda: {TP: (6, 23)})
+    appended.settle({TP: 31}, {TP: 21})
+    assert appended.translate(TP, 29).certainty is Certainty.EXACT
+    assert appended.translate(TP, 30).certainty is Certainty.CONSERVATIVE, "others wrote what stands there"
 
 
 def test_a_target_that_ends_where_it_did_is_as_it_was(store):
@@ -139,13 +144,14 @@ def answers(store: Store, committed: int) -> Translation:
     return Translator(store, LINK).translate(TP, committed)
 
 
-def test_what_a_source_lost_is_translated_to_where_the_sides_part(store):
-    store.put_problem(LINK, problem("source_truncated", unsure_from=20))
+@pytest.mark.parametrize("kind", ["source_truncated", "foreign_writer"])
+def test_what_both_sides_hold_differently_is_translated_to_where_they_part(store, kind):
+    store.put_problem(LINK, problem(kind, unsure_from=20))
     assert answers(store, 19).certainty is Certainty.EXACT
     for committed in (20, 23, 27, 31):
         answer = answers(store, committed)
         assert (answer.certainty, answer.target_offset) == (Certainty.CONSERVATIVE, 11), committed
-        assert "why source_truncated" in str(answer.reason)
+        assert f"why {kind}" in str(answer.reason)
     assert answers(store, 25).reread is None, "nobody knows which of these records the group has read"
     assert answers(store, 20).reread == 0, "it has read nothing of them"
 
@@ -221,21 +227,19 @@ def test_of_a_target_that_is_not_seen_nothing_is_exact(store):
 
 
 def test_of_a_source_that_may_have_lost_more_since_nothing_is_exact(store):
-    cut = problem("source_truncated", unsure_from=25)
-    others = [problem("records_misplaced", unsure_from=25), replace(cut, partition=PARTITION + 1, reason="another")]
     translator = Translator(store, LINK)
-    translator.heed_problems([*others, cut], {TP})
+    translator.heed_problems([problem("records_misplaced", unsure_from=25)], {TP: "why source_truncated"})
     answer = translator.translate(TP, 12)
     told = (answer.certainty, answer.target_offset, answer.reason)
     assert told == (Certainty.CONSERVATIVE, 6, "why source_truncated")
-    translator.heed_problems([*others, cut], {TopicPartition("orders", 3)})
+    translator.heed_problems([], {TopicPartition("orders", 3): "another"})
     assert translator.translate(TP, 12) == EXACT
 
 
 def test_problems_that_were_just_looked_for_count_rather_than_those_on_record(store):
     store.put_problem(LINK, problem("topic_recreated", None))
     translator = Translator(store, LINK)
-    translator.heed_problems([], ())
+    translator.heed_problems([], {})
     assert translator.translate(TP, 12) == EXACT
 
 

@@ -184,8 +184,8 @@ def _translator(run: Invocation, link: Link, tps: Collection[TopicPartition]) ->
         seen = problems_now(clusters, store, record, logs, problems, at)
         # where clients work on the target by now, a topic that they recreated is no fault; but no row is of it
         anew = [] if flowing else made_anew(clusters, store, record, logs, problems, at)
-    translator.heed_problems([*seen.problems, *anew], seen.unseen)
-    translator.settle(provable_ends(record, source, seen))
+    translator.heed_problems([*seen.problems, *anew], seen.unsure)
+    translator.settle(provable_ends(record, source, seen), seen.own_ends)
     return translator
 
 

@@ -91,6 +91,26 @@ def test_nor_does_a_move_wait_for_it_without_consent():
     assert [each for each in few.obstacles if each.waived_by == ACCEPT_LOSS], "no number bounds what isn't known"
 
 
+def with_an_open_question():
+    """Both sides answer, and nobody can say whether the source was set back."""
+    view = replace(Log("rrrr").view(), source_start=0, source_end=4)
+    doubts = Doubts(unjudged="was it set back?", unsure="was it set back?")
+    return world([replace(view, doubts=doubts)], [position(3)], source_reachable=True, mirror="a worker")
+
+
+def test_no_move_takes_for_granted_that_both_sides_still_hold_what_was_mirrored():
+    (told,) = hard(a_plan(with_an_open_question(), mode=Mode.PLANNED))
+    assert told.what == "what is missing of 1 partition isn't known: was it set back?"
+    assert "--unplanned" in told.remedy
+    waits = a_plan(with_an_open_question(), catch_up=True)
+    (told,) = (each for each in waits.obstacles if each.waived_by == ACCEPT_LOSS)
+    assert told.what.startswith("0 records or more of primary would be lost although it answers: ")
+    assert f"{ACCEPT_LOSS} unknown" in told.remedy
+    agreed = a_plan(with_an_open_question(), catch_up=True, accept_loss="unknown")
+    (placed,) = agreed.placed
+    assert (placed.translation, placed.target_offset, placed.reason) == ("conservative", 3, "was it set back?")
+
+
 def test_what_the_drain_leaves_behind_is_so_much_or_more_where_a_partition_is_silent():
     assert _drained(with_a_silent_partition(), 0) == "no mirror is running; 2 records or more not on dr"
     assert _drained(without_coordinators(), 0) == "no mirror is running; 2 records not on dr"

@@ -1,0 +1,130 @@
+"""Tells whether what a target holds beyond a watermark was written by the link's mirror, where none watches.
+
+A mirror stores watermarks about once a second and may be killed in between: what stands above them on the target then
+counts as mirrored, by the mapping rows (`drkit.mapping.settled_watermark`). Any other client may have written there
+since. A mirror appends with the producer id of its link, and not behind a stranger's records, so the last batch tells,
+and where a stranger wrote it, a binary search finds its first one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.client.record_probe import LogPosition
+from drkit.model.errors import AuthenticationError, Refused, Unreachable
+from drkit.model.offsets import Watermark
+from drkit.model.topology import LinkId, TopicPartition
+from drkit.store.api import Store
+from drkit.store.link_notes import producer_lease
+
+_SECONDS = 5.0
+
+
+def foreign_writer_remedy(link: LinkId, topic: str) -> str:
+    """What to do where another client wrote to a link's target."""
+    return (
+        f"Find the other writer and deny it by ACL (if there is none, {link.source} may have lost its tail just after "
+        f"it was mirrored); then start the topic again: `drkit link resume '{link}' --topic {topic} "
+        "--accept-recreated`"
+    )
+
+
+@dataclass(slots=True)
+class _Search:
+    """The first offset of `tp` in [`begin`, `end`] from which on a stranger wrote; below `begin` the mirror did."""
+
+    tp: TopicPartition
+    begin: int
+    end: int
+
+    @property
+    def next(self) -> LogPosition:
+        """Where to ask next."""
+        return LogPosition(self.tp, (self.begin + self.end) // 2)
+
+    def settle(self, place: LogPosition, offset: int | None, *, own: bool) -> None:
+        """`offset`: of the first record from the place on; `own`: whether the mirror wrote it."""
+        if own and offset is not None and offset < self.end:
+            self.begin = offset + 1
+        else:
+            self.end = place.offset
+
+
+@dataclass(frozen=True, slots=True)
+class BeyondWatermarks:
+    """`written_from`: the target offset from which on another client wrote, by source partition; `unknown`: why it
+    isn't known who wrote what others hold beyond their watermark."""
+
+    written_from: dict[TopicPartition, int] = field(default_factory=dict)
+    unknown: dict[TopicPartition, str] = field(default_factory=dict)
+
+
+def beyond_watermarks(
+    target: ClusterAdmin,
+    store: Store,
+    link: LinkId,
+    marks: Iterable[Watermark],
+    logs: Mapping[TopicPartition, TopicPartition],
+    ends: Mapping[TopicPartition, int],
+) -> BeyondWatermarks:
+    """Who wrote what targets hold beyond these watermarks.
+
+    Args:
+        target: the target cluster.
+        store: where the link's producer id is.
+        link: the link; nobody but its mirror writes to its target.
+        marks: watermarks of partitions that no mirror watches.
+        logs: their partitions on the target.
+        ends: the log ends there; one that isn't beyond its watermark has nothing to ask about.
+    """
+    searches = {
+        mark.tp: _Search(there, mark.target_end, end)
+        for mark in marks
+        if (end := ends.get(there := logs[mark.tp], 0)) > mark.target_end
+    }
+    found = BeyondWatermarks()
+    if not searches:
+        return found
+    unsure = f"who wrote what {link.target} holds beyond the mirror's last save is not known"
+    try:
+        kept = store.lease(producer_lease(link, target.cluster_id()))
+        if kept is None:
+            why = f"{unsure}: the store doesn't have the mirror's producer id"
+            found.unknown.update(dict.fromkeys(searches, why))
+            return found
+        own = int(kept.owner)
+        last = {tp: LogPosition(each.tp, each.end - 1) for tp, each in searches.items()}
+        seen = target.probe_records(last.values(), seconds=_SECONDS, control=True)
+        for tp, place in last.items():
+            record = seen[place]
+            if record.offset is None:
+                found.unknown[tp] = f"{unsure}: {record.reason or f'{place.tp} has no record at its end'}"
+            elif record.producer_id != own:
+                searches[tp].end -= 1
+                found.written_from[tp] = searches[tp].end
+        _first_of_strangers(target, {tp: searches[tp] for tp in found.written_from}, own, found, unsure)
+    except (Unreachable, AuthenticationError, Refused) as error:
+        found.unknown.update({tp: f"{unsure}: {error.what}" for tp in searches if tp not in found.written_from})
+    return found
+
+
+def _first_of_strangers(
+    target: ClusterAdmin, searches: Mapping[TopicPartition, _Search], own: int, found: BeyondWatermarks, unsure: str
+) -> None:
+    """Set `found.written_from` of these to the first offset that a stranger wrote."""
+    open_ones = dict(searches)
+    while open_ones := {tp: each for tp, each in open_ones.items() if each.begin < each.end}:
+        places = {tp: each.next for tp, each in open_ones.items()}
+        seen = target.probe_records(places.values(), seconds=_SECONDS, control=True)
+        for tp, place in places.items():
+            record = seen[place]
+            if record.reason is not None:
+                found.unknown[tp] = f"{unsure}: {record.reason}"
+                del open_ones[tp]
+            else:
+                open_ones[tp].settle(place, record.offset, own=record.producer_id == own)
+    found.written_from.update({tp: each.begin for tp, each in searches.items() if tp not in found.unknown})
+    for tp in found.unknown:
+        found.written_from.pop(tp, None)
