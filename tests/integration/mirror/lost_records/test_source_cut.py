@@ -180,8 +180,13 @@ def test_what_a_halted_mirror_saw_of_the_source_is_what_counts_once_it_is_gone(m
 
     def grown_to(end: int) -> None:
         write(mirrored, topic, named("other", mirrored.source.end(topic), end))
-        seen = partial(mirrored.store.watermarks, mirrored.link.id)
-        wait_until(lambda: seen()[TopicPartition(topic, 0)].source_end == end, what="the end of the source")
+        (lost,) = mirrored.problems(KIND)
+
+        def seen_since() -> bool:
+            mark = mirrored.store.watermarks(mirrored.link.id)[TopicPartition(topic, 0)]
+            return mark.source_end == end and mark.observed_at > lost.since
+
+        wait_until(seen_since, what="the end of the source")
         (status,) = link_statuses(mirrored.config, mirrored.store, [mirrored.link])
         lives, gone = mirrored.planned_loss(), mirrored.planned_loss(mirrored.without_primary())
         assert status.recovery_point.records == lives.records == gone.records == end - KEPT
