@@ -82,7 +82,7 @@ def compare(before: ProbedRecord, now: ProbedRecord, *, removable: bool) -> Matc
         return Match.DIFFERENT if now.outside else Match.UNKNOWN
     if before.offset is None:
         return Match.END if now.offset is None else Match.NEW
-    if now == before:
+    if (now.offset, now.timestamp, now.crc) == (before.offset, before.timestamp, before.crc):
         return Match.SAME
     gone = removable and (now.offset is None or now.offset > before.offset)
     return Match.GONE if gone else Match.DIFFERENT

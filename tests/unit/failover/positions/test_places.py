@@ -27,6 +27,12 @@ UNREAD = ProbedRecord(reason="no leader")
     ("before", "now", "removable", "expected"),
     [
         (RECORD, RECORD, False, Match.SAME),
+        (
+            position_checks({HERE: RECORD._replace(producer_id=5)})[0].peeked,
+            RECORD._replace(producer_id=5),
+            False,
+            Match.SAME,
+        ),
         (RECORD, RECORD._replace(crc=1), False, Match.DIFFERENT),
         (RECORD, RECORD._replace(timestamp=1001), True, Match.DIFFERENT),
         (RECORD, RECORD._replace(offset=9), False, Match.DIFFERENT),
