@@ -12,20 +12,13 @@ from drkit.kafka.client.record_probe import NOTHING, LogPosition
 from drkit.kafka.client.timestamp_scan import OffsetRange
 from drkit.kafka.client.unexpired_records import Missing, unexpired
 from drkit.kafka.transform.provenance import read_hop
-from drkit.mapping.target_start import (
-    MappingRows,
-    ReportedPurge,
-    accepted_ranges,
-    missing_until,
-    not_accepted,
-    purge_problem,
-)
+from drkit.mapping.target_start import MappingRows, missing_until, not_accepted, purge_problem
 from drkit.model.errors import AuthenticationError, Refused, Unreachable
 from drkit.model.link_state import TARGET_PURGED, Problem
 from drkit.model.offsets import Watermark
 from drkit.model.topology import Link, TopicPartition
 from drkit.store.api import Store
-from drkit.store.link_notes import JudgedStart, judged_starts, newest_own
+from drkit.store.link_notes import JudgedStart, accepted_purges, judged_starts, newest_own
 
 _PEEK_SECONDS = 5.0
 
@@ -85,13 +78,11 @@ def with_unseen_purges(
     except (Unreachable, AuthenticationError, Refused) as error:
         silent = {tp: _unjudged(link, each.target, each.stretch, str(error)) for tp, each in missing.items()}
         return list(problems), unjudged | silent
-    notes = store.notes(link.id, TARGET_PURGED) if found else {}
+    accepted = accepted_purges(store, link.id) if found else {}
     since = {place: problem.since for problem in problems if (place := _place(problem)) is not None}
     kept = [problem for problem in problems if _place(problem) not in seen]
     for tp, stretch in found.items():
-        told = ReportedPurge.parse(notes.get(str(tp)))
-        accepted = accepted_ranges(told, seen[tp].epoch, recorded=tp in since)
-        if left := not_accepted(stretch.begin, stretch.end, accepted):
+        if left := not_accepted(stretch.begin, stretch.end, accepted.get((tp, seen[tp].epoch), ())):
             where = missing[tp].target.topic
             first = since.get(tp, seen[tp].observed_at)  # else it isn't known when it happened
             kept.append(purge_problem(link.id, seen[tp], where, *left, first))

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from itertools import chain
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from drkit.model.link_state import TARGET_PURGED, Problem
-from drkit.model.offsets import MOST_RANGES, OffsetMapping, Watermark, merged_ranges, without_ranges
+from drkit.model.offsets import OffsetMapping, Watermark, without_ranges
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.model.wording import counted
 
@@ -47,44 +46,6 @@ def missing_until(rows: MappingRows, link: LinkId, mark: Watermark) -> int:
     if following is not None:
         until = min(until, following.source_offset)
     return max(first.source_offset, min(until, mark.source_through))
-
-
-class ReportedPurge(NamedTuple):
-    """A partition's purged source offsets as reported last: [`begin`, `until`). `accepted`: ranges that an operator had
-    accepted before, by clearing the problem. Kept as a note of kind `TARGET_PURGED`, by source partition."""
-
-    epoch: int
-    begin: int
-    until: int
-    accepted: tuple[tuple[int, int], ...] = ()
-
-    @classmethod
-    def parse(cls, note: str | None) -> ReportedPurge | None:
-        """Read what `str` wrote; None where there is no note."""
-        if note is None:
-            return None
-        epoch, begin, until, *rest = map(int, note.split(":"))
-        return cls(epoch, begin, until, tuple(zip(rest[::2], rest[1::2], strict=True)))
-
-    def __str__(self) -> str:
-        return ":".join(map(str, (*self[:3], *chain.from_iterable(self.accepted))))
-
-    def below(self, end: int) -> ReportedPurge:
-        """Without what is at or above `end`: the target has it again."""
-        ranges = tuple((first, min(last, end)) for first, last in self.accepted if first < end)
-        return self._replace(begin=min(self.begin, end), until=min(self.until, end), accepted=ranges)
-
-
-def accepted_ranges(told: ReportedPurge | None, epoch: int, *, recorded: bool) -> tuple[tuple[int, int], ...]:
-    """The source offsets that an operator has accepted as missing: ranges [first, end), ascending and apart; the last
-    ones of very many.
-
-    `recorded`: the problem is on record. A reported problem that is no longer on record was cleared.
-    """
-    if told is None or told.epoch != epoch:
-        return ()
-    ranges = merged_ranges([*told.accepted, *([] if recorded else [(told.begin, told.until)])])
-    return tuple(ranges[-MOST_RANGES:])
 
 
 def not_accepted(begin: int, until: int, accepted: Iterable[tuple[int, int]]) -> tuple[int, int] | None:

@@ -29,7 +29,7 @@ from drkit.model.link_state import (
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.model.wording import and_more
 from drkit.store.api import LinkStore, Store
-from drkit.store.link_notes import give_up_never_mirrored
+from drkit.store.link_notes import accept_purge, give_up_never_mirrored
 
 _TRIES = 10
 _BY_NAME = frozenset({"deletion_held", RECORDS_MISPLACED, RECORDS_RETURNED, RECOVERED_FROM_LOGS, TARGET_PURGED})
@@ -209,10 +209,18 @@ def acknowledge(store: LinkStore, link: Link, kind: str, topic: str | None = Non
             remedy=f"Name it: `drkit link acknowledge '{link.id}' {kind} --topic {topics[0]}`",
         )
     for problem in found:
-        if kind == RECORDS_RETURNED and problem.partition is not None and problem.missing:
-            _give_up(store, link.id, TopicPartition(problem.topic, problem.partition), *problem.missing)
+        if problem.partition is not None and problem.missing:
+            give_up = _accept_purge if kind == TARGET_PURGED else _give_up
+            give_up(store, link.id, TopicPartition(problem.topic, problem.partition), *problem.missing)
         store.clear_problem(link.id, problem)
     return control, found
+
+
+def _accept_purge(store: LinkStore, link: LinkId, tp: TopicPartition, begin: int, until: int) -> None:
+    """Record that an operator goes on without these offsets on the target, while the problem that names them stands."""
+    state = store.topic_states(link).get(tp.topic)
+    if state is not None:  # else nothing of the topic is mirrored any more
+        accept_purge(store, link, tp, state.epoch, begin, until)
 
 
 def _give_up(store: LinkStore, link: LinkId, tp: TopicPartition, begin: int, until: int) -> None:

@@ -6,6 +6,7 @@
 | the cluster id of the source, which can't be asked once it is gone | link |
 | groups that can't be moved, as the mirror last saw them | group |
 | the offsets that the source removed before they were mirrored | partition |
+| the offsets of a purged target that an operator goes on without | partition |
 | where a shared target's log begins (`drkit.mirror.resume.shared_target_start`) | partition |
 | drkit's ACLs on the target, with their roles (`drkit.model.topics.acls`) | ACL |
 | ACLs by which a cluster is fenced | ACL |
@@ -25,7 +26,7 @@ from typing import NamedTuple
 from drkit.model.alignment import Alignment, note_name, read_alignment
 from drkit.model.errors import NotShown, Refused
 from drkit.model.groups.unmovable_groups import UnmovableGroup
-from drkit.model.offsets import MOST_RANGES, Watermark, without_ranges
+from drkit.model.offsets import MOST_RANGES, Watermark, merged_ranges, without_ranges
 from drkit.model.topics.acls import ACL_NOTES, Acl, AclRole, fence_rules_kind
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.api import LinkStore
@@ -37,6 +38,7 @@ _UNMOVABLE = "unmovable-group"
 _STARTS = "shared_target_start"
 _NEWEST = "shared_target_newest"
 NEVER_MIRRORED = "never_mirrored"
+_ACCEPTED = "target_purged_accepted"
 PRODUCER_LEASES = "producer:"
 """A link's producer id is kept as a lease that is never released."""
 
@@ -202,6 +204,31 @@ def never_mirrored(store: LinkStore, link: LinkId) -> dict[TopicPartition, Never
         tp: NeverMirrored(next(numbers), tuple(zip(numbers, numbers, strict=True)))
         for tp, numbers in _read(store, link, NEVER_MIRRORED)
     }
+
+
+def accepted_purges(store: LinkStore, link: LinkId) -> dict[tuple[TopicPartition, int], tuple[tuple[int, int], ...]]:
+    """The source offsets that an operator accepted as removed from the target, by partition (the source's names) and
+    epoch: ranges [begin, end), ascending and apart."""
+    return {
+        (tp, next(numbers)): tuple(zip(numbers, numbers, strict=True)) for tp, numbers in _read(store, link, _ACCEPTED)
+    }
+
+
+def accept_purge(store: LinkStore, link: LinkId, tp: TopicPartition, epoch: int, begin: int, until: int) -> None:
+    """Store one more such range; durable on return. Of more than `MOST_RANGES` the lowest are accepted no longer."""
+    ranges = merged_ranges([*accepted_purges(store, link).get((tp, epoch), ()), (begin, until)])
+    _write(store, link, _ACCEPTED, {tp: (epoch, *chain.from_iterable(ranges[-MOST_RANGES:]))})
+
+
+def accept_no_longer(store: LinkStore, link: LinkId, ends: Mapping[tuple[TopicPartition, int], int]) -> None:
+    """The targets of these partitions, each in an epoch, have what is at or above a source offset again: no more of
+    that is accepted as removed. Durable on return."""
+    accepted = accepted_purges(store, link)
+    for (tp, epoch), end in ends.items():
+        ranges = accepted.get((tp, epoch), ())
+        if ranges and ranges[-1][1] > end:
+            left = ((first, min(until, end)) for first, until in ranges if first < end)
+            _write(store, link, _ACCEPTED, {tp: (epoch, *chain.from_iterable(left))})
 
 
 class JudgedStart(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import timedelta
 
@@ -40,13 +40,6 @@ class Problems:
         """The kinds of known problems by topic and partition: thousands of partitions may have one each."""
         self._found: set[Place] = set()
         self._on_cleared: list[Callable[[Problem], None]] = []
-
-    def load(self) -> None:
-        """Load problems that earlier runtimes left. They halt nothing until they are found again."""
-        kept = self._store.problems(self._link)
-        with self._lock:
-            for problem in kept:
-                self._keep(problem)
 
     def put(
         self,
@@ -162,38 +155,54 @@ class Problems:
         self._store.clear_problems(self._link, topic)
 
     def on_cleared(self, call: Callable[[Problem], None]) -> None:
-        """Call this with each problem that `cleared` finds: clearing one is an operator's decision."""
+        """Call this with each problem that an operator cleared, of those that the leader alone settles."""
         self._on_cleared.append(call)
 
-    def follow(self) -> list[Problem]:
-        """Load the problems that the store has now, including other workers'. Returns those cleared, by anyone."""
+    def follow(self, *, leads: bool = False) -> list[Problem]:
+        """Load the problems that the store has now, whoever recorded them. They halt nothing here until they are found
+        again. Returns those that are gone from it.
+
+        Args:
+            leads: whether this worker has led since the last call. It alone settles problems of topics, so an operator
+                cleared those of them that are gone.
+
+        Raises:
+            Unreachable: the store doesn't answer.
+        """
+        gone = self._load(lambda _: True)
+        if leads:
+            for problem in gone:
+                for call in self._on_cleared:
+                    call(problem)
+        return gone
+
+    def take_over(self, tps: Collection[TopicPartition]) -> None:
+        """These partitions were another worker's, or may have been: load what the store has on record for them, before
+        anything is judged by it.
+
+        Raises:
+            Unreachable: the store doesn't answer.
+        """
+        mine = {(tp.topic, tp.partition) for tp in tps}
+        self._load(lambda problem: (problem.topic, problem.partition) in mine)
+
+    def _load(self, concerns: Callable[[Problem], bool]) -> list[Problem]:
+        """Know of these problems what the store has; returns those that it doesn't have any more. What another thread
+        changed meanwhile stays as it is: the store was read before that, or after."""
         with self._lock:
             before = dict(self._known)
         kept = {_place(problem): problem for problem in self._store.problems(self._link)}
+        gone = []
         with self._lock:
-            gone = [problem for place, problem in before.items() if place not in kept]
-            for place, problem in kept.items():
-                if place not in self._known:
-                    self._keep(problem)
-            for problem in gone:
-                self._drop(problem)
-        return gone
-
-    def cleared(self) -> list[Problem]:
-        """Problems that an operator cleared in the store since the last look; they are forgotten here too.
-
-        For the worker that leads: it alone settles problems of topics, so an operator cleared those missing otherwise.
-        """
-        with self._lock:
-            before = dict(self._known)  # first, so that a problem stored meanwhile doesn't count as cleared
-        kept = {_place(problem) for problem in self._store.problems(self._link)}
-        gone = [problem for place, problem in before.items() if place not in kept]
-        with self._lock:
-            for problem in gone:
-                self._drop(problem)
-        for problem in gone:
-            for call in self._on_cleared:
-                call(problem)
+            for place in before.keys() | kept.keys():
+                known, there = before.get(place), kept.get(place)
+                if self._known.get(place) is not known or not any(map(concerns, filter(None, (known, there)))):
+                    continue
+                if there is not None:
+                    self._keep(there)
+                elif known is not None:
+                    self._drop(known)
+                    gone.append(known)
         return gone
 
     def halted(self) -> list[Problem]:

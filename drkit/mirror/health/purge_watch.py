@@ -10,8 +10,11 @@ else every ten seconds, all such partitions in a few requests.
 |---|---|
 | retention explains it, or the source has removed it too | nothing is reported; an earlier problem is cleared |
 | it doesn't | `target_purged` names the range: it counts as not mirrored, no position in it is exact |
-| an operator cleared that problem | its range is accepted: only what lies outside of accepted ranges is reported |
+| an operator accepted that (`drkit link acknowledge`) | only what lies outside of accepted ranges is reported |
 | the target has accepted records again | they are accepted no longer: their next removal is another loss |
+
+A problem that is gone from the store says nothing about who cleared it, so what is accepted is noted by who accepts it
+(`drkit.store.link_notes`).
 
 The partition continues: the offsets of later records are known, and only an operator can decide about missing ones.
 """
@@ -26,13 +29,14 @@ from dataclasses import dataclass
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.client.timestamp_scan import OffsetRange
 from drkit.kafka.client.unexpired_records import Missing, unexpired
-from drkit.mapping.target_start import ReportedPurge, accepted_ranges, missing_until, not_accepted, purge_problem
+from drkit.mapping.target_start import missing_until, not_accepted, purge_problem
 from drkit.mirror.health.problems import Problems
 from drkit.model.clock import now
 from drkit.model.link_state import TARGET_PURGED
 from drkit.model.offsets import Watermark
 from drkit.model.topology import Link, TopicPartition
 from drkit.store.api import Store
+from drkit.store.link_notes import accept_no_longer, accepted_purges
 
 _AGAIN_SECONDS = 10.0
 _READ_AT_ONCE = 500
@@ -110,10 +114,10 @@ class PurgeWatch:
                 self._link.settings_policy,
                 at_ms=int(at.timestamp() * 1000),
             )
-            notes = self._store.notes(self._link.id, TARGET_PURGED) if found else {}
+            accepted = accepted_purges(self._store, self._link.id) if found else {}
             for tp, mark in suspects.items():
                 if tp in found:
-                    self._tell(mark, found[tp], notes.get(str(tp)))
+                    self._tell(mark, found[tp], accepted.get((tp, mark.epoch), ()))
                 else:
                     self._settle(tp)
                 known = self._known[tp]
@@ -140,11 +144,8 @@ class PurgeWatch:
     def _end_acceptance(self, tps: Iterable[TopicPartition]) -> None:
         """Records that the target has again are no longer accepted as missing. A broker keeps the start of a log in a
         checkpoint that it writes once a minute: one that is killed undoes a DeleteRecords (KIP-107)."""
-        notes = self._store.notes(self._link.id, TARGET_PURGED)
-        for tp in tps:
-            told, known = ReportedPurge.parse(notes.get(str(tp))), self._known[tp]
-            if told is not None and told.epoch == known.epoch and told != (left := told.below(known.gone.end)):
-                self._store.put_notes(self._link.id, TARGET_PURGED, {str(tp): str(left)})
+        known = self._known
+        accept_no_longer(self._store, self._link.id, {(tp, known[tp].epoch): known[tp].gone.end for tp in tps})
 
     def _by_rows(self, mark: Watermark) -> OffsetRange:
         return OffsetRange(0, missing_until(self._store, self._link.id, mark))
@@ -168,25 +169,12 @@ class PurgeWatch:
         )
 
     def _settle(self, tp: TopicPartition) -> None:
-        """Clear the problem, and forget what it reported: else that would count as accepted by an operator. Where a
-        source that just came back didn't show its records yet, they are reported again."""
-        if not self._problems.has(TARGET_PURGED, tp):
-            return
-        told = ReportedPurge.parse(self._store.notes(self._link.id, TARGET_PURGED).get(str(tp)))
-        if told is not None:  # first: a range that is only noted would count as accepted
-            self._store.put_notes(self._link.id, TARGET_PURGED, {str(tp): str(told._replace(until=told.begin))})
         self._problems.settle(tp.topic, kinds=_KINDS, partition=tp.partition)
 
-    def _tell(self, mark: Watermark, missing: OffsetRange, note: str | None) -> None:
-        tp, link = mark.tp, self._link.id
-        told = ReportedPurge.parse(note)
-        recorded = self._problems.has(TARGET_PURGED, tp)
-        accepted = accepted_ranges(told, mark.epoch, recorded=recorded)
+    def _tell(self, mark: Watermark, missing: OffsetRange, accepted: Iterable[tuple[int, int]]) -> None:
         left = not_accepted(missing.begin, missing.end, accepted)
         if left is None:
-            self._settle(tp)
+            self._settle(mark.tp)
             return
-        self._problems.report(purge_problem(link, mark, self._link.target_topic(tp.topic), *left, now()))
-        fresh = str(ReportedPurge(mark.epoch, *left, accepted))
-        if fresh != note:  # after the problem: a range that was only noted would count as accepted
-            self._store.put_notes(link, TARGET_PURGED, {str(tp): fresh})
+        there = self._link.target_topic(mark.topic)
+        self._problems.report(purge_problem(self._link.id, mark, there, *left, now()))

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 _FIRST_AT_ONCE, _RESUMED_AT_ONCE = 500, 2_000
 """The first partitions don't wait for the last. Each further portion costs a dozen requests to both clusters, and all
-of the link's watermarks."""
+of the link's watermarks and problems."""
 _UNSEEN = "its offsets on both sides could not be observed: a broker that leads it doesn't answer"
 _ANOTHER = "its topic is not listed on one side, or is another one than was mirrored"
 _REFUSED = {IncidentKind.REJECTED: RECORD_REJECTED, IncidentKind.UNREADABLE: SOURCE_UNREADABLE}
@@ -122,6 +122,8 @@ class PartitionStarter:
         try:
             self._unhalt(left)
             claimed = self._rebalance.claim(left) if left else {}
+            if claimed:
+                self._problems.take_over(claimed)
             resumed = self._resumer.resume(claimed, self._ending, self._doubted) if claimed else []
             for watch in (self._purges, self._returned):
                 watch.begin([each.watermark for each in resumed])

@@ -130,7 +130,7 @@ class Session:
         self._left = threading.Event()
         self._options = options
         self._orders = Orders()
-        self._followed = False
+        self._led = False
         self._remembered = False
         self._forgotten: Refused | None = None
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()  # calls for the data thread
@@ -281,7 +281,7 @@ class Session:
         caught_up = False
         try:
             self._begin()
-            self._problems.load()
+            self._problems.follow()
             self._guard.start()
             self._rebalance.start()
             for thread in self._threads:
@@ -412,8 +412,8 @@ class Session:
                 return
             self._remembered = True
         leads = self._worker.leads()
-        followed, self._followed = self._followed, not leads
-        for problem in self._problems.follow() if followed or not leads else self._problems.cleared():
+        led, self._led = self._led, leads
+        for problem in self._problems.follow(leads=led and leads):
             about = {"topic": problem.topic, "partition": problem.partition}
             log.info("%s: %s of %s was cleared", self._link.id, problem.kind, problem.topic, extra=about)
             self._assignment.hurry(problem.topic)

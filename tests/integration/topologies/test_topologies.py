@@ -238,7 +238,6 @@ def test_a_purge_of_a_compacted_target_that_has_other_writers_is_told(net: MakeN
     assert seen() == ("stopped", [35])
     for each in world.store.problems(name):  # a mirror that died before it told what it had found
         world.store.clear_problem(name, each)
-    world.store.forget_notes(name, "target_purged", [str(place)])
     assert seen() == ("stopped", [35])
 
 

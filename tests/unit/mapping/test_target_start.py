@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from drkit.mapping.target_start import ReportedPurge, accepted_ranges, missing_until, not_accepted, purge_problem
+from drkit.mapping.target_start import missing_until, not_accepted, purge_problem
 from drkit.model.link_state import TARGET_PURGED
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import LinkId
@@ -66,16 +66,6 @@ def test_where_no_row_is_kept_nothing_is_known(store):
     assert missing_until(store, LINK, replace(MARK, epoch=3, target_start=5)) == 0
 
 
-def test_what_was_told_and_is_not_on_record_any_more_is_accepted():
-    told = ReportedPurge.parse(str(ReportedPurge(1, 30, 40, ((3, 5), (10, 20)))))
-    assert accepted_ranges(told, 1, recorded=True) == ((3, 5), (10, 20))
-    assert accepted_ranges(told, 1, recorded=False) == ((3, 5), (10, 20), (30, 40))
-    assert accepted_ranges(told, 2, recorded=False) == ()
-    assert accepted_ranges(ReportedPurge.parse(None), 1, recorded=False) == ()
-    assert accepted_ranges(ReportedPurge(1, 5, 12, ((3, 5), (10, 20))), 1, recorded=False) == ((3, 20),)
-    assert accepted_ranges(ReportedPurge(1, 7, 7), 1, recorded=False) == (), "settled before anybody read it"
-
-
 @pytest.mark.parametrize(
     ("begin", "until", "left"),
     [
@@ -91,13 +81,6 @@ def test_what_was_told_and_is_not_on_record_any_more_is_accepted():
 )
 def test_what_was_not_accepted_is_told_from_its_first_to_its_last(begin, until, left):
     assert not_accepted(begin, until, ((3, 5), (10, 20))) == left
-
-
-def test_what_the_target_has_again_is_not_accepted_any_more():
-    told = ReportedPurge(1, 30, 40, ((3, 5), (10, 20)))
-    assert told.below(40) == told
-    assert told.below(15) == ReportedPurge(1, 15, 15, ((3, 5), (10, 15)))
-    assert told.below(0) == ReportedPurge(1, 0, 0)
 
 
 def test_the_problem_names_what_was_removed_and_both_ways_on():

@@ -12,11 +12,13 @@ from drkit.drill.environment.log_surgery import stopped
 from drkit.mapping import Translator
 from drkit.mirror.control import acknowledge, pause, resume_link
 from drkit.mirror.runtime.catch_up import CatchUp
+from drkit.model.clock import now
 from drkit.model.errors import Refused
 from drkit.model.link_state import TARGET_PURGED, Problem
 from drkit.model.offsets import Certainty
 from drkit.model.topology import TopicPartition
 from drkit.observe.status import LinkStatus, link_statuses
+from drkit.store.workers import live_workers
 from tests.support.links.mirroring import Mirrored, Side
 from tests.support.wait import wait_until
 
@@ -106,6 +108,48 @@ def test_what_was_given_up_and_came_back_counts_when_it_is_removed_again(mirrore
         told(mirrored, topic, (0, 40))
         assert status_of(mirrored).recovery_point.records == 40
     assert running.error is None
+
+
+@pytest.mark.long
+def test_a_worker_that_takes_a_partition_over_accepts_nothing_that_the_one_before_it_told(mirrored: Mirrored) -> None:
+    """The leader takes over what its only follower had told, at once, and later: nobody has read it since."""
+    topic, partitions = mirrored.name("passed-on"), 4
+    mirrored.source.create(topic, partitions)
+    producer = mirrored.source.producer()
+    for number in range(60 * partitions):
+        producer.produce(topic, value=b"%06d" % number, partition=number % partitions)
+    assert producer.flush(30) == 0
+
+    def held() -> dict[str, int]:
+        return {each.owner: each.partitions for each in live_workers(mirrored.store, mirrored.link.id, now())}
+
+    def told_of(until: int) -> list[int | None]:
+        here = [
+            each for each in mirrored.problems(TARGET_PURGED) if (each.unsure_from, each.unsure_until) == (0, until)
+        ]
+        return sorted(each.partition for each in here) if len(here) == partitions else []
+
+    def purge(before: int) -> None:
+        for partition in range(partitions):
+            mirrored.target.purge(topic, before, partition)
+
+    with mirrored.running() as leader:
+        for partition in range(partitions):
+            mirrored.wait_through(topic, partition)
+        with mirrored.running() as follower:
+            wait_until(lambda: sorted(held().values()) == [2, 2], 120, "two workers")
+            purge(10)
+            wait_until(lambda: told_of(10), 30, "told by both")
+        wait_until(lambda: list(held().values()) == [partitions], 120, "everything with the leader")
+        purge(20)
+        wait_until(lambda: told_of(20), 30, "told by the leader")
+        assert status_of(mirrored).recovery_point.records == 20 * partitions
+        acknowledge(mirrored.store, mirrored.link, TARGET_PURGED, topic)
+        wait_until(lambda: status_of(mirrored).state == "mirroring", 30, "accepted")
+        assert status_of(mirrored).recovery_point.records == 0
+    assert (leader.error, follower.error) == (None, None)
+    report = mirrored.catch_up()
+    assert (report.caught_up, report.missing) == (True, ())
 
 
 def test_a_purge_that_a_crash_undoes_while_no_mirror_looks_skips_no_record(mirrored: Mirrored) -> None:

@@ -12,12 +12,13 @@ import pytest
 
 from drkit.kafka.client.record_probe import NOTHING, LogPosition, ProbedRecord
 from drkit.kafka.client.unexpired_records import CLOCKS_MS, retention_of
+from drkit.mirror.control import acknowledge
 from drkit.mirror.health import purge_watch as module
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.health.purge_watch import PurgeWatch
 from drkit.model.clock import now
 from drkit.model.errors import Refused
-from drkit.model.link_state import Problem
+from drkit.model.link_state import TARGET_PURGED, Problem, TopicState
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topic_policy import TopicSettings
 from drkit.model.topology import Link, LinkId, TopicPartition
@@ -72,6 +73,7 @@ class World:
         self.link = link
         self.watch = self.anew()
         store.append_mappings(link.id, [OffsetMapping("t", 0, 1, 0, 0)])
+        store.put_topic_states(link.id, [TopicState("t", "t", "s", "t", 1, 1, created_by_drkit=True)])
 
     def anew(self) -> PurgeWatch:
         """As after a restart of the mirror."""
@@ -82,10 +84,15 @@ class World:
         self.watch.check([replace(MARK, target_start=target_start, source_start=source_start)])
         return next(iter(self.store.problems(LINK.id)), None)
 
+    def take_over(self, target_start: int, *, source_start: int = 0) -> None:
+        """As a partition is begun that another worker had."""
+        self.problems.take_over([TP])
+        self.watch.begin([replace(MARK, target_start=target_start, source_start=source_start)])
+
     def clear(self) -> None:
         """As `drkit link acknowledge` does, and as the mirror notices."""
-        self.store.clear_problems(LINK.id)
-        self.problems.cleared()
+        acknowledge(self.store, self.link, TARGET_PURGED, "t")
+        self.problems.follow(leads=True)
 
 
 @pytest.fixture
@@ -202,10 +209,36 @@ def test_what_was_over_only_for_a_moment_is_told_again(world):
     assert world.check(50).unsure_from == 30, "a log that begins where it began before"
 
 
-def test_a_mirror_that_died_between_telling_and_noting_tells_again(world, store):
+@pytest.mark.parametrize("knows_of_it", [True, False], ids=["it looked since", "at once"])
+def test_what_another_worker_told_is_not_accepted_by_whoever_takes_the_partition_over(world, store, *, knows_of_it):
+    other = World(store)
+    other.problems.follow()
     world.check(30)
-    store.forget_notes(LINK.id, "target_purged", [str(TP)])
-    world.clear()
+    if knows_of_it:
+        other.problems.follow(leads=True)
+    other.take_over(30)
+    assert [each.unsure_until for each in other.problems.missing()] == [30], "its own run says so"
+    problem = other.check(50)
+    assert (problem.unsure_from, problem.unsure_until) == (0, 50)
+    other.clear()
+    assert other.check(50) is None, "who has read it says so"
+    world.take_over(50)
+    assert world.check(60).unsure_from == 50
+    assert world.check(60, source_start=60) is None
+
+
+def test_what_is_over_is_settled_by_whoever_took_the_partition_over(world, store):
+    other = World(store)
+    world.check(30)
+    other.take_over(30, source_start=30)
+    assert store.problems(LINK.id) == []
+
+
+def test_a_problem_that_somebody_cleared_otherwise_was_accepted_by_nobody(world, store):
+    """A mirror that another one took for dead may still clear it."""
+    world.check(30)
+    store.clear_problems(LINK.id)
+    world.problems.follow(leads=True)
     assert world.check(30) is not None
 
 
@@ -279,5 +312,5 @@ def test_what_the_link_means_its_target_to_have_counts():
 def test_a_partition_without_rows_is_not_judged():
     """Active-active under one name: its target has other writers, and no mapping."""
     watch = SimpleNamespace(next_mapping=lambda *_: None, last_valid_mapping=lambda *_: None, notes=lambda *_: {})
-    none: Any = SimpleNamespace(has=lambda *_: False)
+    none: Any = SimpleNamespace(settle=lambda *_, **__: None)
     PurgeWatch(LINK, none, none, watch, none).check([replace(MARK, target_start=50)])  # type: ignore[arg-type]  # nothing else is asked

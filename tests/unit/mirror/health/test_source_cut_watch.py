@@ -66,7 +66,7 @@ def store() -> Iterator[Store]:
 
 def watch(store: Store, source: Source) -> SourceTruncationWatch:
     problems = Problems(store, LINK, lambda _: None)
-    problems.load()
+    problems.follow()
     return SourceTruncationWatch(COMMITTED, source, store, problems)  # type: ignore[arg-type]  # all it asks
 
 

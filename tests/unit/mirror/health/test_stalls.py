@@ -113,7 +113,7 @@ def test_a_problem_that_an_operator_cleared_comes_again_where_it_holds(world: Wo
     world.fail()
     (problem,) = world.check()
     world.store.clear_problem(LINK, problem)
-    world.problems.cleared()
+    world.problems.follow(leads=True)
     assert world.check()
 
 
@@ -140,7 +140,7 @@ def test_a_refusal_is_told_at_once_and_stays_until_the_partition_moves(world: Wo
 def test_what_an_earlier_run_left_is_settled_by_one_that_has_caught_up(world: World) -> None:
     world.stalls.refused(TP, RECORD_REJECTED, "the target refuses it", "Grant it", (10, 10))
     later = Problems(world.store, LINK, world.told.append)
-    later.load()
+    later.follow()
     stalls = Stalls(later, lambda _: "a broker", lambda: world.at)
     world.stalls.settle([TP])
     assert len(world.store.problems(LINK)) == 1, "whoever found it knows that it holds"

@@ -13,12 +13,20 @@ from drkit.mirror.control import accept_recreated, acknowledge, link_to_run, pau
 from drkit.mirror.health.problems import Problems
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, Refused
-from drkit.model.link_state import RECORDS_GIVEN_UP, RECORDS_RETURNED, Direction, LinkControl, Problem, TopicState
-from drkit.model.offsets import OffsetMapping
+from drkit.model.link_state import (
+    RECORDS_GIVEN_UP,
+    RECORDS_RETURNED,
+    TARGET_PURGED,
+    Direction,
+    LinkControl,
+    Problem,
+    TopicState,
+)
+from drkit.model.offsets import MOST_RANGES, OffsetMapping
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.store import open_store
 from drkit.store.api import Store
-from drkit.store.link_notes import add_never_mirrored, never_mirrored
+from drkit.store.link_notes import accept_no_longer, accept_purge, accepted_purges, add_never_mirrored, never_mirrored
 
 LINK = Link(LinkId("primary", "dr"), topics=("flights", "orders"))
 
@@ -169,6 +177,30 @@ def test_acknowledging_what_a_source_has_again_gives_up_what_was_named_and_no_mo
     assert [given_up.doubts(offset) for offset in (0, 109, 169, 170)] == [True, True, True, False]
 
 
+def test_what_is_accepted_as_purged_is_noted_by_who_accepts_it(store: Store) -> None:
+    """Nothing can be told from a problem that is gone."""
+    tp, epoch = TopicPartition("orders", 0), 3
+    store.put_topic_states(LINK.id, [TopicState("orders", "orders", "s", "t", epoch, 1, created_by_drkit=True)])
+    for stretch in ((10, 20), (30, 40), (20, 25)):
+        named = problem(TARGET_PURGED, "orders", 0, halted=False)
+        store.put_problem(LINK.id, replace(named, unsure_from=stretch[0], unsure_until=stretch[1]))
+        acknowledge(store, LINK, TARGET_PURGED, "orders")
+    assert accepted_purges(store, LINK.id) == {(tp, epoch): ((10, 25), (30, 40))}
+    assert store.problems(LINK.id) == []
+    for end, left in ((50, ((10, 25), (30, 40))), (35, ((10, 25), (30, 35))), (30, ((10, 25),)), (0, ())):
+        accept_no_longer(store, LINK.id, {(tp, epoch): end, (tp, epoch + 1): 0, (TopicPartition("orders", 1), 1): 0})
+        assert accepted_purges(store, LINK.id) == {(tp, epoch): left}, "the target has the rest again"
+
+
+def test_of_very_many_ranges_the_lowest_are_told_again(store: Store) -> None:
+    for number in range(MOST_RANGES + 1):
+        accept_purge(store, LINK.id, TopicPartition("orders", 0), 1, 10 * number, 10 * number + 5)
+    (ranges,) = accepted_purges(store, LINK.id).values()
+    assert (len(ranges), ranges[0]) == (MOST_RANGES, (10, 15))
+    accept_purge(store, LINK.id, TopicPartition("orders", 0), 2, 3, 4)
+    assert list(accepted_purges(store, LINK.id).values()) == [((3, 4),)], "an earlier topic's say nothing"
+
+
 @pytest.mark.parametrize(
     ("kind", "topic", "why", "remedy"),
     [
@@ -225,8 +257,59 @@ def test_problems_are_told_once_kept_and_settled_by_partition(store: Store) -> N
     assert [(p.kind, p.partition) for p in store.problems(LINK.id)] == [("foreign_writer", 1)]
     assert [p.partition for p in problems.halted()] == [1]
     store.clear_problems(LINK.id, "flights")
-    assert [p.partition for p in problems.cleared()] == [1]
+    assert [p.partition for p in problems.follow(leads=True)] == [1]
     assert problems.halted() == []
+
+
+def test_a_worker_that_takes_a_partition_over_knows_what_is_on_record_for_it(store: Store) -> None:
+    """Also what the worker before it found just now; and nothing that was cleared meanwhile."""
+    mine, theirs = (Problems(store, LINK.id, lambda _: None) for _ in range(2))
+    places = [TopicPartition("flights", number) for number in (0, 1)]
+    mine.put_standing("source_truncated", places[1], 1, "why", "do", unsure=(7, None))
+    theirs.put_standing("source_truncated", places[0], 1, "why", "do", unsure=(5, None))
+    store.clear_problem(LINK.id, theirs.halted()[0])
+    theirs.put_standing("foreign_writer", places[0], 1, "why", "do", unsure=(4, None))
+    store.clear_problem(LINK.id, mine.halted()[0])
+    mine.take_over(places[:1])
+    assert not mine.halts(places[0]), "until it is found again"
+    assert mine.standing("source_truncated", places[0], 1) is None
+    assert (found := mine.standing("foreign_writer", places[0], 1)) is not None
+    assert found.unsure_from == 4
+    assert mine.awaits_operator(places[0])
+    assert mine.awaits_operator(places[1]), "another partition isn't looked at"
+    mine.take_over(places)
+    assert not mine.awaits_operator(places[1])
+
+
+def test_what_is_gone_of_a_topic_was_cleared_by_an_operator_only_where_one_worker_led(store: Store) -> None:
+    problems = Problems(store, LINK.id, lambda _: None)
+    named: list[str] = []
+    problems.on_cleared(lambda each: named.append(each.topic))
+    for topic in ("flights", "orders"):
+        problems.put("deletion_held", topic, None, "why", "do", halted=False)
+    store.clear_problems(LINK.id, "flights")
+    assert [each.topic for each in problems.follow()] == ["flights"]
+    store.clear_problems(LINK.id, "orders")
+    assert [each.topic for each in problems.follow(leads=True)] == ["orders"]
+    assert named == ["orders"]
+
+
+def test_what_is_told_while_the_store_is_read_stays_known(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    problems = Problems(store, LINK.id, lambda _: None)
+    problems.put("retention_gap", "flights", 0, "lost 1 to 5", "do", halted=False)
+    read = store.problems
+
+    def read_then(link: LinkId) -> list[Problem]:
+        found = read(link)
+        problems.put("retention_gap", "flights", 0, "lost 1 to 9", "do", halted=False)
+        problems.put("retention_gap", "flights", 1, "lost 3", "do", halted=False)
+        return found
+
+    monkeypatch.setattr(store, "problems", read_then)
+    assert problems.follow() == []
+    places = [TopicPartition("flights", number) for number in (0, 1)]
+    assert all(problems.has("retention_gap", tp) for tp in places)
+    assert problems.with_kind("retention_gap") == places
 
 
 def test_losses_add_up(store: Store) -> None:
@@ -241,7 +324,7 @@ def test_a_problem_of_an_earlier_run_halts_nothing_until_found_again(store: Stor
     kept = problem("record_rejected", "flights", 0)
     store.put_problem(LINK.id, kept)
     problems = Problems(store, LINK.id, lambda _: None)
-    problems.load()
+    problems.follow()
     assert problems.halted() == []
     problems.put(kept.kind, kept.topic, kept.partition, kept.reason, kept.remedy, halted=True)
     assert [replace(p, since=kept.since) for p in problems.halted()] == [kept]

@@ -66,7 +66,7 @@ class World:
 
     def restart(self) -> None:
         self.problems = Problems(self.store, LINK.id, lambda _: None)
-        self.problems.load()
+        self.problems.follow()
         self.deletions = TopicDeletions(
             LINK, self.source, self.target, self.store, self.problems, clock=lambda: self.at
         )
@@ -75,7 +75,7 @@ class World:
         """So many looks at which these topics are gone; returns what the last said is never deleted."""
         stay: list[str] = []
         for _ in range(count):
-            self.problems.cleared()
+            self.problems.follow(leads=True)
             infos = {name: TopicInfo(name, known, 1, 1, internal=False) for name, known in self.target_ids.items()}
             states = self.store.topic_states(LINK.id)
             look = TopicSnapshot({}, infos, states, {}, {}, 3, self.others)
