@@ -116,6 +116,7 @@ class TopicDeletions:
         whole = book.brokers.all_there(brokers, self._clock())
         mine = [topic for topic in gone if self._is_ours(look, topic)]
         book.missed = {topic: book.missed.get(topic, _Missed(self._clock())) for topic in mine}
+        book.named &= book.missed.keys()  # who named a topic didn't mean the next one of that name
         for missed in book.missed.values():
             missed.looks += 1
         if not whole:

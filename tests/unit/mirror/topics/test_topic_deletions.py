@@ -116,6 +116,18 @@ def test_a_topic_that_came_back_is_waited_for_anew() -> None:
     assert world.target.deleted == {}
 
 
+def test_who_named_a_topic_did_not_mean_the_next_one_of_that_name() -> None:
+    """Also where another worker, which saw that the topic is back, cleared the problem."""
+    world = World("a")
+    world.others = 0
+    world.looks("a")
+    assert world.held() == {"a"}
+    world.name("a")
+    world.looks(count=1)
+    world.looks("a")
+    assert (world.target.deleted, world.held()) == ({}, {"a"})
+
+
 def test_one_broker_that_knows_the_topic_or_is_silent_keeps_it() -> None:
     world = World("a")
     world.source.known = {"a"}
