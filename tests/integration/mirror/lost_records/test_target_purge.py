@@ -171,6 +171,38 @@ def test_a_purge_that_a_crash_undoes_while_no_mirror_looks_skips_no_record(mirro
     assert (position["translation"], position["target_offset"]) == ("exact", 10)
 
 
+def test_a_purge_counts_what_a_mirror_that_died_had_not_recorded(mirrored: Mirrored) -> None:
+    """Killed under load: the watermark is older than what the target holds. Then all of it is removed."""
+    topics = [mirrored.name("died"), mirrored.name("died-accepted"), mirrored.name("died-part")]
+    for topic in topics:
+        mirrored.source.create(topic)
+        write(mirrored.source, topic, range(100))
+    mirrored.catch_up()
+    kept = [mirrored.store.watermarks(mirrored.link.id)[TopicPartition(topic, 0)] for topic in topics]
+    mirrored.target.purge(topics[1], 100)
+    mirrored.catch_up()
+    acknowledge(mirrored.store, mirrored.link, TARGET_PURGED, topics[1])
+    for topic in topics:
+        write(mirrored.source, topic, range(100, 150))
+    mirrored.catch_up()
+    for topic, before in zip(topics, (150, 150, 130), strict=True):
+        mirrored.target.purge(topic, before)
+    mirrored.store.put_watermarks(mirrored.link.id, kept)
+
+    def ranges(problems: Iterable[Problem]) -> dict[str, tuple[int | None, int | None]]:
+        return {each.topic: (each.unsure_from, each.unsure_until) for each in problems if each.kind == TARGET_PURGED}
+
+    expected = dict(zip(topics, ((0, 150), (100, 150), (0, 130)), strict=True))
+    status = status_of(mirrored)
+    assert ranges(status.problems) == expected
+    assert {each.topic: each.lag_records for each in status.partitions} == dict(zip(topics, (150, 50, 130), strict=True))
+    assert mirrored.planned_loss().records == 330
+    gone = mirrored.planned_loss(mirrored.without_primary())
+    assert gone.lower_bound
+    assert len(gone.unjudged) == 3, "whether the primary had removed them as well isn't known"
+    assert ranges(mirrored.catch_up().missing) == expected, "as the mirror counts"
+
+
 def seen_start(mirrored: Mirrored, topic: str) -> int:
     """Where the target's log begins by the newest watermark."""
     return mirrored.store.watermarks(mirrored.link.id)[TopicPartition(topic, 0)].target_start
