@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
@@ -93,59 +93,93 @@ class PurgeWatch:
         with self._lock:
             for mark in marks:
                 self._known.pop(mark.tp, None)
-        self.check(marks)
+        self.judge(marks)
 
-    def check(self, marks: Iterable[Watermark]) -> None:
-        """Judge partitions whose log starts were just seen.
+    def check(self, marks: Iterable[Watermark]) -> list[Watermark]:
+        """Judge partitions whose log starts were just seen. Returns those that are left for the next look: the rows of
+        only some are read in each.
 
         Raises:
             Unreachable: a cluster or the store doesn't answer; the rest is judged at the next look.
+        """
+        ready: list[Watermark] = []
+        moved: list[Watermark] = []
+        with self._lock:
+            for mark in marks:
+                (moved if self._has_moved(mark) else ready).append(mark)
+        self.judge([*ready, *moved[:_READ_AT_ONCE]])
+        return moved[_READ_AT_ONCE:]
+
+    def judge(self, marks: Iterable[Watermark]) -> None:
+        """Judge all of these now.
+
+        Raises:
+            Unreachable: like `check`.
         """
         with self._lock:
             suspects = {mark.tp: mark for mark in self._read(marks) if self._is_due(mark)}
             if not suspects:
                 return
-            missing = {tp: self._missing(mark) for tp, mark in suspects.items()}
-            at = now()
-            found = unexpired(
-                self._source,
-                self._target,
-                missing,
-                self._link.settings_policy,
-                at_ms=int(at.timestamp() * 1000),
-            )
-            accepted = accepted_purges(self._store, self._link.id) if found else {}
+            lacking = self._not_explained(suspects, {tp: self._known[tp].gone for tp in suspects})
             for tp, mark in suspects.items():
-                if tp in found:
-                    self._tell(mark, found[tp], accepted.get((tp, mark.epoch), ()))
+                if tp in lacking:
+                    there = self._link.target_topic(mark.topic)
+                    self._problems.report(purge_problem(self._link.id, mark, there, *lacking[tp], now()))
                 else:
                     self._settle(tp)
                 known = self._known[tp]
                 known.source_start, known.judged_at = mark.source_start, time.monotonic()
 
-    def _read(self, marks: Iterable[Watermark]) -> list[Watermark]:
-        """Those for which the offsets below the target's start are known; the rows of only some are read each time."""
-        ready, regained = [], []
-        read = 0
-        for mark in marks:
-            known = self._known.get(mark.tp)
-            if known is None or (known.epoch, known.target_start) != (mark.epoch, mark.target_start):
-                if read >= _READ_AT_ONCE:
-                    continue
-                read += 1
-                if known is None or known.epoch != mark.epoch or mark.target_start < known.target_start:
-                    regained.append(mark.tp)
-                self._known[mark.tp] = _Known(mark.epoch, mark.target_start, self._gone(mark))
-            ready.append(mark)
-        if regained:
-            self._end_acceptance(regained)
-        return ready
+    def lacking(self, marks: Sequence[Watermark]) -> list[TopicPartition]:
+        """The partitions whose target lacks something that nobody accepted. They are other workers': these report it.
 
-    def _end_acceptance(self, tps: Iterable[TopicPartition]) -> None:
-        """Records that the target has again are no longer accepted as missing. A broker keeps the start of a log in a
-        checkpoint that it writes once a minute: one that is killed undoes a DeleteRecords (KIP-107)."""
-        known = self._known
-        accept_no_longer(self._store, self._link.id, {(tp, known[tp].epoch): known[tp].gone.end for tp in tps})
+        Raises:
+            Unreachable: like `check`.
+        """
+        with self._lock:
+            gone = {mark.tp: self._gone(mark) for mark in marks}
+            suspects = {mark.tp: mark for mark in marks if mark.source_start < gone[mark.tp].end}
+            return sorted(self._not_explained(suspects, gone))
+
+    def _not_explained(
+        self, suspects: Mapping[TopicPartition, Watermark], gone: Mapping[TopicPartition, OffsetRange]
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """From the first to the last source offset that is missing, retention doesn't explain and nobody accepted."""
+        missing = {tp: self._missing(mark, gone[tp]) for tp, mark in suspects.items()}
+        if not missing:
+            return {}
+        at_ms = int(now().timestamp() * 1000)
+        found = unexpired(self._source, self._target, missing, self._link.settings_policy, at_ms=at_ms)
+        accepted = accepted_purges(self._store, self._link.id) if found else {}
+        left = {
+            tp: not_accepted(each.begin, each.end, accepted.get((tp, suspects[tp].epoch), ()))
+            for tp, each in found.items()
+        }
+        return {tp: each for tp, each in left.items() if each is not None}
+
+    def _has_moved(self, mark: Watermark) -> bool:
+        known = self._known.get(mark.tp)
+        return known is None or (known.epoch, known.target_start) != (mark.epoch, mark.target_start)
+
+    def _read(self, marks: Iterable[Watermark]) -> list[Watermark]:
+        """These, and note which offsets below the target's start are gone.
+
+        Records that the target has again are no longer accepted as missing. A broker keeps the start of a log in a
+        checkpoint that it writes once a minute: one that is killed undoes a DeleteRecords (KIP-107).
+        """
+        ready = list(marks)
+        fresh = {
+            mark.tp: _Known(mark.epoch, mark.target_start, self._gone(mark)) for mark in ready if self._has_moved(mark)
+        }
+        regained = {}
+        for tp, seen in fresh.items():
+            known = self._known.get(tp)
+            if known is None or known.epoch != seen.epoch or seen.target_start < known.target_start:
+                regained[tp, seen.epoch] = seen.gone.end
+        if regained:
+            accept_no_longer(self._store, self._link.id, regained)
+        self._known.update(fresh)
+        return ready
 
     def _by_rows(self, mark: Watermark) -> OffsetRange:
         return OffsetRange(0, missing_until(self._store, self._link.id, mark))
@@ -160,8 +194,7 @@ class PurgeWatch:
             return False
         return known.source_start != mark.source_start or time.monotonic() - known.judged_at >= _AGAIN_SECONDS
 
-    def _missing(self, mark: Watermark) -> Missing:
-        gone = self._known[mark.tp].gone
+    def _missing(self, mark: Watermark, gone: OffsetRange) -> Missing:
         return Missing(
             OffsetRange(max(mark.source_start, gone.begin), gone.end),
             TopicPartition(self._link.target_topic(mark.topic), mark.partition),
@@ -170,11 +203,3 @@ class PurgeWatch:
 
     def _settle(self, tp: TopicPartition) -> None:
         self._problems.settle(tp.topic, kinds=_KINDS, partition=tp.partition)
-
-    def _tell(self, mark: Watermark, missing: OffsetRange, accepted: Iterable[tuple[int, int]]) -> None:
-        left = not_accepted(missing.begin, missing.end, accepted)
-        if left is None:
-            self._settle(mark.tp)
-            return
-        there = self._link.target_topic(mark.topic)
-        self._problems.report(purge_problem(self._link.id, mark, there, *left, now()))

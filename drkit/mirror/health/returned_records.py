@@ -66,6 +66,16 @@ class ReturnedRecords:
                 if ranges := self._ranges(mark):
                     self._problems.report(returned_problem(self._link, mark.tp, ranges, now()))
 
+    def returned(self, marks: Iterable[Watermark]) -> list[TopicPartition]:
+        """The partitions whose source has such records again. They are other workers': these report it.
+
+        Raises:
+            Unreachable: like `begin`.
+        """
+        with self._lock:
+            self._lost = never_mirrored(self._store, self._link)
+            return [mark.tp for mark in marks if self._ranges(mark)]
+
     def _ranges(self, mark: Watermark) -> list[OffsetRange]:
         lost = self._lost.get(mark.tp)
         log = OffsetRange(mark.source_start, mark.source_end)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import chain
 
@@ -19,6 +20,7 @@ from drkit.model.errors import Unreachable
 from drkit.model.link_state import Problem
 from drkit.model.offsets import Watermark
 from drkit.model.topology import LinkId, TopicPartition
+from drkit.model.wording import and_more
 from drkit.store.api import Store
 
 
@@ -78,12 +80,17 @@ class CatchUp:
         """Set the goals to what the sources of the link's partitions hold now. Only the first call counts.
 
         Raises:
-            Unreachable: the source doesn't answer; call again.
+            Unreachable: the source doesn't answer, or doesn't know a partition; call again.
         """
         if self._goals is None:
             ends = self._source.end_offsets(wanted, committed=self._committed)
+            if unknown := sorted(wanted.keys() - ends.keys()):  # new, or its topic is being deleted
+                raise Unreachable(
+                    f"{self._link.source} doesn't say where {and_more([str(tp) for tp in unknown])} ends",
+                    remedy=f"Check {self._link.source}; drkit asks again",
+                )
             self._wanted = wanted
-            self._goals = {tp: ends[tp] for tp in wanted if tp in ends}
+            self._goals = ends
 
     def refresh(self) -> None:
         """Read what other workers have reached, and whether the target holds it.
@@ -115,6 +122,28 @@ class CatchUp:
         kept_before = self._kept_before or {}
         same_topic = mark.epoch == self._wanted[mark.tp].state.epoch
         return same_topic and mark.observed_at != kept_before.get(mark.tp) and mark.source_through >= goal
+
+    def look_again(self) -> tuple[list[Watermark], list[TopicPartition]]:
+        """Other workers' partitions that had reached their goals: by their watermarks, with both logs' starts as they
+        are now. Second, those that no longer do, or aren't shown.
+
+        Raises:
+            Unreachable: a cluster or the store doesn't answer; nobody knows.
+        """
+        before, self._elsewhere = self._elsewhere, set()
+        if not before:
+            return [], []
+        self.refresh()
+        marks = self._store.watermarks(self._link)
+        there = {tp: TopicPartition(self._wanted[tp].state.target_topic, tp.partition) for tp in self._elsewhere}
+        starts = self._source.start_offsets(there, partial=True)
+        target_starts = self._target.start_offsets(there.values(), partial=True)
+        seen = [
+            replace(marks[tp], source_start=starts[tp], target_start=target_starts[target])
+            for tp, target in there.items()
+            if tp in marks and tp in starts and target in target_starts
+        ]
+        return seen, sorted(before - {mark.tp for mark in seen})
 
     def done(self, record: Callable[[], None]) -> bool:
         """Whether every goal is reached and recorded, or can't be reached because of a problem.

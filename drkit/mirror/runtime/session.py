@@ -476,11 +476,12 @@ class Session:
         marks = self._progress.just_seen()
         try:
             self._returned_filler.check(marks)
-            self._purges.check(marks)
+            left = self._purges.check(marks)
             self._returned.check(marks)
         except DrkitError:
             self._progress.see_again(marks)
             raise
+        self._progress.see_again(left)
 
     def _watch_source(self) -> None:
         if self._worker.valid() and self._worker.leads():
@@ -560,21 +561,27 @@ class Session:
             log.warning("%s: the last positions could not be kept: %s", self._link.id, error)
 
     def _still_there(self) -> bool:
-        """Whether the target still holds what was mirrored: somebody may have removed some of it meanwhile.
+        """Whether the target still holds what was mirrored, by this worker or by others: somebody may have removed some
+        of it meanwhile.
 
         Raises:
             Unreachable: a cluster doesn't answer; nobody knows.
         """
         self._progress.observe(everything=True)
         marks = self._progress.current()
-        self._purges.check(marks)
+        self._purges.judge(marks)
         self._returned.check(marks)
         there = {TopicPartition(self._link.target_topic(mark.topic), mark.partition): mark for mark in marks}
         ends = self._target.log_ends(there, partial=True)
         lost = [target for target, mark in there.items() if ends.get(target, -1) < mark.target_end]
-        for target in lost:
-            log.warning("%s: %s lost its end, or isn't shown, after it had caught up", self._link.id, target)
-        return not lost
+        others, gone = self._catch_up.look_again()
+        for tp in [*lost, *gone]:
+            log.warning("%s: %s lost its end, or isn't shown, after it had caught up", self._link.id, tp)
+        removed = [*self._purges.lacking(others), *self._returned.returned(others)]
+        for tp in removed:
+            log.warning("%s: %s, which another worker mirrors, lacks records of its source", self._link.id, tp)
+        self._problems.follow()  # what the others have told, too
+        return not lost and not gone and not removed
 
     def _close(self) -> None:
         self._ending.set()

@@ -26,7 +26,7 @@ from drkit.mirror.resume.offset_alignment.aligned_topics import AlignedTopics
 from drkit.mirror.topics.acl_sync import AclSync
 from drkit.mirror.topics.topic_deletions import TopicDeletions
 from drkit.mirror.topics.topic_snapshot import ReadyTopic, TopicSnapshot
-from drkit.mirror.topics.topic_writer import TopicWriter
+from drkit.mirror.topics.topic_writer import PARTITION_MISSING, TopicWriter
 from drkit.mirror.transform.rebuild_reasons import PHRASES, how_forwarded
 from drkit.model.clock import now
 from drkit.model.errors import Unreachable
@@ -40,7 +40,7 @@ from drkit.model.link_state import (
 from drkit.model.topic_policy import AclMode
 from drkit.model.topics.standby import SOURCE_SETTINGS, is_compacted, note_of
 from drkit.model.topics.standby_settings import READ
-from drkit.model.topology import Link, LinkId, OffsetMode
+from drkit.model.topology import Link, LinkId, OffsetMode, TopicPartition
 from drkit.store.api import Store
 
 __all__ = ["TOPIC_KINDS", "ReadyTopic", "TopicSync"]
@@ -233,10 +233,18 @@ class TopicSync:
             if topic not in awaited:
                 self._judge(look, topic)
         refused = ("target_topic_refused", "target_topic_denied")
-        self.in_step = all(any(self._problems.knows(kind, topic) for kind in refused) for topic in awaited)
+        created = all(any(self._problems.knows(kind, topic) for kind in refused) for topic in awaited)
+        self.in_step = created and not any(self._awaited_partitions(look, topic) for topic in look.ready)
         self._last = look.ready
         self.decided = self._all_decided(look)
         return dict(look.ready)
+
+    def _awaited_partitions(self, look: TopicSnapshot, topic: str) -> list[int]:
+        """The partitions of the source that the leader still has to add on the target: no problem says why it can't."""
+        if topic not in look.source:
+            return []
+        added = range(look.ready[topic].partitions, look.source[topic].partitions)
+        return [number for number in added if not self._problems.has(PARTITION_MISSING, TopicPartition(topic, number))]
 
     def _observe(self) -> TopicSnapshot:
         listed = {name: info for name, info in self._source.topics().items() if not info.internal}

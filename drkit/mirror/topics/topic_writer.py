@@ -20,7 +20,8 @@ from drkit.model.topology import Link
 
 log = logging.getLogger(__name__)
 
-_PARTITION_KINDS = frozenset({"partitions_differ", "target_partition_missing"})
+PARTITION_MISSING = "target_partition_missing"
+_PARTITION_KINDS = frozenset({"partitions_differ", PARTITION_MISSING})
 _CONFIG_KINDS = frozenset({"target_config_refused"})
 _AGAIN = "Remove the cause named; drkit retries it automatically"
 
@@ -131,7 +132,7 @@ class TopicWriter:
                     self._target.add_partitions(target.name, info.partitions)
                 except Refused as error:
                     for number in range(target.partitions, info.partitions):
-                        self._problems.put("target_partition_missing", topic, number, error.what, _AGAIN, halted=True)
+                        self._problems.put(PARTITION_MISSING, topic, number, error.what, _AGAIN, halted=True)
                     continue
                 about = {"topic": topic}
                 log.info("%s: %s has %d partitions now", self._link.id, target.name, info.partitions, extra=about)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
 
 from drkit.drill.environment.log_surgery import stopped
+from drkit.mirror.runtime.catch_up import CatchUp
 from drkit.model.clock import now
 from drkit.store.workers import WorkerNote, put_worker
 from tests.support.links.mirroring import Mirrored
@@ -58,6 +60,49 @@ def test_what_a_dead_worker_recorded_of_the_topic_before_it_was_accepted_as_a_ne
     assert mirrored.catch_up().caught_up
     ours = [record.value for record in mirrored.source.read(topic)]
     assert [record.value for record in mirrored.target.read(topic)] == ours + ours
+
+
+def test_partitions_that_whoever_leads_has_not_added_yet_are_waited_for(mirrored: Mirrored) -> None:
+    topic = mirrored_topic(mirrored, "grows")
+    with mirrored.running(looks=8.0) as leader:
+        mirrored.wait_through(topic)
+        mirrored.source.grow(topic, 3)
+        producer = mirrored.source.producer()
+        for number in range(40):
+            producer.produce(topic, value=b"%06d" % number, partition=number % 3)
+        assert producer.flush(30) == 0
+        ends = [mirrored.source.end(topic, partition) for partition in range(3)]
+        assert mirrored.catch_up().caught_up
+        assert [mirrored.through(topic, partition) for partition in range(3)] == ends
+    assert leader.error is None
+
+
+def test_a_purge_of_what_another_worker_mirrors_just_before_a_run_has_caught_up_is_told(
+    mirrored: Mirrored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, partitions = mirrored.name("beside"), 4
+    mirrored.source.create(topic, partitions)
+    producer = mirrored.source.producer()
+    for number in range(60 * partitions):
+        producer.produce(topic, value=b"%06d" % number, partition=number % partitions)
+    assert producer.flush(30) == 0
+    plain, purged = CatchUp.done, set()
+
+    def purged_then(self: CatchUp, record: Callable[[], None]) -> bool:
+        if done := plain(self, record):
+            for tp in self._elsewhere:  # what counts by another worker's word
+                mirrored.target.purge(topic, 20, tp.partition)
+                purged.add(tp)
+        return done
+
+    monkeypatch.setattr(CatchUp, "done", purged_then)
+    with mirrored.running() as leader:
+        for partition in range(partitions):
+            mirrored.wait_through(topic, partition)
+        report = mirrored.catch_up()
+    assert purged, "nothing was the other worker's"
+    assert not (report.caught_up and report.missing == ())
+    assert leader.error is None
 
 
 def test_clusters_that_changed_places_are_refused_before_anything_is_written(mirrored: Mirrored) -> None:

@@ -10,6 +10,7 @@ import importlib
 import json
 import os
 import re
+import sqlite3
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -30,9 +31,11 @@ from drkit.mirror.control import acknowledge
 from drkit.mirror.resume.offset_alignment.fill_decision import Observed
 from drkit.mirror.resume.partition_resume import Resumer
 from drkit.model.audit.audit_result import AuditRequest
+from drkit.model.clock import now
 from drkit.model.digests import Uncovered
 from drkit.model.topology import TopicPartition
 from drkit.observe.status import link_statuses
+from drkit.store.workers import live_workers
 from tests.support.collection.sampling import sampled, some_of
 from tests.support.links.batches import batch_bytes
 from tests.support.links.mirroring import Mirrored, Side
@@ -405,6 +408,37 @@ def test_what_a_source_that_was_set_back_removes_later_is_not_forgotten(
     assert mirrored.catch_up().caught_up
     assert not mirrored.problems("foreign_writer")
     assert values(mirrored, topic) == named("first", 0, THROUGH) + named("other", before, GROWN + 50)
+
+
+@pytest.mark.long
+def test_what_another_worker_halted_stands_where_one_that_leads_takes_it_over(mirrored: Mirrored) -> None:
+    """Retention has removed what showed it, and the leader had never halted it."""
+    topics = [mirrored_topic(mirrored, f"passed-on-{number}") for number in range(4)]
+
+    def shares() -> list[int]:
+        return sorted(each.partitions for each in live_workers(mirrored.store, mirrored.link.id, now()))
+
+    def generations() -> dict[str, int]:
+        with sqlite3.connect(mirrored.folder / "drkit.db") as store:
+            return dict(store.execute("SELECT topic, generation FROM mapping_claim"))
+
+    with mirrored.running() as leader:
+        for topic in topics:
+            mirrored.wait_through(topic)
+        with mirrored.running() as follower:
+            wait_until(lambda: shares() == [2, 2], 120, "two workers")
+            cut(mirrored, *topics)
+            wait_until(lambda: len(mirrored.problems(KIND)) == len(topics), 60, "all are halted")
+            for topic in topics:
+                mirrored.source.purge(topic, GROWN - 10)
+            before = generations()
+        wait_until(lambda: sum(generations()[t] != before[t] for t in before) >= 2, 120, "they were taken over")
+        later = mirrored_topic(mirrored, "later")
+        mirrored.wait_through(later)
+        for topic in topics:
+            assert values(mirrored, topic) == named("first", 0, THROUGH), "nothing was copied behind it"
+        assert {each.topic: each.unsure_from for each in mirrored.problems(KIND)} == dict.fromkeys(topics, KEPT)
+    assert (leader.error, follower.error) == (None, None)
 
 
 @pytest.mark.parametrize("looked", ["a mirror's start", "a running mirror", "status alone"])

@@ -11,6 +11,8 @@ import pytest
 from drkit.drill.environment.log_surgery import stopped
 from drkit.mapping import Translator
 from drkit.mirror.control import acknowledge, pause, resume_link
+from drkit.mirror.health import purge_watch
+from drkit.mirror.runtime import partition_starter
 from drkit.mirror.runtime.catch_up import CatchUp
 from drkit.model.clock import now
 from drkit.model.errors import Refused
@@ -195,7 +197,8 @@ def test_a_purge_counts_what_a_mirror_that_died_had_not_recorded(mirrored: Mirro
     expected = dict(zip(topics, ((0, 150), (100, 150), (0, 130)), strict=True))
     status = status_of(mirrored)
     assert ranges(status.problems) == expected
-    assert {each.topic: each.lag_records for each in status.partitions} == dict(zip(topics, (150, 50, 130), strict=True))
+    lags = {each.topic: each.lag_records for each in status.partitions}
+    assert lags == dict(zip(topics, (150, 50, 130), strict=True))
     assert mirrored.planned_loss().records == 330
     gone = mirrored.planned_loss(mirrored.without_primary())
     assert gone.lower_bound
@@ -222,6 +225,26 @@ def test_a_purge_just_before_a_run_has_caught_up_is_told(mirrored: Mirrored, mon
     monkeypatch.setattr(CatchUp, "done", purged_then)
     (problem,) = mirrored.catch_up().missing
     assert (problem.kind, problem.unsure_from, problem.unsure_until) == (TARGET_PURGED, 0, 20)
+
+
+def test_a_purge_of_any_of_many_partitions_is_told_by_a_run_that_finds_all_caught_up(
+    mirrored: Mirrored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with 5,000 partitions, which are begun in portions, whose rows are read in others."""
+    monkeypatch.setattr(purge_watch, "_READ_AT_ONCE", 10)
+    monkeypatch.setattr(partition_starter, "_FIRST_AT_ONCE", 40)
+    monkeypatch.setattr(partition_starter, "_RESUMED_AT_ONCE", 80)
+    topic, partitions, purged = mirrored.name("many"), 200, (35, 115, 199)
+    mirrored.source.create(topic, partitions)
+    producer = mirrored.source.producer()
+    for number in range(2 * partitions):
+        producer.produce(topic, value=b"%06d" % number, partition=number % partitions)
+    assert producer.flush(30) == 0
+    assert mirrored.catch_up().missing == ()
+    for partition in purged:
+        mirrored.target.purge(topic, 1, partition)
+    missing = mirrored.catch_up().missing
+    assert sorted((each.partition, each.unsure_until) for each in missing) == [(partition, 1) for partition in purged]
 
 
 def test_a_purge_while_no_mirror_runs_is_seen_and_what_retention_explains_is_not(mirrored: Mirrored) -> None:

@@ -17,7 +17,7 @@ from drkit.mirror.health import purge_watch as module
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.health.purge_watch import PurgeWatch
 from drkit.model.clock import now
-from drkit.model.errors import Refused
+from drkit.model.errors import Refused, Unreachable
 from drkit.model.link_state import TARGET_PURGED, Problem, TopicState
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topic_policy import TopicSettings
@@ -307,6 +307,45 @@ def test_what_the_link_means_its_target_to_have_counts():
     assert retention_of(source, target, excluded, "t").size == 50
     longer = TopicSettings(overrides=(("retention.ms", "5000"),))
     assert retention_of(source, target, longer, "t").ms == 1_000
+
+
+def test_of_very_many_partitions_none_is_left_out(world, store, monkeypatch):
+    """Where they begin all are judged; later as many at a time, and the others at the next looks."""
+    monkeypatch.setattr(module, "_READ_AT_ONCE", 3)
+    store.append_mappings(LINK.id, [OffsetMapping("t", number, 1, 0, 0) for number in range(1, 8)])
+    marks = [replace(MARK, partition=number) for number in range(8)]
+
+    def told() -> dict[int | None, int | None]:
+        return {each.partition: each.unsure_until for each in store.problems(LINK.id)}
+
+    world.watch.begin([*marks[:7], replace(marks[7], target_start=30)])
+    assert told() == {7: 30}
+    moved = [replace(mark, target_start=40) for mark in marks]
+    left = world.watch.check(moved)
+    assert [len(left), len(told())] == [5, 4]
+    left = world.watch.check(left)
+    assert [len(left), len(told())] == [2, 7]
+    assert world.watch.check(left) == []
+    assert told() == dict.fromkeys(range(8), 40)
+    world.watch.judge([replace(mark, target_start=50) for mark in marks])
+    assert told() == dict.fromkeys(range(8), 50)
+
+
+def test_a_store_that_does_not_answer_ends_no_acceptance_and_forgets_none(world, store, monkeypatch):
+    """What the target had again is looked at once more: it isn't accepted any longer."""
+    world.check(30)
+    world.clear()
+    assert world.check(30) is None
+
+    def silent(*_: Any) -> None:
+        raise Unreachable("no store")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(store, "put_notes", silent)
+        with pytest.raises(Unreachable):
+            world.check(10)
+    assert world.check(10) is None
+    assert world.check(30).unsure_from == 10
 
 
 def test_a_partition_without_rows_is_not_judged():
