@@ -10,8 +10,9 @@ import pytest
 from drkit.drill.environment.log_surgery import stopped
 from drkit.mirror.runtime.catch_up import CatchUp
 from drkit.model.clock import now
-from drkit.store.workers import WorkerNote, put_worker
+from drkit.store.workers import WorkerNote, live_workers, put_worker
 from tests.support.links.mirroring import Mirrored
+from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab
 
@@ -42,6 +43,11 @@ def another_has_just_died(mirrored: Mirrored) -> None:
     put_worker(mirrored.store, mirrored.link.id, note)
 
 
+def mirrors(mirrored: Mirrored) -> list[int]:
+    """How many partitions each worker mirrors."""
+    return [worker.partitions for worker in live_workers(mirrored.store, mirrored.link.id, now())]
+
+
 def test_what_a_dead_worker_recorded_of_a_target_that_was_cut_since_is_copied_again_first(mirrored: Mirrored) -> None:
     topic = mirrored_topic(mirrored, "cut")
     with stopped(mirrored.lab, "dr-1") as disk:
@@ -64,8 +70,8 @@ def test_what_a_dead_worker_recorded_of_the_topic_before_it_was_accepted_as_a_ne
 
 def test_partitions_that_whoever_leads_has_not_added_yet_are_waited_for(mirrored: Mirrored) -> None:
     topic = mirrored_topic(mirrored, "grows")
-    with mirrored.running(looks=8.0) as leader:
-        mirrored.wait_through(topic)
+    with mirrored.running(looks=30.0) as leader:
+        wait_until(lambda: mirrors(mirrored) == [1], 30, "the leader has looked at the topics")
         mirrored.source.grow(topic, 3)
         producer = mirrored.source.producer()
         for number in range(40):
@@ -99,7 +105,7 @@ def test_a_purge_of_what_another_worker_mirrors_just_before_a_run_has_caught_up_
     with mirrored.running() as leader:
         for partition in range(partitions):
             mirrored.wait_through(topic, partition)
-        report = mirrored.catch_up()
+        report = mirrored.runtime(looks=60.0).run(until_caught_up=True)
     assert purged, "nothing was the other worker's"
     assert not (report.caught_up and report.missing == ())
     assert leader.error is None

@@ -20,6 +20,7 @@ from drkit.model.link_state import TARGET_PURGED, Problem
 from drkit.model.offsets import Certainty
 from drkit.model.topology import TopicPartition
 from drkit.observe.status import LinkStatus, link_statuses
+from drkit.store.link_notes import accepted_purges
 from drkit.store.workers import live_workers
 from tests.support.links.mirroring import Mirrored, Side
 from tests.support.wait import wait_until
@@ -105,7 +106,10 @@ def test_what_was_given_up_and_came_back_counts_when_it_is_removed_again(mirrore
         with stopped(mirrored.lab, "dr-1") as disk:
             disk.forget_start(topic, 0)
         assert len(mirrored.target.read(topic)) == 60, "all are there again"
-        wait_until(lambda: seen_start(mirrored, topic) == 0, 60, "the mirror has seen them")
+        place = (TopicPartition(topic, 0), 1)
+        wait_until(
+            lambda: accepted_purges(mirrored.store, mirrored.link.id)[place] == (), 60, "the mirror has seen them"
+        )
         mirrored.target.purge(topic, 40)
         told(mirrored, topic, (0, 40))
         assert status_of(mirrored).recovery_point.records == 40
@@ -204,11 +208,6 @@ def test_a_purge_counts_what_a_mirror_that_died_had_not_recorded(mirrored: Mirro
     assert gone.lower_bound
     assert len(gone.unjudged) == 3, "whether the primary had removed them as well isn't known"
     assert ranges(mirrored.catch_up().missing) == expected, "as the mirror counts"
-
-
-def seen_start(mirrored: Mirrored, topic: str) -> int:
-    """Where the target's log begins by the newest watermark."""
-    return mirrored.store.watermarks(mirrored.link.id)[TopicPartition(topic, 0)].target_start
 
 
 def test_a_purge_just_before_a_run_has_caught_up_is_told(mirrored: Mirrored, monkeypatch: pytest.MonkeyPatch) -> None:
