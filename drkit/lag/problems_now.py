@@ -167,7 +167,7 @@ def _seen_now(
     if not record.running:
         found = found + _hidden(clusters, record, logs, found, at)
     starts = LogStarts(logs.source_start, logs.target_start)
-    alone = {tp: mark for tp, mark in record.watermarks.items() if _unwatched(record, mark, at)}
+    alone = {tp: settled.get(tp, mark) for tp, mark in record.watermarks.items() if _unwatched(record, mark, at)}
     found, purges = with_unseen_purges(clusters, store, rows or store, link, alone, starts, found, at)
     lost_more = {
         TopicPartition(each.topic, each.partition): each.reason

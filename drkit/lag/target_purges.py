@@ -12,7 +12,6 @@ from drkit.kafka.client.record_probe import NOTHING, LogPosition
 from drkit.kafka.client.timestamp_scan import OffsetRange
 from drkit.kafka.client.unexpired_records import Missing, unexpired
 from drkit.kafka.transform.provenance import read_hop
-from drkit.mapping.settled_watermark import settled_watermark
 from drkit.mapping.target_start import MappingRows, missing_until, not_accepted, purge_problem
 from drkit.model.errors import AuthenticationError, Refused, Unreachable
 from drkit.model.link_state import TARGET_PURGED, Problem
@@ -41,8 +40,8 @@ def with_unseen_purges(
     problems: Sequence[Problem],
     at: datetime,
 ) -> tuple[list[Problem], dict[TopicPartition, str]]:
-    """The recorded problems, with removals from the target of partitions that no mirror fetches (`watermarks`); and
-    those of them for which removals are unknown, with the reason.
+    """The recorded problems, with removals from the target of partitions that no mirror fetches (`watermarks`, as far
+    as the target's log proves them); and those of them for which removals are unknown, with the reason.
 
     Costs no more than a few of `rows` (the store's) of each partition, unless something is missing.
     """
@@ -53,8 +52,7 @@ def with_unseen_purges(
         unjudged = _tails_not_found(clusters, store, link, watermarks, starts)
         unjudged |= _not_judged(link, watermarks, starts, judged)
     else:
-        watermarks, unjudged = _settled(clusters, store, link, watermarks, starts)
-        unjudged |= _source_silent(rows, link, watermarks, starts)
+        unjudged = _beyond(link, watermarks, starts) | _source_silent(rows, link, watermarks, starts)
     for tp, mark in watermarks.items():
         there = TopicPartition(link.target_topic(tp.topic), tp.partition)
         if tp not in starts.source or there not in starts.target or (link.shares_target and tp in unjudged):
@@ -91,45 +89,20 @@ def with_unseen_purges(
     return kept, unjudged
 
 
-def _settled(
-    clusters: Clusters, store: Store, link: Link, watermarks: Mapping[TopicPartition, Watermark], starts: LogStarts
-) -> tuple[dict[TopicPartition, Watermark], dict[TopicPartition, str]]:
-    """The watermarks, those moved to the end of the target's log that begins beyond them: what a mirror that died had
-    mirrored since it stored them is gone, too. Second, why that isn't known of some.
-    """
-    marks = dict(watermarks)
-    unknown: dict[TopicPartition, str] = {}
-    beyond = {
-        there: mark
-        for tp, mark in watermarks.items()
-        if starts.target.get(there := TopicPartition(link.target_topic(tp.topic), tp.partition), 0) > mark.target_end
-    }
-    if not beyond:
-        return marks, unknown
-    try:
-        ends = clusters.admin(link.id.target, may_be_gone=True).log_ends(beyond, partial=True)
-    except (Unreachable, AuthenticationError, Refused):
-        ends = {}
-    here = [mark.tp for mark in beyond.values() if mark.tp in starts.source]
-    source_ends: dict[TopicPartition, int] = {}
-    if here:  # after the target's, or another writer would seem to have been there
-        try:
-            source = clusters.admin(link.id.source, may_be_gone=True)
-            source_ends = source.end_offsets(here, committed=False, partial=True)
-        except (Unreachable, AuthenticationError, Refused):
-            pass
-    for there, mark in beyond.items():
-        end, why = ends.get(there), f"{link.id.target} doesn't tell where it ends"
-        if end is not None:
-            found = store.mappings(link.id, mark.tp, mark.epoch)
-            settled = settled_watermark(mark, found, end, source_end=source_ends.get(mark.tp))
-            marks[mark.tp], why = settled.watermark, settled.remark or "no mapping row tells"
-        if marks[mark.tp].target_end < starts.target[there]:
-            unknown[mark.tp] = (
-                f"{there} on {link.id.target} begins at {starts.target[there]}, beyond what was recorded as mirrored "
-                f"(up to {mark.target_end}); what it has lost since isn't known: {why}"
+def _beyond(link: Link, watermarks: Mapping[TopicPartition, Watermark], starts: LogStarts) -> dict[TopicPartition, str]:
+    """Partitions whose target's log begins beyond what is known as mirrored: the mirror died before it recorded that,
+    and what is left doesn't tell."""
+    found = {}
+    for tp, mark in watermarks.items():
+        there = TopicPartition(link.target_topic(tp.topic), tp.partition)
+        start = starts.target.get(there, 0)
+        if start > mark.target_end:
+            found[tp] = (
+                f"{there} on {link.id.target} begins at {start}, beyond what is known as mirrored (up to "
+                f"{mark.target_end}): what the mirror had written below it, and who removed it, is known once it runs "
+                "again"
             )
-    return marks, unknown
+    return found
 
 
 def _judged_as(mark: Watermark, judged: JudgedStart | None) -> OffsetRange:
