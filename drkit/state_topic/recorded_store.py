@@ -96,7 +96,7 @@ class _RecordedStore:
     def append_mappings(self, link: LinkId, rows: Sequence[OffsetMapping], claims: Claims | None = None) -> None:
         self._store.append_mappings(link, rows, claims)
         if (recorder := self._recorder(link)) is not None:
-            recorder.rows(rows)
+            recorder.rows(rows, claims)
 
     def supersede_mappings(
         self, link: LinkId, tp: TopicPartition, epoch: int, target_end: int, claims: Claims | None = None
@@ -109,7 +109,7 @@ class _RecordedStore:
     def put_watermarks(self, link: LinkId, watermarks: Sequence[Watermark], claims: Claims | None = None) -> None:
         self._store.put_watermarks(link, watermarks, claims)
         if (recorder := self._recorder(link)) is not None:
-            recorder.watermarks(watermarks)
+            recorder.watermarks(watermarks, claims)
 
     def put_group_positions(self, link: LinkId, positions: Sequence[GroupPosition]) -> None:
         self._store.put_group_positions(link, positions)

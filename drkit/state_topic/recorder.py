@@ -4,6 +4,9 @@ Every process that changes the store's record of a link notes what it changed (`
 watermarks and group positions by value, decisions, topics, problems and notes by kind, which are read from the store
 when they are written. So a process that notes late writes the current state.
 
+Rows, their number and chain are kept in memory only for as long as their partition is held under one claim: what
+another worker wrote in between is read from the store.
+
 Each round writes mapping rows and small records first; only once these are acknowledged, the watermarks that count the
 rows. The topic is read when it is opened and every `REOPEN_SECONDS`, so that unchanged records aren't written again,
 records that the store no longer has are removed, and a late writer's records are corrected.
@@ -50,7 +53,7 @@ from drkit.state_topic.records import (
     value_bytes,
 )
 from drkit.store import codec
-from drkit.store.api import Store
+from drkit.store.api import Claims, Store
 
 log = logging.getLogger(__name__)
 
@@ -106,6 +109,7 @@ class Recorder:
         self._rows: list[OffsetMapping] = []
         self._marks: dict[TopicPartition, Watermark] = {}
         self._stale: set[TopicPartition] = set()
+        self._claims: dict[TopicPartition, int] = {}
         self._moved: set[Place] = set()
         self._kinds: set[str] = set()
         self._positions: dict[Place, dict[int, GroupPosition]] | None = None
@@ -134,9 +138,10 @@ class Recorder:
                 self._thread = threading.Thread(target=keeping_context(self._work), name="drkit-state", daemon=True)
                 self._thread.start()
 
-    def rows(self, rows: Sequence[OffsetMapping]) -> None:
-        """The store has kept these."""
+    def rows(self, rows: Sequence[OffsetMapping], claims: Claims | None) -> None:
+        """The store has kept these, under these claims of this process (None: it took the partitions over for this)."""
         with self._lock:
+            self._claimed({row.tp for row in rows}, claims)
             if len(self._rows) > _MOST_PENDING_ROWS:
                 self._stale |= {row.tp for row in self._rows}
                 self._rows = []
@@ -149,12 +154,22 @@ class Recorder:
             self._stale.update(tps)
         self.start()
 
-    def watermarks(self, marks: Iterable[Watermark]) -> None:
-        """The store has kept these."""
+    def watermarks(self, marks: Sequence[Watermark], claims: Claims | None) -> None:
+        """The store has kept these; `claims` as for `rows`."""
         with self._lock:
+            self._claimed((mark.tp for mark in marks), claims)
             for mark in marks:
                 self._marks[mark.tp] = mark
         self.start()
+
+    def _claimed(self, tps: Iterable[TopicPartition], claims: Claims | None) -> None:
+        """Under another claim than before, rows that this process doesn't know may be in the store."""
+        for tp in tps:
+            claim = None if claims is None else claims.get(tp)
+            if claim is None or self._claims.get(tp) != claim:
+                self._stale.add(tp)
+            if claim is not None:
+                self._claims[tp] = claim
 
     def positions(self, positions: Iterable[GroupPosition]) -> None:
         """The store has kept these."""
@@ -181,6 +196,7 @@ class Recorder:
         with self._lock:
             self._rows = [row for row in self._rows if topic not in {None, row.topic}]
             self._marks = {tp: mark for tp, mark in self._marks.items() if topic not in {None, tp.topic}}
+            self._claims = {tp: claim for tp, claim in self._claims.items() if topic not in {None, tp.topic}}
             self._positions = None
             self._kinds |= {StateKind.TOPIC, StateKind.PROBLEM, StateKind.POSITIONS, StateKind.WATERMARK}
         self.start()
@@ -293,8 +309,11 @@ class Recorder:
         self._opened_at = self._looked_at = time.monotonic()
         self._told_at = 0.0
         self._written = {}
+        self._blocks = {}  # rows are read again of those that this process still writes
         with self._lock:
-            self._stale |= self._blocks.keys()
+            if self._positions is not None:  # they may be another worker's to capture by now
+                self._positions = None
+                self._kinds.add(StateKind.POSITIONS)
             if self._whole:
                 self._kinds |= {
                     StateKind.CONTROL,
@@ -303,8 +322,6 @@ class Recorder:
                     StateKind.WATERMARK,
                     f"{StateKind.NOTE} *",
                 }
-                if self._positions is not None:
-                    self._moved |= self._positions.keys()
 
     def _to_be_opened_again(self) -> bool:
         """Whether it is time, or the topic was recreated (after a deletion)."""
