@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Collection
+
 from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.kafka.client.small_topic import SmallTopicRecord, SmallTopicWriter, make_topic, read_topic
+from drkit.kafka.client.small_topic import SmallTopicRecord, SmallTopicWriter, make_topic, read_topics
 from drkit.model.errors import Refused, Unreachable
 from drkit.state_topic.records import TOPIC_CONFIG
 
@@ -56,18 +59,27 @@ def read_all(alias: str, cluster: ClusterConfig, topic: str) -> dict[bytes, Smal
         Unreachable: it isn't read to its end within `READ_SECONDS`.
         Refused: it may not be read.
     """
-    found: dict[bytes, SmallTopicRecord] = {}
-
-    def take(record: SmallTopicRecord) -> None:
-        found.pop(record.key, None)  # the newest comes last
-        found[record.key] = record
-
-    if not read_topic(alias, cluster, topic, READ_SECONDS, take):
+    found = read_several(alias, cluster, [topic])
+    if topic not in found:
         raise Unreachable(
             f"topic {topic} on cluster {alias} can't be read: the brokers no longer show it",
             remedy=f"Check that nobody deletes it, and that drkit's principal may describe it on {alias}",
         )
-    return found
+    return found[topic]
+
+
+def read_several(
+    alias: str, cluster: ClusterConfig, topics: Collection[str]
+) -> dict[str, dict[bytes, SmallTopicRecord]]:
+    """As `read_all`, of each of these that exists."""
+    found: dict[str, dict[bytes, SmallTopicRecord]] = defaultdict(dict)
+
+    def take(topic: str, record: SmallTopicRecord) -> None:
+        found[topic].pop(record.key, None)  # the newest comes last
+        found[topic][record.key] = record
+
+    there = read_topics(alias, cluster, topics, READ_SECONDS, take)
+    return {topic: found[topic] for topic in there}
 
 
 def writer(alias: str, cluster: ClusterConfig, topic: str) -> SmallTopicWriter:

@@ -26,8 +26,9 @@ from drkit.model.offsets import Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.model.wording import and_more
 from drkit.state_topic import connection
+from drkit.state_topic.copy_topic import AmbiguousCopy, copy_name, find_copy, note_copy
 from drkit.state_topic.link_copy import LinkCopy, copy_of
-from drkit.state_topic.records import StateKind, section_of, state_topic
+from drkit.state_topic.records import StateKind, section_of
 from drkit.store.api import Store
 from drkit.store.link_notes import NEVER_MIRRORED
 
@@ -70,8 +71,8 @@ def interrupted(link: Link) -> Refused:
     )
 
 
-def check_not_forgotten(link: Link, store: Store, keys: Iterable[bytes]) -> None:
-    """Raise `Refused` if a state topic has records of topics (`keys`) and the store has no data of the link.
+def check_not_forgotten(link: Link, store: Store, topic: str, keys: Iterable[bytes]) -> None:
+    """Raise `Refused` if the state topic has records of topics (`keys`) and the store has no data of the link.
 
     Not if the target has other writers: there the mirror finds its position by provenance, without a store.
     """
@@ -82,31 +83,37 @@ def check_not_forgotten(link: Link, store: Store, keys: Iterable[bytes]) -> None
         meaning="The store was lost, or store.url is another one: a mirror that begins again would copy everything a "
         "second time, and overwrite that copy",
         remedy=f"drkit store recover --from {link.id.target} --link '{link.id}' fills the store. Where the link is to "
-        f"begin again: delete topic {state_topic(link)} on {link.id.target}",
+        f"begin again: delete topic {topic} on {link.id.target}",
     )
 
 
-def check_not_older(link: Link, store: Store, found: Mapping[bytes, SmallTopicRecord], admin: ClusterAdmin) -> None:
-    """Raise `Refused` if the copy (`found`, read before) knows what a mirror can't settle by comparing both logs.
+def check_not_older(
+    link: Link, store: Store, topic: str, found: Mapping[bytes, SmallTopicRecord], admin: ClusterAdmin
+) -> None:
+    """Raise `Refused` if the copy in the topic (`found`, read before) knows what a mirror can't settle by comparing
+    both logs.
 
     Raises:
         Unreachable: the target doesn't answer.
     """
-    check_no_later_decision(link, store, found)
-    check_knows_all(link, store, found, admin)
+    check_no_later_decision(link, store, topic, found)
+    check_knows_all(link, store, topic, found, admin)
 
 
-def check_no_later_decision(link: Link, store: Store, found: Mapping[bytes, SmallTopicRecord]) -> None:
+def check_no_later_decision(link: Link, store: Store, topic: str, found: Mapping[bytes, SmallTopicRecord]) -> None:
     """Raise `Refused` if the link was failed over by a later decision (of `found`, read before) than the store has.
 
     With an older store the link is active again, and its mirror would write below the clients.
     """
     decisions = {key: each for key, each in found.items() if section_of(key)[0] == StateKind.CONTROL}
-    _check_decision(link, store, copy_of(link, state_topic(link), decisions).control)
+    _check_decision(link, store, copy_of(link, topic, decisions).control)
 
 
-def check_knows_all(link: Link, store: Store, found: Mapping[bytes, SmallTopicRecord], admin: ClusterAdmin) -> None:
-    """Raise `Refused` if the copy (`found`, read before) has what the store doesn't know at all (`OlderStore.unknown`).
+def check_knows_all(
+    link: Link, store: Store, topic: str, found: Mapping[bytes, SmallTopicRecord], admin: ClusterAdmin
+) -> None:
+    """Raise `Refused` if the copy in the topic (`found`, read before) has what the store doesn't know at all
+    (`OlderStore.unknown`).
 
     A mirror would take the records of such a topic on the target for somebody else's, mirror them a second time, and
     remove the topic from the copy. Not if the target has other writers: there it finds its position by provenance.
@@ -114,7 +121,7 @@ def check_knows_all(link: Link, store: Store, found: Mapping[bytes, SmallTopicRe
     Raises:
         Unreachable: the target doesn't answer.
     """
-    older = None if link.shares_target else older_than(copy_of(link, state_topic(link), found), store, link, admin)
+    older = None if link.shares_target else older_than(copy_of(link, topic, found), store, link, admin)
     if older is None or not older.unknown:
         return
     raise Refused(
@@ -144,9 +151,9 @@ def check_restored(link: Link, store: Store, admin: ClusterAdmin, target: Cluste
     """
     if RESTORED not in store.notes(link.id, RECOVERY):
         return
-    topic = state_topic(link)
-    if connection.exists(admin, topic):
-        check_not_older(link, store, connection.read_all(link.id.target, target, topic), admin)
+    topic = find_copy(link, store, admin, target)
+    if topic is not None:
+        check_not_older(link, store, topic, connection.read_all(link.id.target, target, topic), admin)
     store.forget_notes(link.id, RECOVERY, [RESTORED])
 
 
@@ -291,23 +298,32 @@ def _newer_groups(copy: LinkCopy, store: Store, link: Link, marks: Iterable[Wate
     return tuple(sorted(newer))
 
 
-def check_may_begin(link: Link, store: Store, admin: ClusterAdmin, target: ClusterConfig) -> None:
+def check_may_begin(link: Link, store: Store, admin: ClusterAdmin, target: ClusterConfig) -> str:
     """Raise `Refused` if the store lacks a link that is about to be mirrored, or is older than its copy.
 
     If drkit may not see the copy, there is none: the mirror can't write it.
 
+    Returns:
+        the name of the copy; where it may be seen, it is noted in the store.
+
     Raises:
         Unreachable: the target doesn't answer.
     """
+    topic = copy_name(link, store)
     if link.inverse:
-        return
-    topic = state_topic(link)
+        return topic
     found: Mapping[bytes, SmallTopicRecord] = {}
     try:
-        if connection.exists(admin, topic):
+        if (there := find_copy(link, store, admin, target)) is not None:
+            topic = there
             found = connection.read_all(link.id.target, target, topic)
+    except AmbiguousCopy:
+        raise
     except Refused as error:
         log.warning("%s: whether %s has a copy of its state can't be seen: %s", link.id, link.id.target, error)
+        return topic
     keys = [key for key, each in found.items() if each.value is not None]
-    check_not_forgotten(link, store, keys)
-    check_not_older(link, store, found, admin)
+    check_not_forgotten(link, store, topic, keys)
+    check_not_older(link, store, topic, found, admin)
+    note_copy(link, store, topic)
+    return topic

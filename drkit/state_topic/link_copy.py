@@ -18,6 +18,7 @@ from drkit.model.link_state import LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, TopicPartition
 from drkit.state_topic import connection
+from drkit.state_topic.copy_topic import find_copy
 from drkit.state_topic.records import (
     FORMAT,
     POSITIONS_A_RECORD,
@@ -25,9 +26,9 @@ from drkit.state_topic.records import (
     StateKind,
     proven_rows,
     read_key,
-    state_topic,
 )
 from drkit.store import codec
+from drkit.store.api import LinkStore
 
 
 class ProvenPartition(NamedTuple):
@@ -59,16 +60,16 @@ class LinkCopy:
     unreadable: list[str] = field(default_factory=list)
 
 
-def read_copy(link: Link, target: ClusterConfig, admin: ClusterAdmin) -> LinkCopy | None:
-    """The copy on the target; None: there is none.
+def read_copy(link: Link, store: LinkStore | None, target: ClusterConfig, admin: ClusterAdmin) -> LinkCopy | None:
+    """The copy on the target; None: there is none. `store`: the link's; None: it was lost.
 
     Raises:
         Unreachable: the target doesn't answer.
-        Refused: it may not be read.
+        Refused: it may not be read, or several topics may be it.
         DrkitError: another version of drkit wrote it.
     """
-    topic = state_topic(link)
-    if not connection.exists(admin, topic):
+    topic = find_copy(link, store, admin, target)
+    if topic is None:
         return None
     copy = copy_of(link, topic, connection.read_all(link.id.target, target, topic))
     copy.begins = admin.start_offsets([TopicPartition(topic, 0)]).get(TopicPartition(topic, 0), 0)

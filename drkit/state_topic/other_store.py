@@ -3,8 +3,8 @@
 Two stores decide independently: after a failover with one, the mirror of the other continues to write where clients
 write by then.
 Workers of a link join a group on its target, whatever their store, and the client id of each identifies it:
-`drkit-mirror/PATTERNS/STORE/OWNER`, with the checksum of the link's topic patterns (two configurations between the same
-clusters have one group and ignore each other), the store's identity, and the worker.
+`drkit-mirror/COPY/STORE/OWNER`, with the last part of the name of the link's copy (two configurations between the same
+clusters have one group, and ignore each other), the store's identity, and the worker.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import NamedTuple
 from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.model.errors import Refused, Unreachable
-from drkit.model.runs.fence import patterns_checksum
 from drkit.model.topology import Link, worker_group
+from drkit.state_topic.copy_topic import copy_name
 from drkit.store.api import Store
 from drkit.store.identity import in_a_file, store_identity
 from drkit.store.workers import read_workers
@@ -45,22 +45,23 @@ class _Member(NamedTuple):
         return f"process {rest.partition(':')[0]} on {host}"
 
 
-def worker_client_id(link: Link, store_url: str, owner: str) -> str:
-    """The client id of a worker in its link's group."""
-    return f"{_WORD}/{patterns_checksum(link):08x}/{store_identity(store_url)}/{owner}"
+def worker_client_id(copy: str, store_url: str, owner: str) -> str:
+    """The client id of a worker in the group of a link with this copy (`copy_topic`)."""
+    return f"{_WORD}/{_last_part(copy)}/{store_identity(store_url)}/{owner}"
 
 
-def mirrors_of_any_store(groups: GroupAdmin, link: Link) -> list[str]:
+def mirrors_of_any_store(groups: GroupAdmin, link: Link, copy: str) -> list[str]:
     """The running workers of a link, in words; waits until dead ones have left the group.
 
     Args:
         groups: the coordinators of the link's target.
         link: the link.
+        copy: the name of the topic with its state.
 
     Raises:
         Unreachable: the target doesn't answer.
     """
-    return _found(groups, link, lambda members: members)
+    return _found(groups, link, copy, lambda members: members)
 
 
 def mirrors_of_other_stores(groups: GroupAdmin, link: Link, store: Store, store_url: str) -> list[str]:
@@ -72,7 +73,7 @@ def mirrors_of_other_stores(groups: GroupAdmin, link: Link, store: Store, store_
         return [each for each in found if not _noted(store, link, each.owner, store_url)] if found else []
 
     try:
-        return _found(groups, link, others)
+        return _found(groups, link, copy_name(link, store), others)
     except Refused:
         return []
 
@@ -114,20 +115,24 @@ def _noted(store: Store, link: Link, owner: str, store_url: str) -> bool:
     )
 
 
-def _found(groups: GroupAdmin, link: Link, judged: Callable[[list[_Member]], list[_Member]]) -> list[str]:
+def _found(groups: GroupAdmin, link: Link, copy: str, judged: Callable[[list[_Member]], list[_Member]]) -> list[str]:
     name, deadline = worker_group(link.id), time.monotonic() + SESSION_SECONDS + _GRACE_SECONDS
     while True:
-        members = [_member(link, text) for text in groups.client_ids(name)]
+        members = [_member(copy, text) for text in groups.client_ids(name)]
         found = judged([member for member in members if member is not None])
         if not found or time.monotonic() > deadline:
             return sorted(map(str, found))
         time.sleep(_LOOK_SECONDS)
 
 
-def _member(link: Link, client_id: str) -> _Member | None:
-    """The worker of a client id; None: it isn't a worker of this link."""
+def _last_part(copy: str) -> str:
+    return copy.rpartition(".")[2]
+
+
+def _member(copy: str, client_id: str) -> _Member | None:
+    """The worker of a client id; None: it isn't a worker of the link with this copy."""
     word, _, rest = client_id.partition("/")
     parts = rest.split("/", _PARTS - 1)
-    if word != _WORD or len(parts) != _PARTS or parts[0] != f"{patterns_checksum(link):08x}":
+    if word != _WORD or len(parts) != _PARTS or parts[0] != _last_part(copy):
         return None
     return _Member(parts[1], parts[2])

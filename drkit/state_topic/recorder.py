@@ -38,6 +38,7 @@ from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.process.log_context import keeping_context
 from drkit.model.topology import Link, TopicPartition
 from drkit.state_topic import connection
+from drkit.state_topic.copy_topic import COPY_NOTE, copy_name, find_copy, note_copy
 from drkit.state_topic.guard import check_knows_all, check_no_later_decision, check_not_forgotten
 from drkit.state_topic.records import (
     FORMAT,
@@ -100,7 +101,7 @@ class Recorder:
         self._store = store
         self._whole = whole
         self._tell = tell
-        self._topic = state_topic(link)
+        self._topic = state_topic(link)  # until the first opening
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._closing = False
@@ -289,15 +290,17 @@ class Recorder:
         self._admin = ClusterAdmin(
             alias, self._target, timeout_seconds=_ADMIN_SECONDS, reach=Reachability(PATIENCE_SECONDS)
         )
-        if connection.exists(self._admin, self._topic):
+        there = find_copy(self._link, self._store, self._admin, self._target)
+        self._topic = there or copy_name(self._link, self._store)
+        if there is not None:
             connection.keep_compacted(self._admin, self._topic)
             found = connection.read_all(alias, self._target, self._topic)
             self._known = {key: hash(each.value) for key, each in found.items() if each.value is not None}
             if self._whole:
-                check_not_forgotten(self._link, self._store, self._known)
-                check_no_later_decision(self._link, self._store, found)
+                check_not_forgotten(self._link, self._store, self._topic, self._known)
+                check_no_later_decision(self._link, self._store, self._topic, found)
             if not self._opened_at:  # once: it reads all of the copy, which is this process's own from here on
-                check_knows_all(self._link, self._store, found, self._admin)
+                check_knows_all(self._link, self._store, self._topic, found, self._admin)
         else:
             connection.create(self._admin, self._topic)
             self._known = {}
@@ -309,11 +312,14 @@ class Recorder:
         self._opened_at = self._looked_at = time.monotonic()
         self._told_at = 0.0
         self._written = {}
+        noted = note_copy(self._link, self._store, self._topic)
         self._blocks = {}  # rows are read again of those that this process still writes
         with self._lock:
             if self._positions is not None:  # they may be another worker's to capture by now
                 self._positions = None
                 self._kinds.add(StateKind.POSITIONS)
+            if noted:
+                self._kinds.add(f"{StateKind.NOTE} {COPY_NOTE}")
             if self._whole:
                 self._kinds |= {
                     StateKind.CONTROL,

@@ -65,9 +65,10 @@ class StateKind(StrEnum):
 
 
 def state_topic(link: Link) -> str:
-    """The name of a configured link's state topic, on its target. Internal: no link mirrors it.
+    """The name that a configured link's first state topic gets, on its target. Internal: no link mirrors it.
 
-    Links of two configurations between the same clusters differ in their topic patterns, and so in this name.
+    Links of two configurations between the same clusters differ in their topic patterns, and so in this name. Which
+    name a link has: `copy_topic`.
     """
     return f"{state_topic_prefix(link.id)}{patterns_checksum(link):08x}"
 

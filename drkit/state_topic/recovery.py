@@ -29,6 +29,7 @@ from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.runs.fence import FENCES, newest, record_text
 from drkit.model.topology import Link, TopicPartition
 from drkit.model.wording import counted
+from drkit.state_topic.copy_topic import note_copy
 from drkit.state_topic.guard import BEGUN, RECOVERY, STATE, begun, holds
 from drkit.state_topic.link_copy import LinkCopy, ProvenPartition
 from drkit.store.api import Store
@@ -143,6 +144,8 @@ def fill(
         store.append_mappings(link.id, rows[start : start + _ROWS_AT_ONCE])
     store.put_group_positions(link.id, copy.positions)
     _put_notes(store, link, copy)
+    if copy.topic:
+        note_copy(link, store, copy.topic)
     _put_control(store, copy.control)
     store.put_topic_states(link.id, list(topics.values()))
     store.put_watermarks(link.id, [found.watermark for found in partitions.values()])

@@ -91,7 +91,7 @@ def make_failback_plan(
         if age.denied:
             uncompared = (not_compared(chosen.id, age.unknown),)
         else:
-            older = decision_not_compared(chosen, age.unknown)
+            older = decision_not_compared(estate, chosen, age.unknown)
     further = tuple(_left_by_others(estate, snapshot))
     return replace(
         plan,

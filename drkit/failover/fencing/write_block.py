@@ -148,7 +148,8 @@ def _noted_in_copy(estate: ClusterContext, link: LinkId, cluster: str) -> dict[s
     """What the link's state topic says that blocked topics had before; nothing where it doesn't exist or answer."""
     target = link.target
     try:
-        copy = read_copy(estate.link(link), estate.config.clusters[target], estate.admin(target, may_be_gone=True))
+        admin = estate.admin(target, may_be_gone=True)
+        copy = read_copy(estate.link(link), estate.store, estate.config.clusters[target], admin)
     except DrkitError:
         return {}
     return {} if copy is None else dict(copy.notes.get(write_block_kind(cluster), {}))

@@ -12,9 +12,9 @@ from drkit.failover.run.cluster_context import ClusterContext
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.topology import Link, LinkId
 from drkit.model.wording import counted
+from drkit.state_topic.copy_topic import copy_name
 from drkit.state_topic.guard import OlderStore, older_than, recovery_of
 from drkit.state_topic.link_copy import read_copy
-from drkit.state_topic.records import state_topic
 
 _MEANING = "A backup of the store was brought back, or store.url is another one: "
 
@@ -33,7 +33,7 @@ def read_age(estate: ClusterContext, link: Link) -> StoreAge:
     alias = link.id.target
     try:
         admin = estate.admin(alias)
-        copy = read_copy(link, estate.config.clusters[alias], admin)
+        copy = read_copy(link, estate.store, estate.config.clusters[alias], admin)
         if copy is None:
             return StoreAge(None)
         older = older_than(copy, estate.store, link, admin)
@@ -77,9 +77,9 @@ def later_decision(estate: ClusterContext, link: Link, age: StoreAge) -> Obstacl
     )
 
 
-def decision_not_compared(link: Link, why: str) -> Obstacle:
+def decision_not_compared(estate: ClusterContext, link: Link, why: str) -> Obstacle:
     """Why nothing may be deleted by the store's decision about the link while its copy can't be compared."""
-    topic = state_topic(link)
+    topic = copy_name(link, estate.store)
     return Obstacle(
         not_compared(link.id, why),
         "If a backup of the store was brought back, which cluster clients use may have been decided since",

@@ -6,7 +6,7 @@ drkit's own topics have one partition, and are never mirrored (their names begin
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,6 +16,7 @@ from drkit.kafka.admin.topic_requests import NewTopic
 from drkit.kafka.config.client_config import confluent_config
 from drkit.model.deadline import Deadline
 from drkit.model.errors import DrkitError, Refused, Unreachable
+from drkit.model.wording import and_more
 
 if TYPE_CHECKING:  # it loads asyncio, and most commands read and write no such topic
     from confluent_kafka import KafkaError, Message
@@ -44,18 +45,29 @@ class SmallTopicRecord(NamedTuple):
 def read_topic(
     alias: str, cluster: ClusterConfig, topic: str, timeout_seconds: float, take: Callable[[SmallTopicRecord], None]
 ) -> bool:
-    """Read every committed record that has a key, up to the topic's present end; false: there is no such topic.
+    """As `read_topics` of one topic; false: there is no such topic."""
+    return bool(read_topics(alias, cluster, [topic], timeout_seconds, lambda _, record: take(record)))
+
+
+def read_topics(
+    alias: str,
+    cluster: ClusterConfig,
+    topics: Collection[str],
+    timeout_seconds: float,
+    take: Callable[[str, SmallTopicRecord], None],
+) -> set[str]:
+    """Read every committed record that has a key, up to the topics' present ends; returns those topics that exist.
 
     Args:
         alias: the cluster's, for messages.
-        cluster: where the topic is.
-        topic: its name.
+        cluster: where the topics are.
+        topics: their names.
         timeout_seconds: for all of it; transient errors are retried.
-        take: given each record, in the order of its partition.
+        take: given the topic of each record, and the record, in the order of its partition.
 
     Raises:
-        Unreachable: its end isn't reached in that time.
-        Refused: it may not be read.
+        Unreachable: an end isn't reached in that time.
+        Refused: one may not be read.
     """
     from confluent_kafka import (  # noqa: PLC0415 - see above
         OFFSET_BEGINNING,
@@ -82,10 +94,9 @@ def read_topic(
     why = f"not read to its end within {timeout_seconds:g} s"
     try:
         known = consumer.list_topics(timeout=timeout_seconds).topics
-        if topic not in known:
-            return False
-        unread = set(known[topic].partitions)
-        consumer.assign([ClientPartition(topic, number, OFFSET_BEGINNING) for number in unread])
+        there = {topic for topic in topics if topic in known}
+        unread = {(topic, number) for topic in there for number in known[topic].partitions}
+        consumer.assign([ClientPartition(topic, number, OFFSET_BEGINNING) for topic, number in unread])
         while unread and not deadline.passed:
             first = consumer.poll(min(_POLL_SECONDS, deadline.left))  # consume() alone waits all of that time
             for message in [] if first is None else [first, *consumer.consume(_AT_ONCE, 0)]:
@@ -93,27 +104,29 @@ def read_topic(
                 if error is not None:
                     if error.code() in _DENIED:
                         raise Refused(
-                            f"topic {topic} on cluster {alias} may not be read: {error.str()}",
+                            f"topic {message.topic()} on cluster {alias} may not be read: {error.str()}",
                             remedy="Grant drkit's principal Read and Describe on it",
                         )
                     if error.code() == _EOF:
-                        unread.discard(message.partition())
+                        unread.discard((message.topic(), message.partition()))
                     else:
                         why = error.str()
                 elif isinstance(key, bytes):
-                    take(SmallTopicRecord(key, value if isinstance(value, bytes) else None, message.timestamp()[1]))
+                    found = SmallTopicRecord(key, value if isinstance(value, bytes) else None, message.timestamp()[1])
+                    take(str(message.topic()), found)
     except KafkaException as error:
-        raise _unreadable(alias, topic, str(error)) from error
+        raise _unreadable(alias, topics, str(error)) from error
     finally:
         consumer.close()
     if unread:
-        raise _unreadable(alias, topic, why)
-    return True
+        raise _unreadable(alias, {topic for topic, _ in unread}, why)
+    return there
 
 
-def _unreadable(alias: str, topic: str, why: str) -> Unreachable:
+def _unreadable(alias: str, topics: Iterable[str], why: str) -> Unreachable:
     return Unreachable(
-        f"topic {topic} on cluster {alias} can't be read: {why}", remedy=f"Check that the brokers of {alias} answer"
+        f"topic {and_more(sorted(topics))} on cluster {alias} can't be read: {why}",
+        remedy=f"Check that the brokers of {alias} answer",
     )
 
 

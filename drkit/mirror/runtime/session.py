@@ -131,7 +131,7 @@ class Session:
         self._options = options
         self._orders = Orders()
         self._led = False
-        self._remembered = False
+        self._copy = ""  # its name, once the run may begin
         self._forgotten: Refused | None = None
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()  # calls for the data thread
         self._ending = ending = threading.Event()
@@ -161,7 +161,7 @@ class Session:
             book,
             forget=self._forget_soon,
             wake=self._resume.wake,
-            client_id=worker_client_id(link, config.store.plain_url, lease.owner),
+            client_id=lambda: worker_client_id(self._copy, config.store.plain_url, lease.owner),
             ending=ending,
         )
         self._assignment, self._worker = self._rebalance.assignment, self._rebalance.worker
@@ -401,16 +401,16 @@ class Session:
     def _look_at_topics(self) -> None:
         if not self._pipeline.may_run() or self._forgotten is not None:
             return  # the orders say why
-        if not self._remembered:
+        if not self._copy:
             try:
-                self._check_may_begin()
+                copy = self._check_may_begin()
                 self._check_one_store()
                 ids = self._source.cluster_id(), self._target.cluster_id()
                 keep_source_cluster(self._store, self._link.id, *ids)
             except Refused as error:
                 self._forgotten = error
                 return
-            self._remembered = True
+            self._copy = copy
         leads = self._worker.leads()
         led, self._led = self._led, leads
         for problem in self._problems.follow(leads=led and leads):
@@ -498,7 +498,7 @@ class Session:
         self._engine.share_target(self._worker.workers, in_use=self._users.in_use)
 
     def _capture_groups(self) -> None:
-        if self._worker.leads() and self._remembered:  # if the store has forgotten the link, recover it first
+        if self._worker.leads() and self._copy:  # if the store has forgotten the link, recover it first
             self._capture.capture()
 
     def _holds(self, topic: str) -> bool:

@@ -15,6 +15,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection
+from functools import partial
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -40,7 +41,7 @@ class Membership:
     Args:
         cluster: the target.
         link: the link.
-        client_id: identifies this worker in the group (`drkit.state_topic.other_store`).
+        client_id: identifies this worker in the group (`drkit.state_topic.other_store`); known once it subscribes.
         changed: partitions were assigned (see `assigned`).
         released: these partitions go to another worker: returns when this one has released them.
         lost: these were taken while this worker was silent: somebody else may already have them.
@@ -51,7 +52,7 @@ class Membership:
         cluster: ClusterConfig,
         link: LinkId,
         *,
-        client_id: str,
+        client_id: Callable[[], str],
         changed: Callable[[], None],
         released: Callable[[], None],
         lost: Callable[[Collection[TopicPartition]], None],
@@ -61,10 +62,11 @@ class Membership:
         self._changed = changed
         self._released = released
         self._lost = lost
-        self._config = confluent_config(
+        self._client_id = client_id
+        self._settings = partial(
+            confluent_config,
             cluster,
             group_id=worker_group(link),
-            client_id=client_id,
             partition_assignment_strategy="cooperative-sticky",
             session_timeout_ms=int(SESSION_SECONDS * 1000),
             heartbeat_interval_ms=int(_HEARTBEAT_SECONDS * 1000),
@@ -118,7 +120,10 @@ class Membership:
     # -- the thread --------------------------------------------------------------------------------
 
     def _live(self) -> None:
-        consumer = Consumer(self._config, logger=client_log)
+        while not self._wanted:
+            if self._closing.wait(_POLL_SECONDS / 2):
+                return
+        consumer = Consumer(self._settings(client_id=self._client_id()), logger=client_log)
         subscribed: frozenset[str] = frozenset()
         doubted = False
         try:
@@ -128,9 +133,6 @@ class Membership:
                     consumer.subscribe(
                         sorted(subscribed), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
                     )
-                if not subscribed:
-                    self._closing.wait(_POLL_SECONDS / 2)
-                    continue
                 message = consumer.poll(_POLL_SECONDS)
                 if message is not None and (error := message.error()) is not None:
                     self._take_error(error)

@@ -63,7 +63,7 @@ class Rebalance:
         assignment: makes the `Assignment`, given a function that says which partitions are this worker's.
         forget: makes the data thread stop partitions, after its earlier orders.
         wake: requests the resume of wanted partitions.
-        client_id: this worker's in the group.
+        client_id: this worker's in the group; known once topics are.
         ending: set when the run ends.
     """
 
@@ -77,7 +77,7 @@ class Rebalance:
         *,
         forget: Callable[[Collection[TopicPartition]], None],
         wake: Callable[[], None],
-        client_id: str,
+        client_id: Callable[[], str],
         ending: threading.Event,
     ) -> None:
         self._link = link

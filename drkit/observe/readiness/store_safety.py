@@ -17,10 +17,10 @@ from drkit.model.errors import DrkitError
 from drkit.model.topology import Link
 from drkit.model.wording import and_more, counted
 from drkit.observe.readiness.check import Check, CheckOutcome
+from drkit.state_topic.copy_topic import copy_name
 from drkit.state_topic.guard import holds, older_than
 from drkit.state_topic.link_copy import read_copy
 from drkit.state_topic.other_store import mirrors_of_other_stores, other_store
-from drkit.state_topic.records import state_topic
 from drkit.store.api import Store
 from drkit.store.cassandra.url import parse_cassandra_url
 
@@ -90,13 +90,13 @@ def _compared(
 ) -> Check:
     alias = link.id.target
     admin = clusters.admin(alias, may_be_gone=True)
-    copy = read_copy(link, config.clusters[alias], admin)
+    copy = read_copy(link, store, config.clusters[alias], admin)
     if copy is None or copy.written_at is None:
         return Check(
             STORE_COPY,
             CheckOutcome.WARN,
             f"{alias} has no copy of the link's state: with the store the mapping and group positions would be lost",
-            f"`drkit mirror` keeps one in topic {state_topic(link)}; it needs the rights in docs/store.md",
+            f"`drkit mirror` keeps one in topic {copy_name(link, store)}; it needs the rights in docs/store.md",
         )
     recover = f"drkit store recover --from {alias} --link '{link.id}'"
     if copy.topics and not holds(store, link):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -9,7 +10,9 @@ import pytest
 from drkit.model.clock import now
 from drkit.model.topology import Link, LinkId, worker_group
 from drkit.state_topic import other_store
+from drkit.state_topic.copy_topic import note_copy
 from drkit.state_topic.other_store import mirrors_of_any_store, mirrors_of_other_stores, worker_client_id
+from drkit.state_topic.records import state_topic
 from drkit.store import open_store
 from drkit.store.api import Store
 from drkit.store.workers import WorkerNote, put_worker
@@ -32,6 +35,14 @@ class Members:
         return self._client_ids
 
 
+class Back(Members):
+    """The same of the way back."""
+
+    def client_ids(self, group: str) -> tuple[str, ...]:
+        assert group == worker_group(LINK.id.reversed())
+        return self._client_ids
+
+
 @pytest.fixture(autouse=True)
 def _nobody_leaves(monkeypatch):
     """A dead member's session isn't waited for."""
@@ -51,7 +62,7 @@ def noted(store: Store, seconds: float) -> None:
 
 
 def elsewhere(store: Store, mine: str, theirs: str, link: Link = LINK) -> list[str]:
-    return mirrors_of_other_stores(Members(worker_client_id(link, theirs, OWNER)), LINK, store, mine)
+    return mirrors_of_other_stores(Members(worker_client_id(state_topic(link), theirs, OWNER)), LINK, store, mine)
 
 
 def test_a_worker_that_this_store_has_no_note_of_keeps_another(store):
@@ -80,8 +91,21 @@ def test_another_configuration_between_the_same_clusters_and_strangers_do_not_co
     assert elsewhere(store, HERE, THERE, OTHERS) == []
     strangers = Members("rdkafka", "", "drkit-mirror/", "drkit-mirror/00000000/x", "other/0/1/2")
     assert mirrors_of_other_stores(strangers, LINK, store, HERE) == []
-    assert mirrors_of_any_store(strangers, LINK) == []
+    assert mirrors_of_any_store(strangers, LINK, state_topic(LINK)) == []
+
+
+def test_a_worker_with_the_patterns_of_before_is_of_the_same_link(store):
+    """Both stores note the copy that the first patterns named."""
+    note_copy(LINK, store, state_topic(LINK))
+    edited = replace(LINK, topics=("orders", "flights"))
+    members = Members(worker_client_id(state_topic(LINK), THERE, OWNER))
+    assert mirrors_of_other_stores(members, edited, store, HERE) == ["process 4711 on host-a"]
+    back = mirrors_of_other_stores(
+        Back(worker_client_id(state_topic(LINK), THERE, OWNER)), edited.reversed(), store, HERE
+    )
+    assert back == ["process 4711 on host-a"]
 
 
 def test_for_a_store_that_is_to_be_filled_every_worker_counts():
-    assert mirrors_of_any_store(Members(worker_client_id(LINK, HERE, OWNER)), LINK) == ["process 4711 on host-a"]
+    copy = state_topic(LINK)
+    assert mirrors_of_any_store(Members(worker_client_id(copy, HERE, OWNER)), LINK, copy) == ["process 4711 on host-a"]

@@ -13,7 +13,7 @@ from drkit.kafka.client.small_topic import SmallTopicRecord
 from drkit.model.clock import now
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition
-from drkit.state_topic import recorder
+from drkit.state_topic import connection, recorder
 from drkit.state_topic.link_copy import LinkCopy, copy_of
 from drkit.state_topic.recorded_store import StateRecording
 from drkit.store import open_store
@@ -64,7 +64,8 @@ class Topic:
 @pytest.fixture
 def topic(monkeypatch):
     made = Topic()
-    monkeypatch.setattr(recorder, "connection", made)
+    for name in ("exists", "create", "topic_id", "keep_compacted", "read_all", "writer"):
+        monkeypatch.setattr(connection, name, getattr(made, name))
     monkeypatch.setattr(recorder, "ClusterAdmin", lambda *_, **__: made)
     return made
 

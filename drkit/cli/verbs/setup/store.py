@@ -84,7 +84,7 @@ def recover(
                 found = _from_logs(run, links, clusters)
             else:
                 copies = _copies(run, links, clusters)
-                _check_no_mirror(links, clusters)
+                _check_no_mirror(copies, clusters)
                 store = _empty_store(run, links)
                 found = [fill(store, each, copy, clusters.admin(cluster)) for each, copy in copies]
             ways = [way_on(each, source_answers=_answers(clusters, each.link.id.source)) for each in found]
@@ -106,7 +106,7 @@ def _from_logs(run: Invocation, links: Sequence[Link], clusters: Clusters) -> li
             answering(clusters.admin(alias, may_be_gone=True)) for alias in (each.id.source, each.id.target)
         )
         if target is not None:
-            copy = read_copy(each, run.config.clusters[each.id.target], target)
+            copy = read_copy(each, None, run.config.clusters[each.id.target], target)
             if copy is not None and copy.topics:
                 raise Refused(
                     f"{each.id.target} has a copy of the state of {each.id}",
@@ -136,11 +136,11 @@ def _links_of(run: Invocation, cluster: str, links: Sequence[Link], *, from_logs
 def _copies(run: Invocation, links: Sequence[Link], clusters: Clusters) -> list[tuple[Link, LinkCopy]]:
     """The copies of all links, read before anything is created."""
     from drkit.state_topic.link_copy import read_copy
-    from drkit.state_topic.records import state_topic
+    from drkit.state_topic.records import state_topic, state_topic_prefix
 
     found, without = [], []
     for each in links:
-        copy = read_copy(each, run.config.clusters[each.id.target], clusters.admin(each.id.target))
+        copy = read_copy(each, None, run.config.clusters[each.id.target], clusters.admin(each.id.target))
         if copy is None or not copy.topics:
             without.append(each)
         else:
@@ -150,22 +150,22 @@ def _copies(run: Invocation, links: Sequence[Link], clusters: Clusters) -> list[
         others = [each.id for each, _ in found]
         raise Refused(
             f"{first.id.target} has no copy of the state of {first.id}: there is no record in topic "
-            f"{state_topic(first)}",
-            meaning="Its name depends on the link's clusters and topic patterns: other patterns give another name. "
-            "Nothing was created",
-            remedy="Set `topics` and `exclude_topics` of the link to their old values. If there is no copy: "
-            "--from-logs rebuilds a link that preserves offsets from both clusters' logs"
+            f"{state_topic(first)}, and no other {state_topic_prefix(first.id)}… names one of the link's topics there",
+            meaning="The first topic patterns of a link give its copy the name; later ones find it by the topics that "
+            "it names. Nothing was created",
+            remedy="If all topics of the link were replaced by others: set `topics` and `exclude_topics` to their old "
+            "values. If there is no copy: --from-logs rebuilds a link that preserves offsets from both clusters' logs"
             + (f". The others alone: --link '{others[0]}'" if others else ""),
         )
     return found
 
 
-def _check_no_mirror(links: Sequence[Link], clusters: Clusters) -> None:
+def _check_no_mirror(copies: Sequence[tuple[Link, LinkCopy]], clusters: Clusters) -> None:
     """Raise `Refused` where a mirror of a link is running: it has a store, and that is not the one to be filled."""
     from drkit.state_topic.other_store import mirrors_of_any_store
 
-    for link in links:
-        if found := mirrors_of_any_store(clusters.groups(link.id.target), link):
+    for link, copy in copies:
+        if found := mirrors_of_any_store(clusters.groups(link.id.target), link, copy.topic):
             raise Refused(
                 f"a mirror of {link.id} is running: {found[0]}",
                 meaning="Its store is not lost; this configuration names another one (store.url). With two stores "

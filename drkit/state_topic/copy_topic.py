@@ -1,0 +1,110 @@
+"""Which topic on a link's target holds the copy of its state.
+
+A first copy is named after the topic patterns that the link has then (`records.state_topic`), and the store notes the
+name: patterns that are edited later keep their copy. A store without that note, as after its loss, takes the topic that
+the present patterns name; where there is none, the copy that names a topic of this link which is on the target still.
+So links of two configurations between the same clusters, which carry different topics, don't meet.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+
+from drkit.config.schema.config import ClusterConfig
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.model.errors import Refused
+from drkit.model.topology import Link
+from drkit.model.wording import and_more
+from drkit.state_topic import connection
+from drkit.state_topic.records import StateKind, read_key, state_topic, state_topic_prefix
+from drkit.store import codec
+from drkit.store.api import LinkStore
+
+COPY_NOTE = "state_topic"
+"""Kind of the note of the copy's name."""
+_NAME = "name"
+
+
+class AmbiguousCopy(Refused):
+    """Several topics may be the copy of one link's state."""
+
+
+def copy_name(link: Link, store: LinkStore) -> str:
+    """The name of the link's copy, whether it exists or not; of a way back, that of its link."""
+    link = link.reversed() if link.inverse else link
+    return _noted(link, store) or state_topic(link)
+
+
+def note_copy(link: Link, store: LinkStore, name: str) -> bool:
+    """Note the name; returns whether that is new. Durable on return."""
+    if _noted(link, store) == name:
+        return False
+    store.put_notes(link.id, COPY_NOTE, {_NAME: name})
+    return True
+
+
+def find_copy(link: Link, store: LinkStore | None, admin: ClusterAdmin, target: ClusterConfig) -> str | None:
+    """The topic with the copy of a configured link's state; None: there is none.
+
+    Args:
+        link: the link.
+        store: its store; None: it was lost.
+        admin: the target.
+        target: its configuration.
+
+    Raises:
+        Unreachable: the target doesn't answer.
+        AmbiguousCopy: several topics may be it.
+        Refused: they may not be seen or read.
+    """
+    noted = None if store is None else _noted(link, store)
+    name = noted or state_topic(link)
+    if connection.exists(admin, name):
+        return name
+    return None if noted is not None else _by_its_topics(link, admin, target)
+
+
+def _noted(link: Link, store: LinkStore) -> str | None:
+    return store.notes(link.id, COPY_NOTE).get(_NAME)
+
+
+def _by_its_topics(link: Link, admin: ClusterAdmin, target: ClusterConfig) -> str | None:
+    topics = admin.topics()
+    ours = {name: info.topic_id for name, info in topics.items() if link.source_topic(name) is not None}
+    copies = re.compile(rf"{re.escape(state_topic_prefix(link.id))}[0-9a-f]{{8}}")
+    names = sorted(name for name in topics if copies.fullmatch(name))
+    if not ours or not names:
+        return None
+    found = sorted(
+        name
+        for name, ids in _topics_in(link, target, names).items()
+        if any(ours.get(topic) == topic_id for topic, topic_id in ids.items())
+    )
+    if len(found) > 1:
+        raise AmbiguousCopy(
+            f"{and_more(found)} on {link.id.target} each have topics of {link.id}: which of them is the copy of its "
+            "state isn't known",
+            meaning="`topics` of the link was edited, and its store has no note of its copy. Nothing was changed",
+            remedy="Set `topics` and `exclude_topics` of the link to what they were when it was first mirrored; or "
+            f"delete the topic that isn't the link's on {link.id.target}",
+        )
+    return found[0] if found else None
+
+
+def _topics_in(link: Link, target: ClusterConfig, names: Collection[str]) -> Mapping[str, dict[str, str]]:
+    """The ids of the target's topics that these copies name, by copy and topic."""
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    for name, records in connection.read_several(link.id.target, target, names).items():
+        for raw, record in records.items():
+            key = read_key(raw)
+            if key is None or key[0] != StateKind.TOPIC or record.value is None:
+                continue
+            try:
+                state = codec.read_topic_state(*json.loads(record.value))
+            except (ValueError, TypeError):
+                continue  # a reader of that copy says so
+            found[name][state.target_topic] = state.target_topic_id
+    return found
