@@ -7,7 +7,7 @@ The copy is written after the store, so it is never ahead of the store that it w
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from drkit.config.schema.config import ClusterConfig
@@ -212,26 +212,39 @@ class OlderStore(NamedTuple):
 def older_than(copy: LinkCopy, store: Store, link: Link, target: ClusterAdmin) -> OlderStore | None:
     """The link's data that are newer in the copy (read before) than in the store; None: none.
 
-    A watermark that the mirror took back since, because the target lost data, was observed later than the copy's.
+    A watermark that the mirror took back since, because the target lost data, was observed later than the copy's, and
+    the target's log ends before the copy's: else the mirror's clock was set back in between.
 
     Raises:
         Unreachable: the target doesn't answer.
     """
     marks = store.watermarks(link.id)
     control = store.link_control(link.id)
-    partitions = sorted(
-        tp
-        for tp, found in copy.partitions.items()
-        if tp in marks
-        and (found.watermark.epoch, found.watermark.source_through) > (marks[tp].epoch, marks[tp].source_through)
-        and found.watermark.observed_at > marks[tp].observed_at
-    )
+    beyond = {
+        tp: found
+        for tp, found in copy.watermarks.items()
+        if tp in marks and (found.epoch, found.source_through) > (marks[tp].epoch, marks[tp].source_through)
+    }
+    later = sorted(tp for tp, found in beyond.items() if found.observed_at > marks[tp].observed_at)
+    earlier = {tp: found for tp, found in beyond.items() if tp not in later}
+    served = any(each is not None and each.direction in _FAILED_OVER for each in (copy.control, control))
+    if not served and not link.shares_target:  # else others write there
+        partitions = sorted([*later, *_within_the_log(earlier, link, target)])
+    else:
+        partitions = later
     decision = copy.control.version if copy.control is not None and _is_later(copy.control, control) else None
-    unknown = (
-        () if _failed_back_since(copy.control, control) else _unknown(copy, store, link, target, marks, partitions)
-    )
+    unknown = () if _failed_back_since(copy.control, control) else _unknown(copy, store, link, target, marks, later)
     older = OlderStore(partitions, decision, unknown, _newer_groups(copy, store, link, marks.values()))
     return None if older == OlderStore([], None) else older
+
+
+def _within_the_log(
+    marks: Mapping[TopicPartition, Watermark], link: Link, target: ClusterAdmin
+) -> Iterator[TopicPartition]:
+    """The partitions whose log on the target reaches as far as these watermarks."""
+    there = {tp: TopicPartition(link.target_topic(tp.topic), tp.partition) for tp in marks}
+    ends = target.log_ends(there.values(), partial=True) if there else {}
+    return (tp for tp, mark in marks.items() if ends.get(there[tp], -1) >= mark.target_end)
 
 
 def _failed_back_since(copied: LinkControl | None, kept: LinkControl | None) -> bool:
@@ -268,8 +281,8 @@ def _unknown(
             found.append(f"epoch {state.epoch} of topic {topic}" if topic in epochs else f"topic {topic}")
     found += [
         f"partition {tp}"
-        for tp, each in sorted(copy.partitions.items())
-        if tp not in marks and tp.topic in copy.topics and each.watermark.epoch == epochs.get(tp.topic)
+        for tp, mark in sorted(copy.watermarks.items())
+        if tp not in marks and tp.topic in copy.topics and mark.epoch == epochs.get(tp.topic)
     ]
     known = {(each.kind, each.topic, each.partition) for each in store.problems(link.id)}
     ranges, copied = store.notes(link.id, NEVER_MIRRORED), copy.notes.get(NEVER_MIRRORED, {})

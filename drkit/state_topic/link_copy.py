@@ -42,8 +42,8 @@ class ProvenPartition(NamedTuple):
 class LinkCopy:
     """A link's state in its topic. `written_at`: when its last record was written; `records`: the number of keys.
 
-    `unproven`: partitions whose rows aren't those that their watermark counts. `begins`: the first offset of the topic;
-    beyond 0 records were deleted: compaction keeps it. `unreadable`: keys with undecodable values.
+    `unproven`: watermarks whose rows aren't those that they count. `begins`: the first offset of the topic; beyond 0
+    records were deleted: compaction keeps it. `unreadable`: keys with undecodable values.
     """
 
     topic: str
@@ -55,9 +55,14 @@ class LinkCopy:
     problems: list[Problem] = field(default_factory=list)
     positions: list[GroupPosition] = field(default_factory=list)
     partitions: dict[TopicPartition, ProvenPartition] = field(default_factory=dict)
-    unproven: list[TopicPartition] = field(default_factory=list)
+    unproven: dict[TopicPartition, Watermark] = field(default_factory=dict)
     begins: int = 0
     unreadable: list[str] = field(default_factory=list)
+
+    @property
+    def watermarks(self) -> dict[TopicPartition, Watermark]:
+        """How far a store knew each partition to be mirrored, whether its rows are proven or not."""
+        return {tp: found.watermark for tp, found in self.partitions.items()} | self.unproven
 
 
 def read_copy(link: Link, store: LinkStore | None, target: ClusterConfig, admin: ClusterAdmin) -> LinkCopy | None:
@@ -107,7 +112,7 @@ def copy_of(link: Link, topic: str, found: Mapping[bytes, SmallTopicRecord]) -> 
     for tp, (mark, count, chain) in sorted(marks.items()):
         rows = proven_rows(tp, mark.epoch, sorted(blocks[tp, mark.epoch]), count, chain)
         if rows is None:
-            copy.unproven.append(tp)
+            copy.unproven[tp] = mark
         else:
             copy.partitions[tp] = ProvenPartition(mark, rows)
     copy.problems.sort(key=lambda problem: problem.since)

@@ -110,11 +110,11 @@ def _compared(
     epochs = {state.topic: state.epoch for state in store.topic_states(link.id).values()}
     lost = sorted(
         tp
-        for tp, found in copy.partitions.items()
-        if found.watermark.epoch >= epochs.get(tp.topic, 0)  # else the topic was accepted as a new one since
+        for tp, mark in copy.watermarks.items()
+        if mark.epoch >= epochs.get(tp.topic, 0)  # else the topic was accepted as a new one since
         if tp not in marks
-        or (marks[tp].epoch, marks[tp].source_through) < (found.watermark.epoch, found.watermark.source_through)
-        or (found.rows and not store.mappings(link.id, tp, found.watermark.epoch))
+        or (marks[tp].epoch, marks[tp].source_through) < (mark.epoch, mark.source_through)
+        or (tp in copy.partitions and copy.partitions[tp].rows and not store.mappings(link.id, tp, mark.epoch))
     )
     gone = {(p.group, p.topic, p.partition) for p in copy.positions}
     gone -= {(p.group, p.topic, p.partition) for p in store.group_positions(link.id)}

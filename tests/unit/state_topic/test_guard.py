@@ -24,10 +24,16 @@ PL, PL1, NEW = TopicPartition("pl", 0), TopicPartition("pl", 1), TopicPartition(
 
 
 class Target:
-    """The topics of the target, without a cluster."""
+    """The topics of the target and the end of the first partition's log, without a cluster."""
 
-    def __init__(self, **ids: str) -> None:
+    def __init__(self, end: int | None = None, **ids: str) -> None:
         self._ids = ids
+        self._end = end
+
+    def log_ends(self, tps, *, partial):
+        assert partial
+        assert self._end is not None, "asked for nothing"
+        return dict.fromkeys(tps, self._end)
 
     def topics(self, names, *, denied):
         assert not denied
@@ -127,3 +133,26 @@ def test_positions_that_were_captured_after_all_that_the_store_has(store):
     store.put_watermarks(LINK.id, [mark(at=LATER + timedelta(seconds=1))])
     assert older(copied(positions=[other]), store) is None, "a group that was deleted since, of a mirror that ran on"
     assert older(copied(positions=[moved._replace(offset=5)]), store) is None
+
+
+def test_a_watermark_whose_rows_the_copy_does_not_prove_is_newer_all_the_same(store):
+    assert older(copied(unproven={PL: mark()}), store) is None
+    assert older(copied(unproven={PL: mark(through=90, at=LATER)}), store) == OlderStore([PL], None)
+    found = older(copied(state(partitions=2), unproven={PL1: mark(PL1, 7)}), store)
+    assert found == OlderStore([], None, ("partition pl:1",))
+
+
+@pytest.mark.parametrize(("end", "partitions"), [(89, None), (90, [PL]), (95, [PL])])
+def test_of_a_newer_watermark_with_an_older_time_the_log_says_whether_the_clock_was_set_back(store, end, partitions):
+    """Else the target has lost these records, and the mirror has taken its watermark back since."""
+    set_back = copied(marks=[mark(through=90, at=AT - timedelta(hours=1))])
+    found = older(set_back, store, Target(end=end, pl="pl-id"))
+    assert found == (None if partitions is None else OlderStore(partitions, None))
+
+
+def test_where_others_write_to_the_target_its_log_says_nothing_of_that(store):
+    set_back = {"marks": [mark(through=90, at=AT - timedelta(hours=1))]}
+    assert older(copied(**set_back), store, link=replace(LINK, shares_target=True)) is None
+    control = LinkControl(LINK.id, Direction.SEALED, 1, AT, "failed over", "01RUN", frozenset())
+    store.set_link_control(control, expected_version=None)
+    assert older(copied(**set_back, control=control), store) is None

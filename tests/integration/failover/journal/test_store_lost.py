@@ -9,6 +9,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -603,7 +604,24 @@ def test_a_backup_from_before_a_failback_leads_to_no_second_one_and_closes_nothi
     assert link["direction"] == "active"
 
 
-def test_rows_that_a_backup_has_not_are_no_reason_for_an_exact_position(own):
+def rows_damaged(own: OwnLink, topic: str) -> None:
+    """The copy doesn't prove the rows of the first partition any more."""
+    producer = Producer(own.client("dr"))
+    for _, key, _ in state_records(own):
+        if json.loads(key)[:3] == ["rows", topic, 0]:
+            producer.produce(state_topic(own.link), key=key, value=b"[[0,0]]", partition=0)
+    assert producer.flush(30) == 0
+
+
+def clock_ahead(own: OwnLink, _topic: str) -> None:
+    """The backup is of a time at which the mirror's clock was ahead: it was set back since."""
+    marks = own.store.watermarks(own.link.id).values()
+    ahead = [replace(mark, observed_at=mark.observed_at + timedelta(hours=1)) for mark in marks]
+    own.store.put_watermarks(own.link.id, ahead)
+
+
+@pytest.mark.parametrize("unseen", [lambda *_: None, rows_damaged, clock_ahead])
+def test_rows_that_a_backup_has_not_are_no_reason_for_an_exact_position(own, unseen):
     """A backup lacks the row behind an aborted transaction: by its rows a group would skip what it has not read."""
     own.config_path.write_text(own.config_path.read_text().replace("groups = [", 'offsets = "translate"\ngroups = ['))
     own = own_link_again(own)
@@ -616,6 +634,7 @@ def test_rows_that_a_backup_has_not_are_no_reason_for_an_exact_position(own):
     group = own.commit("primary", "g", topic, {0: 48})
     mirror(own)
     brought_back(own, kept)
+    unseen(own, topic)
     refused = run(own, *FAIL_OVER, code=3)["error"]
     assert "newer watermarks" in refused["what"]
     mirror(own)  # it compares both logs
