@@ -3,7 +3,7 @@
 A halted partition is compared with its source again (a source may lose more); so are partitions that no mirror fetches
 (none is running, an operator paused them, something halts them): by the source's leader epochs, and by the last
 mirrored records; their log starts reveal records that were removed from the target. Topic ids reveal recreated or
-deleted topics.
+deleted topics. Of a link that was failed away from only its source counts: the target is its clients'.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ _RECORDS_SECONDS = 5.0
 class LinkRecord:
     """A link's records in the store, read before the clusters were asked. `running`: a mirror is running on it;
     `flowing`: only the mirror writes to the target. Of a link that was failed over only topics that were recreated on
-    its source are looked for. `halted`: topics, and partitions of them (None: all), that a problem on record halts."""
+    its source are looked for, and, if asked for (`left`), what its source has lost of what was mirrored. `halted`:
+    topics, and partitions of them (None: all), that a problem on record halts."""
 
     link: Link
     control: LinkControl | None
@@ -69,6 +70,7 @@ class LinkRecord:
     topics: Mapping[str, TopicState]
     running: bool
     flowing: bool
+    left: bool = False
     halted: frozenset[tuple[str, int | None]] = frozenset()
 
 
@@ -145,7 +147,7 @@ def _seen_now(
     rows: MappingRows | None,
 ) -> ProblemsNow:
     if not record.flowing:
-        return ProblemsNow([*problems, *_left_behind_anew(clusters, record, logs, problems, at)])
+        return _left_behind(clusters, store, record, logs, problems, at, rows or store)
     link = record.link
     seen = (
         DivergenceProblems(list(problems))
@@ -178,6 +180,44 @@ def _seen_now(
     unjudged |= purges
     gone = frozenset(tp for tp in record.watermarks if lost.get(tp.topic) is _DELETED)
     return ProblemsNow(found, seen.unseen, unjudged, gone, own_ends, unsure, settled)
+
+
+def _left_behind(
+    clusters: Clusters,
+    store: Store,
+    record: LinkRecord,
+    logs: LogsSeen,
+    problems: Sequence[Problem],
+    at: datetime,
+    rows: MappingRows,
+) -> ProblemsNow:
+    """What the source of a link that was failed away from shows. What the target lacks of what was mirrored is no loss:
+    it belongs to its clients."""
+    anew = _left_behind_anew(clusters, record, logs, problems, at)
+    sealed = record.control is not None and record.control.direction is Direction.SEALED
+    if not (record.left and sealed) or record.link.inverse or logs.source_topics is None:
+        return ProblemsNow([*problems, *anew])
+    told = {problem.topic for problem in [*problems, *anew] if problem.kind == TOPIC_RECREATED}
+    lost = _lost_topics(clusters, record, logs).keys() - told
+    kept = {tp: mark for tp, mark in record.watermarks.items() if tp.topic not in lost}
+    record = replace(record, watermarks=kept)
+    seen = _compared(clusters, store, record, logs, problems, at)
+    found = [each for each in seen.problems if each.kind != TOPIC_RECREATED or each in problems]
+    found, deeper = _further_down(clusters, store, record, logs, found, problems, lost)
+    others, reasons = _other_records(clusters, record, logs, rows, found, lost, {}, at)
+    found = found + others
+    source = record.link.id.source
+    remedy = f"`drkit failback` keeps what only {source} holds before it brings {source} back"
+    found = [each if each in problems else replace(each, remedy=remedy) for each in found]
+    found = with_returned(store, record.link.id, kept, logs.of_source(), found)
+    unjudged = dict(seen.unjudged) | deeper | reasons | _ending_early(record, logs, found, at)
+    unsure = f"whether {record.link.id.source} still holds what was mirrored is not known"
+    unjudged |= {
+        TopicPartition(name, number): f"{unsure}: {name} on {record.link.id.target} isn't the mirror's any more"
+        for name in lost
+        for number in range(record.topics[name].partitions)
+    }
+    return ProblemsNow([*found, *anew], seen.unseen, unjudged)
 
 
 def _left_behind_anew(
@@ -227,7 +267,7 @@ def _compared(
     if logs.source_topics is not None:
         marks = {tp: mark for tp, mark in marks.items() if tp in logs.source_start}
 
-    sides = partial(_sides, clusters, link, store)
+    sides = partial(link_sides, clusters, link, store, left=record.left)
     check = partial(check_divergences, marks=marks, link=link.id, store=store, sides=sides)
     return with_divergence_now(
         partial(clusters.admin, link.id.source, may_be_gone=True),
@@ -350,7 +390,7 @@ def _other_records(
     left = [settled.get(mark.tp, mark) for mark in marks if mark.tp not in batches.replaced]
     others, reasons = _other_last_records(clusters, record, logs, rows, left, batches.rewritten)
     places = {mark.tp: settled.get(mark.tp, mark) for mark in marks}
-    return _parted_at(clusters, link, rows, places, found + others), {
+    return _parted_at(clusters, record, rows, places, found + others), {
         **{tp: f"{unsure}: {why}" for tp, why in reasons.items()},
         **unread,
     }
@@ -358,7 +398,7 @@ def _other_records(
 
 def _parted_at(
     clusters: Clusters,
-    link: Link,
+    record: LinkRecord,
     rows: MappingRows,
     marks: Mapping[TopicPartition, Watermark],
     problems: list[Problem],
@@ -366,10 +406,11 @@ def _parted_at(
     """The problems, those that don't know from where on both sides differ with the place behind the last equal record;
     where it can't be found in time, or others write to the target, too, no record counts as mirrored."""
     open_ones = {_tp(each): marks[_tp(each)] for each in problems if each.unsure_from == 0}
-    if not open_ones or link.shares_target:
+    if not open_ones or record.link.shares_target:
         return problems
     try:
-        places = unmirrored_tail(_sides(clusters, link, rows), open_ones.values()).same_until
+        sides = link_sides(clusters, record.link, rows, left=record.left)
+        places = unmirrored_tail(sides, open_ones.values()).same_until
     except DrkitError:
         return problems
     return [replace(each, unsure_from=places[_tp(each)]) if _tp(each) in places else each for each in problems]
@@ -413,7 +454,7 @@ def _further_down(
         marks,
         link=link.id,
         store=store,
-        sides=partial(_sides, clusters, link, store),
+        sides=partial(link_sides, clusters, link, store, left=record.left),
     )
     found = {_place(each): each for each in deeper.values()}
     return [found.get(_place(each), each) for each in problems], unread
@@ -464,7 +505,7 @@ def _other_last_records(
     if link.shares_target or not seen:
         return [], {}
     try:
-        sides = _sides(clusters, link, rows)
+        sides = link_sides(clusters, link, rows, left=record.left)
         found = compare_records(
             sides.source,
             sides.target,
@@ -486,8 +527,8 @@ def _other_last_records(
     return problems, unread
 
 
-def _sides(clusters: Clusters, link: Link, rows: MappingRows) -> LinkSides:
-    """What both sides of a link are compared with.
+def link_sides(clusters: Clusters, link: Link, rows: MappingRows, *, left: bool) -> LinkSides:
+    """What both sides of a link are compared with. `left`: as `LinkSides.left`.
 
     Raises:
         ConfigError: one of its callables can't be imported here.
@@ -496,11 +537,11 @@ def _sides(clusters: Clusters, link: Link, rows: MappingRows) -> LinkSides:
     source = clusters.admin(link.id.source, may_be_gone=True)
     target = clusters.admin(link.id.target, may_be_gone=True)
     alteration = _alteration(link, source, target)
-    return LinkSides(link.id, source, target, link.target_topic, rows, alteration, link.committed)
+    return LinkSides(link.id, source, target, link.target_topic, rows, alteration, link.committed, left)
 
 
 def _alteration(link: Link, source: ClusterAdmin, target: ClusterAdmin) -> Alteration | None:
-    """What the link changes in records, if anything. Raises as `_sides`."""
+    """What the link changes in records, if anything. Raises as `link_sides`."""
     if not link.alters:
         return None
     from drkit.kafka.transform.record_transform import Alteration  # noqa: PLC0415 - loads librdkafka

@@ -12,15 +12,14 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.client.timestamp_scan import OffsetRange
 from drkit.kafka.protocol import record_body
-from drkit.kafka.protocol.record_batch import MAGIC, Batch
-from drkit.kafka.protocol.records import Damaged, RawRecord, read, read_old
+from drkit.kafka.protocol.records import Damaged, RawRecord
 from drkit.mapping.target_start import MappingRows
 from drkit.model.errors import DrkitError
 from drkit.model.offsets import OffsetMapping, Watermark
@@ -43,7 +42,8 @@ class LinkSides:
     """What both sides of a link are compared with.
 
     `target_topic`: the target's name of a source topic; `rows`: the store's mapping rows; `alteration`: what the link
-    does to records, None: it carries each as it is; `committed`: whether it leaves out records of aborted transactions.
+    does to records, None: it carries each as it is; `committed`: whether it leaves out records of aborted transactions;
+    `left`: clients have moved to the target, and write there behind what was mirrored.
     """
 
     link: LinkId
@@ -53,6 +53,7 @@ class LinkSides:
     rows: MappingRows
     alteration: Alteration | None
     committed: bool
+    left: bool = False
 
 
 class UnmirroredTail(NamedTuple):
@@ -161,7 +162,7 @@ def unmirrored_tail(sides: LinkSides, marks: Iterable[Watermark]) -> UnmirroredT
         LogReader(source.alias, source.cluster, timeout_seconds=_SECONDS, committed=committed) as ours,
         LogReader(target.alias, target.cluster, timeout_seconds=_SECONDS, committed=False) as theirs,
     ):
-        reading = _Reading(ours, theirs, target, sides.alteration, until)
+        reading = _Reading(ours, theirs, target, sides.alteration, until, sides.left)
         for mark, tp in sorted(there.items(), key=lambda each: each[0].tp):
             if mark.tp in found.unread:
                 continue
@@ -185,13 +186,19 @@ class _Incomparable(Exception):
 
 
 class _Reading(NamedTuple):
-    """What both sides are read with, until when (of `time.monotonic`)."""
+    """What both sides are read with, until when (of `time.monotonic`). `left`: as `LinkSides.left`."""
 
     ours: LogReader
     theirs: LogReader
     target: ClusterAdmin
     alteration: Alteration | None
     until: float
+    left: bool
+
+    def compacts(self, target: TopicPartition) -> bool:
+        """Whether the target's cleaner works on a topic."""
+        settings = self.target.topic_configs({target.topic}, keys=(_CLEANUP,)).get(target.topic, {})
+        return "compact" in settings.get(_CLEANUP, "")
 
 
 class _Seen(NamedTuple):
@@ -227,7 +234,8 @@ def _compare(reading: _Reading, tail: _Tail) -> _Seen:
     tp, equal, same_until = tail.mark.tp, False, tail.here.begin
     theirs = _records(reading.theirs, tail.target, tail.there, reading.until)
     held = {each.offset: (each.timestamp, bytes(each.body)) for each in theirs}
-    last: dict[bytes, int] | None = None
+    compacted: bool | None = None
+    last: dict[bytes, int] = {}
     removed: dict[bytes, int] = {}
     records = _records(reading.ours, tp, tail.here, reading.until)
     try:
@@ -238,11 +246,15 @@ def _compare(reading: _Reading, tail: _Tail) -> _Seen:
                 equal, same_until = True, record.offset + 1
                 removed.pop(key, None)
                 continue
-            if there is None and held:
-                last = _last_of_keys(reading.target, tail.target.topic, held) if last is None else last
+            if there is None and (held or reading.left):
+                if compacted is None:
+                    compacted = reading.compacts(tail.target)
+                    last = _last_of_keys(held) if compacted else {}
                 if last.get(key, -1) > place:  # the target's cleaner removed it, if the source has the later one, too
                     removed.setdefault(key, record.offset)
                     continue
+                if compacted and reading.left:
+                    raise _Incomparable(f"the cleaner of {tail.target} may have removed it, as clients write there")
             if tail.purged and not equal and (place < tail.there.begin or not tail.rows):
                 raise _Incomparable(f"{tail.target} begins at {tail.there.begin}, and no later record is on both sides")
             first = min((record.offset, *removed.values()))
@@ -253,11 +265,8 @@ def _compare(reading: _Reading, tail: _Tail) -> _Seen:
     return _Seen(equal, lacking, same_until if lacking is None else min(lacking, same_until))
 
 
-def _last_of_keys(target: ClusterAdmin, topic: str, held: Mapping[int, tuple[int, bytes]]) -> dict[bytes, int]:
-    """The last offset of each key in a compacted topic; empty for another topic."""
-    settings = target.topic_configs({topic}, keys=(_CLEANUP,)).get(topic, {})
-    if "compact" not in settings.get(_CLEANUP, ""):
-        return {}
+def _last_of_keys(held: Mapping[int, tuple[int, bytes]]) -> dict[bytes, int]:
+    """The last offset of each key."""
     return {_key(body): offset for offset, (_, body) in sorted(held.items())}
 
 
@@ -267,17 +276,8 @@ def _key(body: bytes | memoryview) -> bytes:
 
 
 def _records(reader: LogReader, tp: TopicPartition, stretch: OffsetRange, until: float) -> Iterator[RawRecord]:
-    batches = reader.read(tp.topic, tp.partition, stretch.begin, stretch.end)
-    try:
-        for batch in chain.from_iterable(batches):
+    with closing(reader.records(tp.topic, tp.partition, stretch.begin, stretch.end)) as records:
+        for record in records:
             if time.monotonic() > until:
                 raise _Incomparable(f"not within {_SECONDS:g} s")
-            yield from (each for each in _decoded(batch) if stretch.begin <= each.offset < stretch.end)
-    finally:
-        batches.close()
-
-
-def _decoded(batch: Batch) -> Iterable[RawRecord]:
-    if not batch.readable:
-        raise Damaged(f"the batch at {batch.base_offset} is damaged")
-    return read_old(batch.whole) if batch.magic < MAGIC else read(batch)
+            yield record

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Generator
+from itertools import chain
 from typing import Any, Self
 
 from drkit.config.schema.config import ClusterConfig
@@ -16,7 +17,7 @@ from drkit.kafka.client.data_client import DataClient, StreamError
 from drkit.kafka.protocol.committed_batches import CommittedFilter
 from drkit.kafka.protocol.fetch_produce import Fetch, Fetched, FetchPlace
 from drkit.kafka.protocol.record_batch import MAGIC, Batch, parse, unreadable
-from drkit.kafka.protocol.records import Damaged
+from drkit.kafka.protocol.records import Damaged, RawRecord, read, read_old
 from drkit.model.errors import DrkitError, Refused, Unreachable
 
 _FETCH_BYTES = 4 << 20
@@ -109,6 +110,23 @@ class LogReader:
                     raise
         if asked is not None:
             self._loop.run_until_complete(_release(asked))
+
+    def records(self, topic: str, partition: int, first: int, until: int) -> Generator[RawRecord, None, None]:
+        """The committed records with offsets in [first, until). Close the iterator if you don't read to the end.
+
+        Raises:
+            Damaged: a batch can't be read.
+            DrkitError: as `read`.
+        """
+        batches = self.read(topic, partition, first, until)
+        try:
+            for batch in chain.from_iterable(batches):
+                if not batch.readable:
+                    raise Damaged(f"the batch at {batch.base_offset} is damaged")
+                decoded = read_old(batch.whole) if batch.magic < MAGIC else read(batch)
+                yield from (each for each in decoded if first <= each.offset < until)
+        finally:
+            batches.close()
 
     def end(self, topic: str, partition: int, known: int) -> int:
         """The current end of the log for this reader; `known` is an offset that it reached before.
