@@ -120,7 +120,8 @@ def observe(
         selection: groups named in it are looked up on the target even if nobody knows them.
         settle: whether target records beyond the watermarks are the mirror's own (default: yes, until the
             link is sealed; from then on clients may write there).
-        compare: whether to compare what both sides hold (`problems_now`; default: as `settle`).
+        compare: whether to compare what both sides hold (`problems_now`; default: if `settle`, else, of a link that
+            was failed away from, what its source holds).
         seen: positions that another program captured; the store's own take precedence.
         groups: whether to read groups; else the snapshot is of logs only.
         source_groups: whether to read groups from the source; else the store's positions are used.
@@ -156,7 +157,8 @@ def observe(
         target = _with_groups(estate, link, target, unseen)
     rows = _Rows(estate.store)  # after the target's ends
     flowing = settle if compare is None else compare
-    seen_now = _problems_now(estate, link, memory, source, target, rows, flowing=flowing)
+    left = compare is None and not flowing
+    seen_now = _problems_now(estate, link, memory, source, target, rows, flowing=flowing, left=left)
     look = _Look(link, memory, source, target, rows, seen_now, settle)
     partitions = _partitions(look, positions)
     look, partitions = _looked_again(estate, look, partitions)
@@ -199,10 +201,18 @@ def _problems_now(
     rows: _Rows,
     *,
     flowing: bool,
+    left: bool,
 ) -> ProblemsNow:
     """Recorded problems, plus what both clusters show now. A source that is gone isn't asked again."""
-    running = memory.mirror is not None
-    record = LinkRecord(link, memory.control, memory.watermarks, memory.topics, running=running, flowing=flowing)
+    record = LinkRecord(
+        link,
+        memory.control,
+        memory.watermarks,
+        memory.topics,
+        running=memory.mirror is not None,
+        flowing=flowing,
+        left=left,
+    )
     ids = {name: info.topic_id for name, info in target.topics.items()} if target.view.reachable else None
     there = source.topics if source.view.reachable else None
     logs = LogsSeen(

@@ -35,10 +35,11 @@ from drkit.failover.positions.target_positions import compare_checks, read_check
 from drkit.failover.run.evidence import loss_at
 from drkit.failover.run.state_machine import Facts, Loss, Mode, StageOutcome
 from drkit.failover.stages.directory_update import publish
+from drkit.failover.stages.fence_stages import keep_problems
 from drkit.failover.stages.late_writes import find_late_writes
 from drkit.failover.stages.promote_topics import release
 from drkit.failover.stages.remove_filler import trim_filler, trimmed_again
-from drkit.failover.stages.stage import StageContext, StageReport
+from drkit.failover.stages.stage import StageContext, StageReport, sealed_before
 from drkit.kafka.client.record_probe import LogPosition
 from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.model.clock import now
@@ -89,13 +90,15 @@ class Translate:
         offsets = None if self.mirrormaker is None else read_mirrormaker(estate, link, self.mirrormaker)
         seen = as_stands(context.carried) if offsets is None else captured(link, offsets)
         ids = self._topic_ids(context)
+        unplanned = context.facts.mode is Mode.UNPLANNED
         snapshot = observe(
             estate,
             link,
             at=self.at,
             selection=self.selection,
             settle=False,
-            compare=context.facts.mode is Mode.UNPLANNED,  # a planned move has compared both sides in the drain
+            # a planned move has compared in the drain; after another run clients write to the target
+            compare=False if not unplanned else True if sealed_before(context) else None,
             seen=seen,
             source_groups=not (_just_captured(context.facts) and context.facts.fenced),
         )
@@ -119,6 +122,8 @@ class Translate:
                 remedy=f"Grant drkit's principal DESCRIBE on the groups of {self.source} and their topics",
             )
         context.estate.store.put_group_positions(context.link.id, snapshot.news())  # the drain has just stored all
+        if unplanned and not link.inverse:
+            keep_problems(context, snapshot)  # the source may have come back since the drain
         if offsets is None:
             final = bool(context.facts.fenced) and context.facts.captured_at is not None
             chosen = choose_positions(snapshot, self.selection, self.at, final=final)
@@ -132,11 +137,13 @@ class Translate:
             loss = loss_at(snapshot.partitions.values(), context.facts.fenced_at or now())
             # a client that isn't kept out may have written ever since, and the run may have been stopped for long
             by_now = loss if context.facts.fenced else loss_at(snapshot.partitions.values(), now())
+        if ids is None and loss.records is not None and not loss.lower_bound:  # it came back between the two looks
+            loss = _without_last_look(loss, self.source)
         self._within_budget(context, by_now)
         removed = removed_unread(placed, snapshot.partitions)
         facts = replace(context.facts, placed=len(placed), loss=loss, removed_unread=removed.offsets)
-        if facts.mode is Mode.UNPLANNED:
-            facts = replace(facts, ends=_ends_counted(snapshot) if ids else {}, topic_ids=ids)
+        if unplanned:
+            facts = replace(facts, ends=_ends_counted(snapshot) if ids else {}, topic_ids=ids or {})
         places = read_checks(context.estate, self.target, placed, context.places)
         left = len(positions) - len(placed)
         unplaced = f"; {left} have no place, each with its reason" if left else ""
@@ -145,14 +152,14 @@ class Translate:
         return StageReport(StageOutcome.OK, f"{said}{unplaced}{trimmed}", facts, positions, places)
 
     @staticmethod
-    def _topic_ids(context: StageContext) -> dict[str, str]:
-        """The source's topics before an unplanned move's loss is counted; none if it doesn't answer."""
+    def _topic_ids(context: StageContext) -> dict[str, str] | None:
+        """The source's topics before an unplanned move's loss is counted; None if it doesn't answer."""
         if context.facts.mode is not Mode.UNPLANNED:
             return context.facts.topic_ids
         try:
             return topic_ids_of(context, context.link, may_be_gone=True)
         except DrkitError:
-            return {}
+            return None
 
     def _refuse_rewinds(self, context: StageContext, placed: Sequence[PlannedPosition]) -> None:
         """Raise `Refused` if groups would be moved back, unless that was accepted."""
@@ -199,6 +206,12 @@ def _ends_counted(snapshot: Snapshot) -> dict[str, int]:
     views = [view for view in snapshot.partitions.values() if view.source_end is not None]
     whole = snapshot.source.reachable and len(views) == len(snapshot.partitions)
     return {str(view.tp): (view.source_end or 0) + view.held for view in views} if whole else {}
+
+
+def _without_last_look(loss: Loss, source: str) -> Loss:
+    """A loss counted on a source of which no topic ids were known: what is written there later isn't looked for."""
+    why = f"{source} answered only while the loss was counted: what was written there since isn't counted"
+    return replace(loss, lower_bound=True, reason=f"{loss.reason}; {why}" if loss.reason else why)
 
 
 def _gone(snapshot: Snapshot) -> dict[TopicPartition, int]:

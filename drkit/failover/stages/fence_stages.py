@@ -201,12 +201,13 @@ class Drain:
             )
             facts = replace(facts, sealed=True)
         wait_for_mirror(context, self.mirror_seconds)
-        snapshot = observe(context.estate, context.link, settle=True, target_groups=False)
+        ours = sealed_before(context)  # else clients have written to the target since another run settled it
+        snapshot = observe(context.estate, context.link, settle=ours, target_groups=False)
         equal = ""
         if self.mode is Mode.PLANNED:
             facts = replace(facts, ends=self._still_whole(context, snapshot))
             equal = f"; {compare_tails(context.estate, snapshot)}"
-        settled = settle_watermarks(context, snapshot)
+        settled = settle_watermarks(context, snapshot) if ours else 0
         keep_problems(context, snapshot)
         if news := snapshot.news():  # the newest ones, in case the source disappears before they are translated
             context.estate.store.put_group_positions(context.link.id, news)
