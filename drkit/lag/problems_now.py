@@ -211,13 +211,14 @@ def _left_behind(
     found = [each if each in problems else replace(each, remedy=remedy) for each in found]
     found = with_returned(store, record.link.id, kept, logs.of_source(), found)
     unjudged = dict(seen.unjudged) | deeper | reasons | _ending_early(record, logs, found, at)
-    unsure = f"whether {record.link.id.source} still holds what was mirrored is not known"
+    unsure = f"whether {source} still holds what was mirrored is not known"
     unjudged |= {
         TopicPartition(name, number): f"{unsure}: {name} on {record.link.id.target} isn't the mirror's any more"
         for name in lost
         for number in range(record.topics[name].partitions)
     }
-    return ProblemsNow([*found, *anew], seen.unseen, unjudged)
+    lost_more = dict.fromkeys(seen.unseen, f"whether {source} has lost more since is not known")
+    return ProblemsNow([*found, *anew], seen.unseen, unjudged, unsure=lost_more | unjudged)
 
 
 def _left_behind_anew(

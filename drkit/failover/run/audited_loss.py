@@ -2,8 +2,9 @@
 
 The store's watermarks stay as the failover settled them until a failback starts the link's record anew. Records at or
 beyond them on the old primary never reached the target. Records named by recorded problems are missing there, too
-(`drkit.lag`), as are those that the old primary wrote in place of a lost tail. The records are read, so compacted and
-expired ones don't count.
+(`drkit.lag`), as are those that the old primary wrote in place of a lost tail, or since it was set back to an older
+copy of its disks. The records are read, so those that are compacted, expired, aborted or left out by the link don't
+count.
 """
 
 from __future__ import annotations
@@ -15,21 +16,24 @@ from datetime import datetime
 from functools import partial
 
 from drkit.failover.plan.failover_plan import FailoverPlan
+from drkit.failover.run.carried_records import CarriedRecords, count_carried
 from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.evidence import held_before
+from drkit.failover.run.evidence import behind_open_transactions, held_before
 from drkit.failover.run.journal.journal import AUDITED, LOSS
 from drkit.failover.run.journal.run_record import RunRecord, load_anchored_run
 from drkit.failover.run.state_machine import Facts, Loss, State, TopicLoss
-from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
-from drkit.kafka.admin.logs.source_divergence import Divergence, compare_source
-from drkit.kafka.client.timestamp_scan import OffsetRange, Scanned
+from drkit.kafka.admin.cluster_admin import TopicInfo
+from drkit.kafka.admin.logs.source_divergence import compare_source
+from drkit.kafka.client.timestamp_scan import OffsetRange
+from drkit.lag.divergence_check import check_divergences
 from drkit.lag.partition_lag import partition_lag, seen_since
+from drkit.lag.problems_now import LinkRecord, LogsSeen, ProblemsNow, link_sides, problems_now
 from drkit.lag.returned_records import with_returned
 from drkit.mapping.mapping_rows import former_ranges
 from drkit.mapping.translate import left_unread
 from drkit.model.clock import from_millis, now
-from drkit.model.errors import DrkitError, Refused
-from drkit.model.link_state import SOURCE_TRUNCATED, Direction, Problem, TopicState
+from drkit.model.errors import DrkitError, Refused, Unreachable
+from drkit.model.link_state import PARTED, SOURCE_TRUNCATED, Direction, Problem, TopicState
 from drkit.model.offsets import Watermark
 from drkit.model.topology import Link, TopicPartition, is_canary
 from drkit.model.wording import and_more
@@ -104,10 +108,13 @@ def count_loss(estate: ClusterContext, link: Link, record: RunRecord, *, seconds
     of_these = {tp: mark for tp, mark in marks.items() if not _is_another(tp.topic, states, topics)}
     starts, ends = admin.start_offsets(tps, partial=True), admin.end_offsets(tps, committed=False, partial=True)
     logs = {tp: OffsetRange(start, ends[tp]) for tp, start in starts.items() if tp in ends}
-    problems = with_returned(estate.store, link.id, of_these, logs, estate.store.problems(link.id))
-    # records of transactions open again there are on the target as well: they aren't lost
-    look = compare_source(admin, of_these, states, committed=False)
-    missing = _Missing(of_these, problems, look.diverged)
+    seen_now = _problems_now(estate, link, of_these, states, topics, logs)
+    missing = _Missing(
+        of_these,
+        with_returned(estate.store, link.id, of_these, logs, estate.store.problems(link.id)),
+        _partings(estate, link, of_these, states, seen_now),
+        seen_now,
+    )
     for tp in tps:
         if tp in logs:
             missing.add(tp, logs[tp])
@@ -122,14 +129,19 @@ def count_loss(estate: ClusterContext, link: Link, record: RunRecord, *, seconds
             "run's evidence stays as it was observed",
             remedy=f"Where the old data of {source} is found again: count it there, drkit runs {record.run} --audit",
         )
-    scanned = [found for each in (missing.tails, *missing.gaps) for found in _scan(admin, each, seconds)]
+    scanned = [found for each in (missing.tails, *missing.gaps) for found in _scan(estate, link, each, seconds)]
     unsure += record.machine.facts.loss.unjudged if record.machine.facts.loss is not None else ()
     unsure += [f"{tp} was not read to its end: {each.reason}" for tp, each in scanned if each.reason]
+    undecided = sum(each.undecided for _, each in scanned)
+    unaltered = next((each.unaltered for _, each in scanned if each.unaltered), None)
     notes = [] if record.machine.facts.fenced else [f"{source} was not fenced: what was written later is counted too"]
     before = _held_before(estate.store, link, [missing.tails, *missing.gaps], states, of_these)
     notes += [held_before(before)] if before else []
+    notes += [behind_open_transactions(undecided)] if undecided else []
+    notes += [f"what the link leaves out is counted, too: {unaltered}"] if unaltered else []
     if missing.maybe_there:
-        notes.append(f"some of what is counted of {and_more(sorted(missing.maybe_there))} may be on the target")
+        why = and_more(sorted(filter(None, missing.maybe_there.values())), separator="; ")
+        notes.append(f"some of what is counted of {and_more(sorted(missing.maybe_there))} may be on the target: {why}")
     by_topic = tuple(_of_topic(name, scanned, fenced_at) for name in sorted({tp.topic for tp, _ in scanned}))
     counted_now = sum(topic.records or 0 for topic in by_topic)
     seen = record.machine.facts.loss
@@ -142,7 +154,7 @@ def count_loss(estate: ClusterContext, link: Link, record: RunRecord, *, seconds
         reason=and_more([*unsure, *notes], separator="; ") or None,
         basis="audited",
         lower_bound=bool(unsure),
-        upper_bound=bool(before or missing.maybe_there),
+        upper_bound=bool(before or missing.maybe_there or undecided or unaltered),
     )
 
 
@@ -150,17 +162,19 @@ def count_loss(estate: ClusterContext, link: Link, record: RunRecord, *, seconds
 class _Missing:
     """What the target lacks of an old primary's logs, partition by partition.
 
-    `marks`: the watermarks; `problems`: of the link; `diverged`: where both sides part now. `tails`: what is missing up
-    to the logs' ends; `gaps`: what is missing below that, each partition once in each; `maybe_there`: topics of which
-    the target may have some of it; `unsure`: what can't be counted any more.
+    `marks`: the watermarks; `problems`: of the link; `partings`: where both sides part now;
+    `seen`: what both logs show now. `tails`: what is missing up to the logs' ends; `gaps`: what is missing below that,
+    each partition once in each; `maybe_there`: topics of which the target may have some of it, and why; `unsure`: what
+    can't be counted any more.
     """
 
     marks: Mapping[TopicPartition, Watermark]
     problems: Sequence[Problem]
-    diverged: Mapping[TopicPartition, Divergence]
+    partings: Mapping[TopicPartition, int]
+    seen: ProblemsNow
     tails: dict[TopicPartition, OffsetRange] = field(default_factory=dict)
     gaps: list[dict[TopicPartition, OffsetRange]] = field(default_factory=list)
-    maybe_there: set[str] = field(default_factory=set)
+    maybe_there: dict[str, str] = field(default_factory=dict)
     unsure: list[str] = field(default_factory=list)
 
     def add(self, tp: TopicPartition, log: OffsetRange) -> None:
@@ -172,10 +186,18 @@ class _Missing:
         last = mark.source_end if mark is not None and all(seen_since(mark, each) for each in lost) else 0
         if end < max(last, through):
             self.unsure.append(f"{tp} ends at {end:,} now and reached {max(last, through):,}: its end was lost there")
-        if tp in self.diverged:
-            parting = self.diverged[tp].unsure[0]
-            if through < min(parting, end):  # an open transaction may hold what was mirrored as committed
-                self.maybe_there.add(tp.topic)
+        if (missing.records is None or missing.at_most) and missing.reason:
+            self.maybe_there[tp.topic] = missing.reason
+        if tp in self.seen.unseen:
+            self.unsure.append(f"whether {tp} has lost more since it lost its end isn't known")
+        elif why := self.seen.unjudged.get(tp):
+            self.unsure.append(why)
+        if tp in self.partings:
+            parting = self.partings[tp]
+            if parting <= start < through:
+                self.maybe_there[tp.topic] = f"from where on {tp} holds other records than were mirrored isn't known"
+            elif through < min(parting, end):
+                self.maybe_there[tp.topic] = "a transaction that is open again may hold what was mirrored as committed"
             through = min(through, parting)
         for number, gap in enumerate(missing.gaps):
             self.gaps += [{}] if number == len(self.gaps) else []
@@ -183,6 +205,61 @@ class _Missing:
         if start > through:
             self.unsure.append(f"{tp} begins at {start:,} now: what was between {through:,} and that is gone")
         self.tails[tp] = OffsetRange(max(through, start), max(end, through, start))
+
+
+def _problems_now(
+    estate: ClusterContext,
+    link: Link,
+    marks: Mapping[TopicPartition, Watermark],
+    states: Mapping[str, TopicState],
+    topics: Mapping[str, TopicInfo],
+    logs: Mapping[TopicPartition, OffsetRange],
+) -> ProblemsNow:
+    """The link's problems, and what the old primary shows of them now."""
+    control = estate.store.link_control(link.id)
+    record = LinkRecord(link, control, marks, states, running=False, flowing=False, left=True)
+    try:
+        admin = estate.admin(link.id.target)
+        there = admin.topics({state.target_topic for state in states.values()})
+        starts = admin.start_offsets(
+            [TopicPartition(name, number) for name, info in there.items() for number in range(info.partitions)],
+            partial=True,
+        )
+        ids: dict[str, str] | None = {name: info.topic_id for name, info in there.items()}
+    except Unreachable:
+        starts, ids = {}, None
+    begins, ends = ({tp: bounds[at] for tp, bounds in logs.items()} for at in (0, 1))
+    seen = LogsSeen(begins, ends, starts, {}, topics.keys(), ids)
+    return problems_now(estate, estate.store, record, seen, estate.store.problems(link.id), now())
+
+
+def _partings(
+    estate: ClusterContext,
+    link: Link,
+    marks: Mapping[TopicPartition, Watermark],
+    states: Mapping[str, TopicState],
+    seen: ProblemsNow,
+) -> dict[TopicPartition, int]:
+    """Where both sides part now, by what no problem on record says; the begin of a log, or 0, where that isn't known.
+
+    Records of transactions that are open again are on the target as well: they aren't lost.
+    """
+    admin = estate.admin(link.id.source, may_be_gone=True)
+    diverged = compare_source(admin, marks, states, committed=False).diverged
+    sides = partial(link_sides, estate, link, estate.store, left=True)
+    checked = check_divergences(diverged, marks, link=link.id, store=estate.store, sides=sides)
+    partings = {tp: each.unsure[0] for tp, each in checked.items()}
+    recorded = estate.store.problems(link.id)
+    told = {(each.kind, each.topic, each.partition) for each in recorded}
+    for problem in seen.problems:
+        if problem.kind not in PARTED or problem.partition is None or problem in recorded:
+            continue
+        tp, place = TopicPartition(problem.topic, problem.partition), (problem.kind, problem.topic, problem.partition)
+        if partings.get(tp) and place not in told:  # found by the same epochs, and lowered by an open transaction
+            continue
+        first = problem.differs_from or 0
+        partings[tp] = min(partings[tp], first) if partings.get(tp) else first
+    return partings
 
 
 def _held_before(
@@ -217,16 +294,16 @@ def _is_mirrored(tp: TopicPartition, states: Mapping[str, TopicState], topics: M
 
 
 def _scan(
-    admin: ClusterAdmin, stretches: dict[TopicPartition, OffsetRange], seconds: float
-) -> list[tuple[TopicPartition, Scanned]]:
-    """The records in these ranges; an unreadable range says so."""
+    estate: ClusterContext, link: Link, ranges: Mapping[TopicPartition, OffsetRange], seconds: float
+) -> list[tuple[TopicPartition, CarriedRecords]]:
+    """What the link carries of these ranges; an unreadable one says so."""
     try:
-        return sorted(admin.scan(stretches, seconds=seconds, most_bytes=None).items(), key=lambda found: found[0])
+        return sorted(count_carried(estate, link, ranges, seconds=seconds).items(), key=lambda found: found[0])
     except DrkitError as error:
-        return [(tp, Scanned(stretch.begin, reason=error.what)) for tp, stretch in sorted(stretches.items())]
+        return [(tp, CarriedRecords(reason=error.what)) for tp in sorted(ranges)]
 
 
-def _of_topic(name: str, scanned: list[tuple[TopicPartition, Scanned]], fenced_at: datetime) -> TopicLoss:
+def _of_topic(name: str, scanned: list[tuple[TopicPartition, CarriedRecords]], fenced_at: datetime) -> TopicLoss:
     mine = [each for tp, each in scanned if tp.topic == name]
     earliest = [each.earliest for each in mine if each.earliest is not None]
     age = max(0.0, (fenced_at - from_millis(min(earliest))).total_seconds()) if earliest else 0.0

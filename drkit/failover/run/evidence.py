@@ -60,8 +60,7 @@ def loss_at(partitions: Iterable[PartitionView], moment: datetime) -> Loss:
     told = [view.missing for view in every if view.lag is not None]
     said = [missing.reason for missing in told if missing.reason is not None]
     if held := sum(view.held for view in every):
-        behind = f"{counted(held, 'offset')} of them {'stands' if held == 1 else 'stand'} behind open transactions"
-        said.append(f"{behind} on the source: what these abort is no loss")
+        said.append(behind_open_transactions(held))
     if undated := sorted({view.topic for view in every if view.lag and view.watermark is None}):
         said.append(f"since when {and_more(undated)} waits isn't known: no mirror has recorded anything about it yet")
     if before := sorted({view.topic for view in every if view.lag and _held_before(view)}):
@@ -91,6 +90,15 @@ def loss_at(partitions: Iterable[PartitionView], moment: datetime) -> Loss:
         lower_bound=bool(blind or unjudged),
         unjudged=unjudged,
         upper_bound=bool(before or shorter) or any(missing.at_most for missing in told),
+    )
+
+
+def behind_open_transactions(offsets: int) -> str:
+    """Why what these offsets hold may be no loss."""
+    stand = "stands" if offsets == 1 else "stand"
+    return (
+        f"{counted(offsets, 'offset')} of them {stand} behind open transactions on the source: what these abort is no "
+        "loss"
     )
 
 
