@@ -241,6 +241,23 @@ def _foreign_topics(snapshot: FailbackSnapshot) -> Iterator[Obstacle]:
         )
 
 
+def why_not_level(snapshot: FailbackSnapshot, topics: Sequence[ScrubTopic]) -> str | None:
+    """Why the old primary can't just be brought up to date, with nothing deleted there: it holds something of these
+    topics that the live cluster lacks or has otherwise, or that can't be told. None: it can."""
+    if snapshot.unlike:
+        return and_more([why for _, why in sorted(snapshot.unlike.items())], separator="; ")
+    old, live = snapshot.link.id.source, snapshot.link.id.target
+    if snapshot.other_records:
+        places = and_more([str(tp) for tp in sorted(snapshot.other_records)])
+        return f"{places} on {old}: the last records aren't those that were mirrored, or can't be read"
+    level = is_caught_up(
+        topics, snapshot.ends, snapshot.watermarks, snapshot.states, snapshot.live_topics, snapshot.live_logs
+    )
+    return (
+        None if level else f"{old} doesn't hold exactly what was mirrored, or {live} no longer has all that came since"
+    )
+
+
 def is_caught_up(
     topics: Sequence[ScrubTopic],
     ends: Mapping[TopicPartition, int],

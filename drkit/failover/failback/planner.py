@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from drkit.failover.failback.carried_offsets import carried, not_on
-from drkit.failover.failback.checks import is_caught_up, obstacles, warnings
+from drkit.failover.failback.checks import obstacles, warnings, why_not_level
 from drkit.failover.failback.failback_plan import FailbackPlan, with_digest
 from drkit.failover.failback.failback_snapshot import FailbackSnapshot, take_failback_snapshot
 from drkit.failover.failback.inherited_offsets import Inherited, inherited_offsets
@@ -148,7 +148,7 @@ def failback_stages(plan: FailbackPlan) -> tuple[Stage, ...]:
         Scrub(old, cluster_id, live, plan.link, plan.topics, sum(plan.offsets.values()), plan.level),
         Reverse(plan.link, plan.topics, level=plan.level, for_good=kept),
         Reseed(live, old, cluster_id, plan.by_spark),
-        Audit(live, old, () if plan.level else plan.topics),
+        Audit(live, old, plan.topics, plan.level),
     )
     if kept:
         return (*brought_back, Keep(plan.link))
@@ -193,9 +193,7 @@ def _plan_for(
     topics = tuple(scrub_topics(snapshot))
     names = {topic.topic for topic in topics}
     offsets: dict[str, int] = {}
-    level = not (snapshot.other_records or snapshot.unlike) and is_caught_up(
-        topics, snapshot.ends, snapshot.watermarks, snapshot.states, snapshot.live_topics, snapshot.live_logs
-    )
+    level = why_not_level(snapshot, topics) is None
     alone: tuple[PlannedPosition, ...] = ()
     if level:
         topics = tuple(replace(topic, only={}, gap="") for topic in topics)

@@ -444,8 +444,7 @@ def _partitions(look: _Look, positions: Sequence[GroupPosition]) -> dict[TopicPa
         known.update(kept.tps())
     problems: dict[str, list[Problem]] = defaultdict(list)
     for problem in look.seen.problems:
-        if not (look.link.inverse and problem.missing):  # the way back carries only what a failback chose
-            problems[problem.topic].append(problem)
+        problems[problem.topic].append(problem)
     views = {}
     for tp in sorted(known):
         there = TopicPartition(look.link.target_topic(tp.topic), tp.partition)

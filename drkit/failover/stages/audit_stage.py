@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from drkit.failover.failback.brought_back import (
+    AuditFailed,
+    refuse_missing,
+    seed_anew,
+    unlike_now,
+    without_retention,
+)
 from drkit.failover.failback.failback_plan import ScrubTopic
 from drkit.failover.failback.live_log import lost_since
 from drkit.failover.plan.waivers import ACCEPT_SALVAGE_ONLY
@@ -12,24 +18,18 @@ from drkit.failover.run.state_machine import StageOutcome
 from drkit.failover.stages.salvage_stage import unreadable_salvages
 from drkit.failover.stages.scrub_topics import live_logs
 from drkit.failover.stages.stage import StageContext, StageReport
-from drkit.model.errors import ExitCode, PartlyDone
 from drkit.model.topology import TopicPartition
 from drkit.model.wording import and_more, counted
 
 
-class AuditFailed(PartlyDone):
-    """The audit found that the old primary lacks what the live cluster holds. Exit code 5."""
-
-    exit_code = ExitCode.DEVIATION
-
-
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """Compare the re-seeded records one by one; any verdict but clean stops the run."""
+    """Compare the re-seeded records one by one; any verdict but clean stops the run. `level`: nothing was deleted."""
 
     live: str
     cluster: str
-    topics: tuple[ScrubTopic, ...] = ()
+    topics: tuple[ScrubTopic, ...]
+    level: bool = False
     name: str = "audit"
 
     def explain(self) -> str:
@@ -38,16 +38,17 @@ class Audit:
 
     def execute(self, context: StageContext) -> StageReport:
         """Audit."""
-        lost = self._lost_since_the_scrub(context)
+        lost = "" if self.level else self._lost_since_the_scrub(context)
+        unlike = unlike_now(context) if self.level else ()
+        lost += refuse_missing(context, context.estate.store.problems(context.link.id), unlike)
         verdict = context.required_ports.auditor.audit(context.link, context.say)
         if verdict.verdict != "clean":
             where = f"; findings: {verdict.path}" if verdict.path else ""
             raise AuditFailed(
                 f"the audit of {self.live}->{self.cluster} is {verdict.verdict}: {verdict.detail}{where}",
                 meaning=f"{self.cluster} doesn't hold what {self.live} holds, so no group moves back to it",
-                remedy=f"Find the cause by the findings. If it is gone, drkit resume {context.run} audits again. To "
-                f"seed {self.cluster} anew (what only it holds is salvaged first): drkit abandon {context.run}, then "
-                "drkit failback",
+                remedy=f"Find the cause by the findings. If it is gone, drkit resume {context.run} audits again. "
+                f"{seed_anew(context, self.cluster)}",
             )
         facts = replace(context.facts, audit=verdict.verdict, audit_detail=verdict.detail)
         return StageReport(StageOutcome.OK, f"clean: {verdict.detail}{lost}", facts)
@@ -68,7 +69,7 @@ class Audit:
         marks = estate.store.watermarks(link.id)
         logs = live_logs(estate.admin(self.live), [topic for topic, _ in kept.values()])
         states = estate.store.topic_states(link.id)
-        endless = self._without_retention(context, [topic for topic, _ in kept.values()])
+        endless = without_retention(context, {topic.live_topic for topic, _ in kept.values()})
         torn, purged, retired = [], [], []
         for name, (topic, live) in kept.items():
             missing = deleted = 0
@@ -107,12 +108,6 @@ class Audit:
                 f"drkit resume {context.run} {ACCEPT_SALVAGE_ONLY}",
             )
         return f"; gone from {self.live} since the scrub and not brought back: {and_more(retired)}" if retired else ""
-
-    def _without_retention(self, context: StageContext, topics: Sequence[ScrubTopic]) -> set[str]:
-        """Live topics from which only DeleteRecords removes records."""
-        keys = ("cleanup.policy", "retention.ms", "retention.bytes")
-        configs = context.estate.admin(self.live).topic_configs([topic.live_topic for topic in topics], keys=keys)
-        return {name for name, config in configs.items() if [config.get(key) for key in keys] == ["delete", "-1", "-1"]}
 
     def _kept(self, context: StageContext, topic: ScrubTopic) -> bool:
         kept = context.facts.kept.get(topic.topic)

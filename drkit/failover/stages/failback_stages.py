@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 
+from drkit.failover.failback.brought_back import refuse_missing
 from drkit.failover.failback.failback_plan import ScrubTopic
 from drkit.failover.failback.reverse_mapping import FormerDirection, reverse_record, save_reversed
 from drkit.failover.fencing.cluster_fence import ClusterFence
@@ -263,7 +264,7 @@ class DrainBack:
         wait_for_mirror(context, MIRROR_SECONDS)
         snapshot = observe(context.estate, link, settle=True, target_groups=False)
         ends_now = ends_of(context, link)
-        late = ([] if context.facts.fenced else differing(ends, ends_now)) or behind(snapshot, ends_now)
+        late = ([] if context.facts.fenced else differing(ends, ends_now)) or behind(snapshot, ends_now, gaps=False)
         if late:
             decide_link(
                 context.estate,
@@ -274,6 +275,7 @@ class DrainBack:
                 allowed=frozenset({Direction.SEALED}),
             )
             raise still_written(self.live, late)
+        gone = refuse_missing(context, snapshot.problems)
         settle_watermarks(context, snapshot)
         left = [view for view in snapshot.partitions.values() if not _given_up(context.facts, view)]
         facts = replace(
@@ -283,7 +285,8 @@ class DrainBack:
             lag=total(view.lag for view in left),
             loss=loss_at(left, context.facts.fenced_at or now()),
         )
-        return StageReport(StageOutcome.OK, f"all of {self.live} is on {self.cluster}; the way back is sealed", facts)
+        said = f"all of {self.live} is on {self.cluster}{gone}; the way back is sealed"
+        return StageReport(StageOutcome.OK, said, facts)
 
     def _as_it_is(self, context: StageContext) -> StageReport:
         """The live cluster is gone: what was copied is all there is."""
@@ -317,7 +320,7 @@ class DrainBack:
                     meaning=f"Scrubbed on {self.cluster} and not seeded again: it would be empty there",
                     remedy="Put it back into the link's topics, run the mirror, then drkit resume",
                 )
-            late = differing(ends, ends_of(context, context.link)) or behind(snapshot, ends)
+            late = differing(ends, ends_of(context, context.link)) or behind(snapshot, ends, gaps=False)
             if not late:
                 return ends
         raise still_written(self.live, late)
@@ -447,7 +450,7 @@ def catch_up(
 
 
 def _behind(context: StageContext, ends: Mapping[str, int]) -> bool:
-    return bool(behind(observe(context.estate, context.link, settle=False, groups=False), ends))
+    return bool(behind(observe(context.estate, context.link, settle=False, groups=False), ends, gaps=False))
 
 
 def _caught_up_or_gone(context: StageContext, ends: Mapping[str, int], said: set[str], begun: datetime) -> bool:

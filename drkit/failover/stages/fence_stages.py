@@ -275,16 +275,19 @@ class Drain:
         raise still_written(self.source, late)
 
 
-def behind(snapshot: Snapshot, ends: Mapping[str, int]) -> list[str]:
+def behind(snapshot: Snapshot, ends: Mapping[str, int], *, gaps: bool = True) -> list[str]:
     """Partitions whose mirrored part doesn't reach their end, as `topic:partition (offsets missing)`.
 
-    The end is the high watermark: records held by open transactions count too.
+    The end is the high watermark: records held by open transactions count too. `gaps`: what is missing below what was
+    mirrored last counts, too, though no mirror brings it.
     """
     missing = []
     for tp, end in ends.items():
         topic, _, partition = tp.rpartition(":")
         view = snapshot.partitions.get(TopicPartition(topic, int(partition)))
-        through = None if view is None else view.missing.mirrored_through
+        through = None
+        if view is not None:
+            through = view.missing.mirrored_through if gaps else view.missing.through
         if through is None and view is not None and view.watermark is None:
             through = view.source_start
         if through is None or through < end:

@@ -11,7 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from drkit.failover.failback.checks import why_not_level
 from drkit.failover.failback.failback_plan import ScrubTopic
+from drkit.failover.failback.failback_snapshot import take_failback_snapshot
 from drkit.failover.fencing.quiescence import differing
 from drkit.failover.fencing.write_block import block_writes, let_writes_in
 from drkit.failover.plan.take_snapshot import mirror_at_work
@@ -28,6 +30,7 @@ from drkit.failover.stages.salvage_stage import (
     topics_at_salvage,
     unreadable_salvages,
 )
+from drkit.failover.stages.scrub_topics import scrub_topics
 from drkit.failover.stages.stage import StageContext, StageReport
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, NewTopic, TopicInfo
 from drkit.kafka.admin.topic_deletion import TooLate
@@ -111,7 +114,7 @@ class Scrub:
         return f"; a salvage of topics deleted before can't be read back here: {'; '.join(found)}" if found else ""
 
     def _spared(self, context: StageContext) -> StageReport:
-        """Delete nothing, if the topics are still as planned."""
+        """Delete nothing, if the topics are still as planned, and the live cluster still makes up for it."""
         found = context.estate.admin(self.cluster).topics([topic.topic for topic in self.topics])
         planned = {str(TopicPartition(t.topic, number)): end for t in self.topics for number, end in t.ends.items()}
         found_ends = {str(tp): end for tp, end in ends_now(context, self.cluster, self.topics).items()}
@@ -122,6 +125,14 @@ class Scrub:
                 f"{self.cluster} is not as planned: {and_more((*gone, *moved))}",
                 meaning="It was written since, or topics were recreated: what is there now must be kept first",
                 remedy="Stop the writers there, then plan the failback again",
+            )
+        snapshot = take_failback_snapshot(context.estate, context.link.reversed())
+        unlike = why_not_level(snapshot, tuple(scrub_topics(snapshot)))
+        if unlike is not None:
+            raise Refused(
+                f"{self.cluster} can't just be brought up to date any more: {unlike}",
+                meaning="It was so when the plan was made; nothing was changed",
+                remedy="Plan the failback again",
             )
         return StageReport(
             StageOutcome.SKIPPED,

@@ -103,7 +103,7 @@ def _with_checksums(data: bytearray) -> bytearray:
 
 def caught_up_believed() -> None:
     """The old primary is assumed to hold exactly the mirrored records, without a look at its logs."""
-    patch("drkit.failover.failback.planner:is_caught_up", lambda _: lambda *_, **__: True)
+    patch("drkit.failover.failback.checks:is_caught_up", lambda _: lambda *_, **__: True)
 
 
 def silence_not_ended() -> None:

@@ -1,0 +1,164 @@
+"""Failback where records are deleted in its middle: on dr before they were brought back, or on the old primary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from drkit.failover.failback.brought_back import AuditFailed
+from drkit.failover.failback.planner import make_failback_plan
+from drkit.failover.plan.planner import PlanRequest, make_plan
+from drkit.failover.recovery.abandon import abandon_run
+from drkit.failover.run.journal.journal import INTENT
+from drkit.failover.run.runner import RunResult
+from drkit.failover.run.service import resume_run, run_failback, run_failover
+from drkit.failover.run.state_machine import State
+from drkit.mirror.control import acknowledge
+from drkit.model.errors import PartlyDone, Refused
+from drkit.model.topology import TopicPartition
+from tests.support.killing.killed_process import killed
+from tests.support.links.estates import OwnLink, mirror, texts
+from tests.support.recovery.failback_ports import reading_ports, salvaged
+
+pytestmark = pytest.mark.lab
+
+
+@pytest.fixture
+def away(own: OwnLink) -> str:
+    """Failed over with all of a topic without retention mirrored, and 30 records written on dr since."""
+    topic = own.create("primary", "t", retention_ms="-1")
+    own.produce("primary", topic, texts("before", 50))
+    own.commit("primary", "g", topic, {0: 10, 1: 50})
+    mirror(own)
+    with own.estate() as estate:
+        assert run_failover(estate, make_plan(estate, PlanRequest("dr")), accept_unfenced=True).error is None
+    own.produce("dr", topic, texts("on-dr", 30))
+    return topic
+
+
+def purge(own: OwnLink, alias: str, topic: str, below: int) -> None:
+    with own.estate() as estate:
+        estate.admin(alias).delete_records({TopicPartition(topic, 0): below})
+
+
+def fail_back(own: OwnLink, salvage: Path, before_fence: Callable[[], None] | None = None) -> RunResult:
+    with own.estate() as estate:
+        plan = make_failback_plan(estate, "primary")
+        return run_failback(
+            estate,
+            plan,
+            reading_ports(own, salvage),
+            cluster_id=plan.target.cluster_id or "",
+            accept_unfenced=True,
+            before_fence=before_fence,
+        )
+
+
+def resume(own: OwnLink, salvage: Path, *, accept_salvage_only: bool = False) -> RunResult:
+    with own.estate() as estate:
+        run = own.store.runs()[0].run
+        return resume_run(
+            estate,
+            run,
+            reading_ports(own, salvage),
+            accept_unfenced=True,
+            accept_salvage_only=accept_salvage_only,
+        )
+
+
+def test_what_is_deleted_on_dr_before_a_failback_that_deletes_nothing_brought_it_back_stops_it(
+    own: OwnLink, away: str, tmp_path: Path
+) -> None:
+    killed(own, "failback", tmp_path, ("reseed", INTENT, "after"))
+    purge(own, "dr", away, 60)
+    stopped = resume(own, tmp_path)
+    assert isinstance(stopped.error, AuditFailed), stopped.error
+    assert f"{away}:0 on dr no longer has offsets 50 to 59" in stopped.error.what
+    assert "and no retention is set" in stopped.error.what
+    assert own.committed("primary", f"{own.name}.g") == {(away, 0): 10, (away, 1): 50}
+    done = resume(own, tmp_path, accept_salvage_only=True)
+    assert done.error is None, done.error
+    assert own.values("primary", away)[0][50:] == own.values("dr", away)[0]
+
+
+def test_what_is_deleted_on_dr_in_the_middle_of_it_and_the_old_primary_still_holds_puts_no_group_behind_it(
+    own: OwnLink, away: str, tmp_path: Path
+) -> None:
+    killed(own, "failback", tmp_path, ("reseed", INTENT, "after"))
+    purge(own, "dr", away, 30)
+    own.commit("dr", "g", away, {0: 30})  # as its reset policy has it
+    stopped = resume(own, tmp_path)
+    assert isinstance(stopped.error, AuditFailed), stopped.error
+    assert "begins later than on primary, and no retention explains it" in stopped.error.what
+    with own.estate() as estate:
+        abandon_run(estate, stopped.run, print)
+        plan = make_failback_plan(estate, "primary")
+        assert not plan.level
+        result = run_failback(
+            estate,
+            plan,
+            reading_ports(own, tmp_path),
+            cluster_id=plan.target.cluster_id or "",
+            accept_unfenced=True,
+            accept_salvage_only=True,
+        )
+    assert result.error is None, result.error
+    assert own.records("primary", away) == own.records("dr", away)
+    assert {f"before-0-{number}" for number in range(30)} <= salvaged(tmp_path)
+
+
+def test_a_failback_that_deletes_nothing_looks_at_dr_again_before_it_begins(
+    own: OwnLink, away: str, tmp_path: Path
+) -> None:
+    with own.estate() as estate:
+        plan = make_failback_plan(estate, "primary")
+        assert plan.level
+        purge(own, "dr", away, 60)
+        result = run_failback(
+            estate, plan, reading_ports(own, tmp_path), cluster_id=plan.target.cluster_id or "", accept_unfenced=True
+        )
+    assert isinstance(result.error, Refused)
+    assert "primary can't just be brought up to date any more" in result.error.what
+    assert result.machine.state is State.CANCELLED
+
+
+@pytest.mark.parametrize("level", [True, False], ids=["nothing deleted", "seeded anew"])
+def test_what_is_deleted_on_dr_after_the_audit_before_it_was_brought_back_stops_the_move(
+    own: OwnLink, away: str, tmp_path: Path, level: bool
+) -> None:
+    if not level:
+        own.produce("primary", away, texts("only-here", 2))
+
+    def deleted() -> None:
+        own.produce("dr", away, texts("late", 10))
+        purge(own, "dr", away, 85)
+
+    stopped = fail_back(own, tmp_path, deleted)
+    assert isinstance(stopped.error, PartlyDone), stopped.error
+    assert "removed before they were mirrored, and no retention is set" in stopped.error.what
+    assert stopped.machine.state is State.AUDITED
+    done = resume(own, tmp_path, accept_salvage_only=True)
+    assert done.error is None, done.error
+    assert own.values("primary", away)[0][-5:] == own.values("dr", away)[0]
+
+
+@pytest.mark.parametrize("level", [True, False], ids=["nothing deleted", "seeded anew"])
+def test_what_is_deleted_on_the_old_primary_after_the_audit_stops_the_move(
+    own: OwnLink, away: str, tmp_path: Path, level: bool
+) -> None:
+    if not level:
+        own.produce("primary", away, texts("only-here", 2))
+    stopped = fail_back(own, tmp_path, lambda: purge(own, "primary", away, 40))
+    assert isinstance(stopped.error, PartlyDone), stopped.error
+    assert "primary lacks records that dr holds" in stopped.error.what
+    assert "source offsets 0 to 39" in stopped.error.what
+    assert stopped.machine.state is State.AUDITED
+    again = resume(own, tmp_path)
+    assert "primary lacks records that dr holds" in str(again.error)
+    back = own.link.reversed()
+    mirror(own, back)
+    acknowledge(own.store, back, "target_purged", away)
+    done = resume(own, tmp_path)
+    assert done.error is None, done.error
