@@ -152,7 +152,7 @@ class ContinuousAudit:
                     .start()
                 )
                 self._watch(query)
-        return self._progress
+        return replace(self._progress, waiting=self.problem)
 
     def _watch(self, query: StreamingQuery) -> None:
         """Wait for the end, whoever brings it about."""

@@ -122,7 +122,8 @@ class AuditProgress:
     those ranges whose beginning the logs no longer held at the first read, by `ClosedRange.name`; kept before the batch
     is reconciled. `looks`: how often records were found above the last mirrored ones; `told`: the target offsets that
     were counted that way, by `topic:partition`, so no range counts them again. `reached`: the target offset read up to,
-    by `topic:partition`; where a target ended early, records appended later are below the last range's end.
+    by `topic:partition`; where a target ended early, records appended later are below the last range's end. `waiting`:
+    of an audit that was stopped, what it waited for instead of comparing what was closed; None: for nothing.
     """
 
     run: str
@@ -142,6 +143,7 @@ class AuditProgress:
     looks: int = 0
     told: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     reached: dict[str, int] = field(default_factory=dict)
+    waiting: str | None = None
 
     @property
     def counts(self) -> Counts:
@@ -150,10 +152,10 @@ class AuditProgress:
 
     @property
     def verdict(self) -> str:
-        """Like an audit's; `unknown` where a range could not be reconciled and no other deviates."""
+        """Like an audit's; `unknown` where something could not be reconciled and nothing else deviates."""
         if self.alerts:
             return "deviated"
-        return "unknown" if self.unknown else "clean"
+        return "unknown" if self.unknown or self.waiting is not None else "clean"
 
     def added(self, batch: int, found: Iterable[Reconciled], at: datetime, latency_seconds: float) -> AuditProgress:
         """The sum plus one batch's ranges."""

@@ -167,6 +167,7 @@ def continuous_document(progress: AuditProgress, checkpoint: Path) -> dict[str, 
         "ranges": progress.ranges,
         "deviating_ranges": progress.alerts,
         "unknown_ranges": progress.unknown,
+        "waiting": progress.waiting,
         "latency_seconds": progress.latency_seconds,
         "totals": {name: getattr(progress.counts, name) for name in kinds} | {"gone": progress.gone},
         "topics": [
@@ -187,4 +188,6 @@ def _print(console: Console, progress: AuditProgress) -> None:
         f"{progress.unknown:,} unknown",
     )
     console.print(line)
+    if progress.waiting is not None:
+        console.print(Text(f"What was mirrored since is not compared, as it waited: {progress.waiting}"))
     console.print(Text(f"run {progress.run}", "dim"))

@@ -32,7 +32,7 @@ from drkit.model.runs.journal import verify_chain
 from drkit.model.topology import TopicPartition
 from tests.support.audits.damage import Bench, records, seeded
 from tests.support.collection.sampling import among
-from tests.support.links.estates import OwnLink, mirror, mirroring, open_link, own_link, texts
+from tests.support.links.estates import OwnLink, mirror, mirroring, open_link, own_link, texts, without_primary
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, pytest.mark.spark]
@@ -205,6 +205,27 @@ def test_each_closed_range_is_told_once_and_what_is_lost_or_gone_is_an_alert(lab
         assert (audit.progress.gone, audit.progress.ranges, audit.progress.alerts) == (30, 4, 4)
         assert audit.progress.counts.duplicated == 7  # told once, although partition 0 was looked at again
         assert audit.progress.through == {f"{topic}:0": 320, f"{topic}:1": 350}
+    finally:
+        own.store.close()
+
+
+def test_an_audit_that_is_stopped_while_a_cluster_does_not_answer_is_not_clean(lab, spark, tmp_path, unique_name):
+    own = own_link(lab, tmp_path, unique_name)
+    try:
+        own.produce("primary", own.create("primary", "t", partitions=2), texts("x", 30))
+        mirror(own)
+        request = ContinuousRequest(own.link, tmp_path / "checkpoint", own.config.store.plain_url, interval_seconds=0.3)
+        audit = ContinuousAudit(request, own.store, without_primary(own), spark, lambda *_: None, print)
+        stop = threading.Event()
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            running = pool.submit(audit.run, stop)
+            try:
+                wait_until(lambda: audit.problem or running.done(), timeout=240, what="that it waits")
+            finally:
+                stop.set()
+            progress = running.result(60)
+        assert (progress.verdict, progress.ranges) == ("unknown", 0)
+        assert "primary" in progress.waiting
     finally:
         own.store.close()
 
