@@ -348,7 +348,9 @@ class ReverseLink:
         store = context.estate.store
         forward = context.link.reversed()
         control = store.link_control(self.configured)
+        facts, late = context.facts, ""
         if control is None or control.run != context.run or control.direction is not Direction.ACTIVE:
+            facts, late = self._late(context)
             restore_configs(context.estate.admin(self.cluster), self.topics)
             before = {topic.topic: FormerDirection(topic.epoch, topic.created_by_drkit) for topic in self.topics}
             reason = f"reversed by failback {context.run}"
@@ -366,7 +368,6 @@ class ReverseLink:
                 reason=f"failed back to {self.cluster}",
                 allowed=frozenset({Direction.REVERSED}),
             )
-        facts, late = self._late(context)
         # in this order: where the old primary can be written again, the cluster left behind can't be
         lifted = ClusterFence(context, self.cluster).open()
         own = frozenset(topic.topic for topic in self.topics)  # they have their settings back
@@ -388,11 +389,11 @@ class ReverseLink:
             return f"{left} does not answer ({error.what}); {lift}"
 
     def _late(self, context: StageContext) -> tuple[Facts, str]:
-        """Salvage records written to the unfenced live cluster after everything was brought back.
+        """Salvage records written to the live cluster after everything was brought back.
 
         Done here, before the mirror of the link may write there again; the close checks once more.
         """
-        facts, said = find_late_writes(context, turned=True)
+        facts, said = find_late_writes(context, turned=False)
         if facts.late == context.facts.late:
             return facts, said
         topics = sorted({tp.rpartition(":")[0] for tp in facts.late})
@@ -403,10 +404,17 @@ class ReverseLink:
             free_folder(context.required_ports.salvage_root / f"{context.run}-late"),
             context.say,
         )
-        context.establish(facts, context.carried)
         said = f"{said}; {counted(sum(kept.records.values()), 'record')} of these topics kept in {kept.path}"
-        hidden = unreadable_places(kept)
-        return facts, f"{said}, not what can't be read: {and_more(hidden)}" if hidden else said
+        if hidden := unreadable_places(kept):
+            said += f", not what can't be read: {and_more(hidden)}"
+        if kept.uncommitted and facts.loss is not None:
+            ends = and_more([f"{place} up to {end:,}" for place, end in sorted(kept.uncommitted.items())])
+            said += f", not what transactions hold that are still open there: {ends}"
+            why = f"transactions are open on {self.configured.target}: what they abort of it is no loss"
+            known = f"{facts.loss.reason}; " if facts.loss.reason else ""
+            facts = replace(facts, loss=replace(facts.loss, upper_bound=True, reason=f"{known}{why}"))
+        context.establish(facts, context.carried)
+        return facts, said
 
 
 def _given_up(facts: Facts, view: PartitionView) -> bool:

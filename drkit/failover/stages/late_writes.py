@@ -1,6 +1,7 @@
 """Finds records written to the cluster that groups left after the last look, reports and counts them.
 
-If it was fenced, somebody has opened it meanwhile (an operator removed the ACLs by hand): it is closed again.
+If it was fenced, somebody has opened it meanwhile (an operator removed the ACLs by hand): it is closed again. Once a
+failback has turned the link, a mirror may write there, too: by its own record what it wrote is told from the rest.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from drkit.failover.fencing.beside_mirror import others_beside_mirror
 from drkit.failover.fencing.cluster_fence import ClusterFence
 from drkit.failover.fencing.fence_proof import FenceProof
 from drkit.failover.fencing.quiescence import ends_of, topic_ids_of
@@ -34,10 +36,6 @@ def find_late_writes(context: StageContext, *, turned: bool) -> tuple[Facts, str
     if facts.fenced is None or not facts.ends:
         return facts, ""
     source = context.link.id.source
-    worker = mirror_at_work(context.estate, context.link.reversed()) if turned else None
-    if worker is not None:
-        watched = f"; {worker} mirrors to {source} again and reports other writes there (drkit status)"
-        return facts, "" if facts.fenced else watched
     try:
         after = ends_of(context, context.link, may_be_gone=True)
         anew = _recreated(context, topic_ids_of(context, context.link, may_be_gone=True))
@@ -45,23 +43,63 @@ def find_late_writes(context: StageContext, *, turned: bool) -> tuple[Facts, str
         return _not_seen(facts, source, error)
     before = {tp: 0 if tp.rpartition(":")[0] in anew else facts.ends.get(tp, 0) for tp in after}
     late = {tp: (before[tp], end) for tp, end in after.items() if end > before[tp]}
+    worker = mirror_at_work(context.estate, context.link.reversed()) if turned and late else None
+    if worker is not None:
+        return _beside_the_mirror(context, worker, late)
     if not late:
         quiet = f"; {source} isn't fenced, and nothing was written there until {now():%H:%M:%S} UTC"
         if facts.mode is Mode.UNPLANNED and facts.loss is not None:
             facts = replace(facts, loss=replace(facts.loss, observed_at=now()))
         return facts, "" if facts.fenced else quiet
-    count = sum(end - before for before, end in late.values())
-    named = [f"{tp} ({before} to {end})" for tp, (before, end) in sorted(late.items())]
-    loss = _with(facts, late)
+    loss = _with(facts, {tp: end - max(_known(facts, tp, begin), begin) for tp, (begin, end) in late.items()})
     why = "UNFENCED"
     if facts.fenced:
         why = "in topics that were created after its fence"
         if any(tp in facts.ends and late[tp] != facts.late.get(tp) for tp in late):
-            proof = _closed_again(context)
+            proof = _closed_again(context, turned=turned)
             why = f"somebody opened {source} behind its fence (closed again: {proof.reason})"
             facts = replace(facts, fence_reason=proof.reason, fence_epoch=proof.epoch)
     facts = replace(facts, loss=loss, late=facts.late | late)
-    return facts, f"; {why}: {count:,} offsets were written to {source} after the last look: {and_more(named)}"
+    return facts, f"; {why}: {_told(source, late)}"
+
+
+def _told(source: str, late: Mapping[str, tuple[int, int]]) -> str:
+    count = sum(end - begin for begin, end in late.values())
+    named = [f"{tp} ({begin} to {end})" for tp, (begin, end) in sorted(late.items())]
+    return f"{count:,} offsets were written to {source} after the last look: {and_more(named)}"
+
+
+def _known(facts: Facts, tp: str, begin: int) -> int:
+    """Up to where a partition's late writes are counted already."""
+    return facts.late.get(tp, (begin, begin))[1]
+
+
+def _beside_the_mirror(context: StageContext, worker: str, written: Mapping[str, tuple[int, int]]) -> tuple[Facts, str]:
+    """As `find_late_writes`, where the link's mirror writes to that cluster again. `written`: by anybody."""
+    facts, source = context.facts, context.link.id.source
+    since = {tp: (max(_known(facts, tp, begin), begin), end) for tp, (begin, end) in written.items()}
+    seen = others_beside_mirror(context, since)
+    late = {tp: (ranges[0][0], ranges[-1][1]) for tp, ranges in seen.others.items()}
+    counts = {tp: sum(end - begin for begin, end in ranges) for tp, ranges in seen.others.items()}
+    loss = facts.loss or Loss(None, None, None)
+    said = ""
+    if late:
+        loss = _with(facts, counts)
+        said = f"; beside {worker}, which mirrors to {source} again: {_told(source, late)}"
+        if seen.at_most:
+            loss = replace(loss, upper_bound=True)
+            said += " (some may be the mirror's own)"
+    elif not facts.fenced and not seen.unknown:
+        said = f"; {source} isn't fenced, and only {worker} wrote there until {now():%H:%M:%S} UTC"
+    if seen.unknown:
+        why = (
+            f"how much of {and_more(seen.unknown)} {worker} has written to {source} isn't known yet: what others wrote "
+            "there since the last look isn't counted (drkit status names what they wrote)"
+        )
+        loss = replace(loss, lower_bound=True, reason=f"{loss.reason}; {why}" if loss.reason else why)
+        said += f"; {why}"
+    merged = {tp: (facts.late.get(tp, place)[0], place[1]) for tp, place in late.items()}
+    return replace(facts, loss=loss, late=facts.late | merged), said
 
 
 def _recreated(context: StageContext, ids: Mapping[str, str]) -> set[str]:
@@ -89,8 +127,8 @@ def _not_seen(facts: Facts, source: str, error: DrkitError) -> tuple[Facts, str]
     return replace(facts, loss=loss), f"; {why}: {error.what}"
 
 
-def _closed_again(context: StageContext) -> FenceProof:
-    """Close the cluster that groups left again."""
+def _closed_again(context: StageContext, *, turned: bool) -> FenceProof:
+    """Close the cluster that groups left again; where its mirror may write there by now, not to that."""
     source = context.link.id.source
     proof = ClusterFence(context, source).close()
     if not proof.proven and not context.facts.unfenced_accepted:
@@ -99,17 +137,18 @@ def _closed_again(context: StageContext) -> FenceProof:
             meaning="Records written there stay there only",
             remedy=f"Remove the cause, then drkit resume {context.run}",
         )
+    if turned:
+        ClusterFence(context, source).admit_mirror()
     return proof
 
 
-def _with(facts: Facts, late: Mapping[str, tuple[int, int]]) -> Loss:
-    """The loss plus late records, none of which was counted before: what was below the ends is on the target, or was
-    counted."""
+def _with(facts: Facts, counts: Mapping[str, int]) -> Loss:
+    """The loss plus late records by `topic:partition`, none of which was counted before: what was below the ends is on
+    the target, or was counted."""
     loss = facts.loss or Loss(None, None, None)
     by_topic: dict[str, int] = {}
-    for tp, (before, end) in late.items():
-        begun = facts.late.get(tp, (before, before))[1]
-        by_topic[tp.rpartition(":")[0]] = by_topic.get(tp.rpartition(":")[0], 0) + end - max(begun, before)
+    for tp, count in counts.items():
+        by_topic[tp.rpartition(":")[0]] = by_topic.get(tp.rpartition(":")[0], 0) + count
     since = None if facts.fenced_at is None else max(0.0, (now() - facts.fenced_at).total_seconds())
     topics = {each.topic: each for each in loss.by_topic}
     for name, count in by_topic.items():

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from drkit.drill.environment.log_surgery import stopped
 from drkit.failover.failback.planner import make_failback_plan
@@ -23,7 +24,7 @@ from drkit.failover.run.state_machine import Kind, State
 from drkit.model.errors import PartlyDone, Refused
 from drkit.model.topology import TopicPartition
 from tests.support.killing.killed_process import boundaries, frozen_at, killed
-from tests.support.links.estates import mirror, texts
+from tests.support.links.estates import TIMEOUT, mirror, texts
 from tests.support.recovery.failback_ports import reading_ports
 from tests.support.wait import wait_until
 
@@ -315,6 +316,50 @@ def test_what_is_written_unfenced_after_the_last_look_is_told_and_kept(own, tmp_
     assert "UNFENCED: 4 offsets were written to dr after the last look" in switch.reason
     assert set(salvaged(tmp_path / "salvage")) == {f"late-{partition}-{n}" for partition in (0, 1) for n in (0, 1)}
     assert own.committed("primary", group) == {(topic, 0): 3, (topic, 1): 10}
+
+
+def test_what_an_open_transaction_holds_of_late_writes_is_told_as_not_kept(own, tmp_path):
+    topic = own.create("primary", "t")
+    own.produce("primary", topic, texts("before", 10))
+    mirror(own)
+    fail_over(own)
+    ports = reading_ports(own, tmp_path / "salvage")
+    producer = Producer({**own.client("dr"), "transactional.id": own.name})
+    producer.init_transactions(TIMEOUT)
+
+    class Committed:
+        """As Spark's salvage: it reads up to the last stable offset."""
+
+        def salvage(self, *given):
+            kept = ports.salvager.salvage(*given)
+            return replace(kept, uncommitted={f"{topic}:0": 11} if given[0].inverse else {})
+
+        def check(self, path):
+            ports.salvager.check(path)
+
+    def late(stage, record, _said):
+        if stage == "commit" and record is not None:
+            producer.begin_transaction()
+            producer.produce(topic, b"open", partition=0)
+            producer.flush(TIMEOUT)
+
+    with own.estate() as estate:
+        plan = make_failback_plan(estate, "primary")
+        result = run_failback(
+            estate,
+            plan,
+            replace(ports, salvager=Committed()),
+            cluster_id=plan.target.cluster_id or "",
+            accept_unfenced=True,
+            watch=late,
+        )
+        producer.abort_transaction(TIMEOUT)
+    assert result.error is None
+    switch = next(stage for stage in result.stages if stage.name == "switch")
+    assert f"not what transactions hold that are still open there: {topic}:0 up to 11" in switch.reason
+    evidence = result.evidence
+    assert (evidence.rpo_records, evidence.rpo_upper_bound) == (1, True)
+    assert "what they abort of it is no loss" in evidence.rpo_reason
 
 
 def folders_not_here(own, run):

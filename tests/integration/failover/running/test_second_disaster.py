@@ -14,6 +14,7 @@ from confluent_kafka import Consumer
 from drkit.failover.failback.planner import make_failback_plan
 from drkit.failover.fencing.fence_command import why_unreached
 from drkit.failover.plan.planner import PlanRequest, make_plan
+from drkit.failover.plan.take_snapshot import mirror_at_work
 from drkit.failover.plan.waivers import ACCEPT_UNFENCED
 from drkit.failover.recovery.abandon import abandon_run
 from drkit.failover.run.audited_loss import complete_evidence
@@ -29,9 +30,9 @@ from drkit.model.topology import Link
 from drkit.state_topic.records import state_topic
 from tests.support.clusters.secured import allow, denials, fenced_problems, killed_at, put, verb, with_writer, write
 from tests.support.collection.sampling import some_of
-from tests.support.links.estates import OwnLink, mirror, open_link, own_link, texts, without_primary
+from tests.support.links.estates import OwnLink, mirror, mirroring, open_link, own_link, texts, without_primary
 from tests.support.links.failed_over import failed_over
-from tests.support.recovery.failback_ports import reading_ports
+from tests.support.recovery.failback_ports import reading_ports, salvaged
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, some_of("second disasters", 3)]
@@ -214,6 +215,41 @@ def test_what_is_written_where_somebody_opens_the_fence_in_the_middle_of_a_move_
     if back:
         (kept,) = (tmp_path / "salvage").glob("*-late/*.jsonl")
         assert '"later"' in kept.read_text()
+
+
+def test_what_a_super_user_writes_behind_the_drain_of_a_failback_counts_where_it_is_killed_and_its_mirror_begins(
+    own: OwnLink, away: tuple[str, str], tmp_path: Path
+) -> None:
+    topic, _ = away
+    salvage = tmp_path / "salvage"
+    killed_at(own, "failback", ("commit", "outcome", "after"), str(salvage))
+    own.produce("dr", topic, texts("late", 5))
+    killed_at(own, "resume", ("switch", "set_link_control", "after"), str(salvage))
+    with mirroring(own), own.estate() as estate:
+        wait_until(lambda: mirror_at_work(estate, own.link), what="the mirror")
+        result = resume_run(estate, own.store.runs()[0].run, reading_ports(own, salvage))
+    assert result.error is None
+    assert result.machine.facts.late == {f"{topic}:0": (15, 20), f"{topic}:1": (15, 20)}
+    assert (result.evidence.rpo_records, result.evidence.rpo_lower_bound) == (10, False)
+    assert {f"late-{partition}-{number}" for partition in (0, 1) for number in range(5)} <= salvaged(salvage)
+
+
+@pytest.mark.parametrize("late", [3, 0], ids=["late", "none"])
+def test_what_others_write_beside_the_mirror_before_a_failback_is_closed_counts_and_what_the_mirror_writes_does_not(
+    own: OwnLink, away: tuple[str, str], tmp_path: Path, late: int
+) -> None:
+    topic, _ = away
+    salvage = tmp_path / "salvage"
+    killed_at(own, "failback", ("switch", "outcome", "after"), str(salvage))
+    with mirroring(own), own.estate() as estate:
+        own.produce("primary", topic, texts("after", 5))
+        wait_until(lambda: own.values("dr", topic) == own.values("primary", topic), what="the mirror")
+        own.produce("dr", topic, texts("late", late))
+        result = resume_run(estate, own.store.runs()[0].run, reading_ports(own, salvage))
+    assert result.error is None
+    assert result.machine.facts.late == ({f"{topic}:{number}": (20, 23) for number in (0, 1)} if late else {})
+    assert (result.evidence.rpo_records, result.evidence.rpo_lower_bound) == (2 * late, False)
+    assert result.evidence.fenced is True
 
 
 @pytest.mark.parametrize("mode", [Mode.PLANNED, Mode.UNPLANNED])
