@@ -226,7 +226,8 @@ class TopicSync:
             Unreachable: a cluster or the store doesn't answer.
         """
         self._briefly = False
-        self._noted = None  # whoever leads changes them
+        self._noted = None  # whoever leads changes these and the others
+        self._aligning.read_again()
         look = self._observe()
         awaited = {t for t in look.source if t not in look.states or self._must_exist(look, t)}
         for topic in look.source:

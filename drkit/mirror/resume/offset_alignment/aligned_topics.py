@@ -49,6 +49,10 @@ class AlignedTopics:
             self._topics = set(self._store.notes(self._link.id, ALIGNING))
         return self._topics
 
+    def read_again(self) -> None:
+        """Another worker leads, and notes other topics: forget what was read of them."""
+        self._topics = self._own = None
+
     def begin(self, look: TopicSnapshot, topics: Iterable[str]) -> None:
         """Note which of these topics (about to be created) are to be aligned before they are compacted."""
         compacted = [topic for topic in topics if is_compacted(look.source_settings.get(topic, {}))]
