@@ -61,6 +61,11 @@ class TopicState:
         """The partitions that it had when the mirror saw it last, by the source's name."""
         return [TopicPartition(self.topic, number) for number in range(self.partitions)]
 
+    def is_topic(self, source_topic_id: str) -> bool:
+        """Whether this is the source's topic that is mirrored, not a former or a newer one of the same name. Where
+        either id is empty (unknown), it counts as such."""
+        return not source_topic_id or self.source_topic_id in {"", source_topic_id}
+
 
 SOURCE_TRUNCATED = "source_truncated"
 """Kind of the problem that the source lost what was mirrored."""

@@ -100,6 +100,7 @@ class Watermark:
 class GroupPosition(NamedTuple):
     """A consumer group's committed offset on the source, with its metadata, as captured.
 
+    `topic_id`: the source's topic that it is a position in, not another one of the same name; empty: unknown.
     A tuple, because a large site has a million of them.
     """
 
@@ -109,6 +110,7 @@ class GroupPosition(NamedTuple):
     offset: int
     metadata: str
     captured_at: datetime
+    topic_id: str = ""
 
     @property
     def tp(self) -> TopicPartition:

@@ -116,8 +116,8 @@ class _RecordedStore:
         if (recorder := self._recorder(link)) is not None:
             recorder.positions(positions)
 
-    def forget_group_positions(self, link: LinkId, groups: Sequence[str]) -> None:
-        self._store.forget_group_positions(link, groups)
+    def forget_group_positions(self, link: LinkId, groups: Sequence[str], topic: str | None = None) -> None:
+        self._store.forget_group_positions(link, groups, topic)
         self._changed(link, StateKind.POSITIONS)
 
     def set_link_control(self, control: LinkControl, *, expected_version: int | None) -> bool:

@@ -159,10 +159,9 @@ def _put_problems(store: WholeStore, block: BackupBlock) -> None:
 
 def _put_states(store: WholeStore, block: BackupBlock) -> None:
     states = []
-    for *columns, positions in block.rows:
-        group, topic, at, before, held_until, expires_at = columns
+    for group, topic, at, before, held_until, expires_at, positions, topic_id in block.rows:
         packed = base64.b64decode(positions)
-        states.append(read_state(group, topic, at, before, held_until, expires_at, packed))
+        states.append(read_state(group, topic, at, before, held_until, expires_at, packed, topic_id))
     store.put_group_states(_of(block), states)
 
 

@@ -116,13 +116,14 @@ class MappingStore(Protocol):
         """
 
     def put_group_positions(self, link: LinkId, positions: Sequence[GroupPosition]) -> None:
-        """Replace the captured position of each (group, topic, partition) named."""
+        """Replace the captured position of each (group, topic, partition) named, whatever its topic id."""
 
     def group_positions(self, link: LinkId) -> list[GroupPosition]:
-        """The newest captured positions, sorted by group, topic, partition."""
+        """The newest captured positions, sorted by group, topic, partition. One in another topic of that name than the
+        topic's state has is left out: it is no position in what is mirrored now."""
 
-    def forget_group_positions(self, link: LinkId, groups: Sequence[str]) -> None:
-        """Remove the captured positions of these groups (deleted on the source)."""
+    def forget_group_positions(self, link: LinkId, groups: Sequence[str], topic: str | None = None) -> None:
+        """Remove the captured positions of these groups (deleted on the source), or only those on one topic."""
 
 
 class LinkStore(Protocol):

@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache, lru_cache, wraps
+from sys import intern
 from typing import Any, ParamSpec, TypeVar
 
 from drkit.model.digests import RangeDigest
@@ -176,7 +177,7 @@ def read_digest(
 
 
 def group_position_row(position: GroupPosition) -> tuple[Any, ...]:
-    """group, topic, partition, offset, metadata, captured_at."""
+    """group, topic, partition, offset, metadata, captured_at, topic_id."""
     return (
         position.group,
         position.topic,
@@ -184,16 +185,17 @@ def group_position_row(position: GroupPosition) -> tuple[Any, ...]:
         position.offset,
         position.metadata,
         to_micros(position.captured_at),
+        position.topic_id,
     )
 
 
 @_told
 def read_group_positions(rows: Iterable[Sequence[Any]]) -> list[GroupPosition]:
-    """Inverse of `group_position_row`, for many rows: a large site has a million, with few capture times."""
+    """Inverse of `group_position_row`, for many rows: a large site has a million, with few capture times and topics."""
     instant = cache(from_micros)
     return [
-        GroupPosition(group, topic, partition, offset, metadata, instant(captured_at))
-        for group, topic, partition, offset, metadata, captured_at in rows
+        GroupPosition(group, topic, partition, offset, metadata, instant(captured_at), intern(topic_id))
+        for group, topic, partition, offset, metadata, captured_at, topic_id in rows
     ]
 
 

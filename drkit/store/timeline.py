@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
 from drkit.model.groups.group_history import GroupCommit, GroupState, StatesAround
+from drkit.model.link_state import TopicState
 from drkit.model.topology import LinkId
 from drkit.store.codec import from_micros, instant_or_none, micros_or_never, to_micros
 
@@ -26,7 +27,8 @@ class TimelineStore(Protocol):
         """Store states until they expire; one with the same (group, topic, at) is replaced."""
 
     def group_states_around(self, link: LinkId, at: datetime) -> list[StatesAround]:
-        """For every stored (group, topic), the states around `at`, sorted."""
+        """For every stored (group, topic), the states around `at`, sorted. One of a former topic of that name is left
+        out: it says nothing about the current one."""
 
     def forget_expired_states(self, link: LinkId, at: datetime) -> int:
         """Remove states that have expired at `at`; returns their number. A backend that expires them itself
@@ -34,7 +36,7 @@ class TimelineStore(Protocol):
 
 
 def state_row(state: GroupState) -> tuple[Any, ...]:
-    """group, topic, at, before_at, held_until, expires_at, positions."""
+    """group, topic, at, before_at, held_until, expires_at, positions, topic_id."""
     return (
         state.group,
         state.topic,
@@ -43,11 +45,12 @@ def state_row(state: GroupState) -> tuple[Any, ...]:
         micros_or_never(state.held_until),
         to_micros(state.expires_at),
         _pack(state.positions),
+        state.topic_id,
     )
 
 
 def read_state(
-    group: str, topic: str, at: int, before: int, held_until: int, expires_at: int, positions: bytes
+    group: str, topic: str, at: int, before: int, held_until: int, expires_at: int, positions: bytes, topic_id: str
 ) -> GroupState:
     """Inverse of `state_row`."""
     return GroupState(
@@ -58,7 +61,24 @@ def read_state(
         instant_or_none(before),
         instant_or_none(held_until),
         from_micros(expires_at),
+        topic_id,
     )
+
+
+def states_around(
+    then: Sequence[Any] | None, following: Sequence[Any] | None, topics: Mapping[str, TopicState]
+) -> StatesAround | None:
+    """The rows around a moment, without those of a former topic of that name; None: neither is left."""
+    read = [None if row is None else read_state(*row) for row in (then, following)]
+    one, other = (
+        None if state is None or _is_former(topics.get(state.topic), state.topic_id) else state for state in read
+    )
+    known = one or other
+    return None if known is None else StatesAround(known.group, known.topic, one, other)
+
+
+def _is_former(topic: TopicState | None, topic_id: str) -> bool:
+    return topic is not None and not topic.is_topic(topic_id)
 
 
 def _pack(positions: Sequence[GroupCommit]) -> bytes:

@@ -210,6 +210,32 @@ def test_forgetting_groups_leaves_the_others(store, link):
     assert [p.group for p in store.group_positions(link)] == ["a", "b"]
 
 
+def test_groups_may_be_forgotten_on_one_topic_only(store, link):
+    store.put_group_positions(link, [GroupPosition(group, *tp, 1, "", AT) for group in "abc" for tp in (TP, PLAIN)])
+    store.forget_group_positions(link, ["a", "c", "nobody"], TP.topic)
+    assert [(p.group, p.tp) for p in store.group_positions(link)] == [
+        ("a", PLAIN),
+        ("b", PLAIN),
+        ("b", TP),
+        ("c", PLAIN),
+    ]
+
+
+def test_a_position_in_another_topic_of_that_name_isnt_given(store, link):
+    former, unknown = (GroupPosition(group, *PLAIN, 9, "", AT, topic_id) for group, topic_id in (("f", "1"), ("u", "")))
+    elsewhere = GroupPosition("f", *TP, 9, "", AT, "7")
+    store.put_group_positions(link, [former, unknown, elsewhere])
+    assert store.group_positions(link) == [former, elsewhere, unknown], "which topic is mirrored isn't known yet"
+    state = TopicState(PLAIN.topic, "t", "1", "2", 1, 6, created_by_drkit=True)
+    store.put_topic_states(link, [state])
+    assert store.group_positions(link) == [former, elsewhere, unknown]
+    store.put_topic_states(link, [replace(state, source_topic_id="3", epoch=2)])
+    assert store.group_positions(link) == [elsewhere, unknown]
+    new = former._replace(offset=2, topic_id="3")
+    store.put_group_positions(link, [new])
+    assert store.group_positions(link) == [new, elsewhere, unknown]
+
+
 def test_positions_of_a_thousand_groups(store, link):
     kept = [
         GroupPosition(f"group-{n:04}", "t", partition, n, "m" * 50, AT) for n in range(1000) for partition in range(5)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from drkit.model.clock import now
 from drkit.model.groups.group_history import GroupCommit, GroupState
+from drkit.model.link_state import TopicState
 from drkit.model.topology import LinkId
 from drkit.store import open_store
 from drkit.store.cassandra.backend import CassandraStore
@@ -40,6 +42,19 @@ def test_the_states_around_a_moment(store, link):
     assert around(store, link, 10)[key] == (first, second)
     assert around(store, link, 29.999)[key] == (second, third)
     assert around(store, link, 99)[key] == (third, None)
+
+
+def test_states_in_another_topic_of_that_name_arent_given(store, link):
+    former, new = state("g", 10, 5, topic_id="1"), state("g", 20, 2, topic_id="3")
+    only = state("h", 10, 5, topic_id="1")
+    store.put_group_states(link, [former, new, only])
+    mirrored = TopicState(TOPIC, TOPIC, "3", "2", 2, 6, created_by_drkit=True)
+    store.put_topic_states(link, [mirrored])
+    assert around(store, link, 15) == {("g", TOPIC): (None, new)}
+    assert around(store, link, 25) == {("g", TOPIC): (new, None)}
+    assert around(store, link, 5) == {}
+    store.put_topic_states(link, [replace(mirrored, source_topic_id="1", epoch=1)])
+    assert around(store, link, 15) == {("g", TOPIC): (former, None), ("h", TOPIC): (only, None)}
 
 
 def test_all_of_a_state_comes_back(store, link):

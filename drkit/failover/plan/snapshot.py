@@ -191,14 +191,17 @@ class Snapshot:
         return self.positions_live or group in self.read_groups
 
     def news(self) -> list[GroupPosition]:
-        """Positions from the source's answer that the store doesn't have; none if it didn't answer."""
+        """Positions from the source's answer that the store doesn't have; none if it didn't answer, nor on topics that
+        were made anew there: the store has the positions in those that are mirrored."""
         if not self.positions_live and not self.read_groups:
             return []
         known = {(p.group, p.topic, p.partition): (p.offset, p.metadata) for p in self.stored}
         return [
             p
             for p in self.positions
-            if self.is_live(p.group) and known.get((p.group, p.topic, p.partition)) != (p.offset, p.metadata)
+            if self.is_live(p.group)
+            and not (p.tp in self.partitions and self.partitions[p.tp].recreated)
+            and known.get((p.group, p.topic, p.partition)) != (p.offset, p.metadata)
         ]
 
     @property

@@ -329,13 +329,16 @@ def _ask_source(estate: ClusterContext, link: Link, *, groups: bool) -> _Side:
 
 def _with_source_groups(estate: ClusterContext, link: Link, side: _Side) -> _Side:
     alias, topics = link.id.source, side.topics
+    ids = {name: info.topic_id for name, info in topics.items()}
     groups = estate.groups(alias, may_be_gone=True)
     at = now()
     listing = groups.list_groups_within(_COORDINATORS_SECONDS)
     listed = [name for name, group in listing.groups.items() if link.covers_group(name) and group.commits_offsets]
     fetched = groups.fetch(listed)
     offsets = tuple(
-        GroupPosition(found.group, found.topic, found.partition, found.offset, found.metadata, at)
+        GroupPosition(
+            found.group, found.topic, found.partition, found.offset, found.metadata, at, ids.get(found.topic, "")
+        )
         for group in fetched.offsets.values()
         for found in group
         if found.topic in topics or link.covers_topic(found.topic)

@@ -481,10 +481,14 @@ def _halted(context: StageContext, begun: datetime) -> list[Problem]:
 def _group_positions(context: StageContext, forward: Link) -> list[GroupPosition]:
     """The groups' current positions on the old primary, as the configured link's captured positions."""
     at = now()
+    placed = [p for p in context.positions if p.target_offset is not None and forward.covers_group(p.group)]
+    topics = context.estate.admin(forward.id.source).topics({p.target_topic for p in placed})
     return [
-        GroupPosition(p.group, p.target_topic, p.partition, p.target_offset, p.metadata, at)
-        for p in context.positions
-        if p.target_offset is not None and forward.covers_group(p.group)
+        GroupPosition(
+            p.group, p.target_topic, p.partition, p.target_offset, p.metadata, at, topics[p.target_topic].topic_id
+        )
+        for p in placed
+        if p.target_offset is not None and p.target_topic in topics
     ]
 
 

@@ -11,6 +11,11 @@ so that `captured_at` shows how fresh it is. The timeline gets the groups' posit
 by all coordinators. A single offset that its group no longer has stays as captured: its age shows, and a superfluous
 position is harmless where a missing one is not.
 
+**Topics made anew.** Kafka knows a committed offset by its topic's name. Each position gets the id of the topic that
+had that name both before and after the look. As long as another topic is mirrored under that name (the new one isn't
+accepted yet), only the positions in that one are kept: they are where groups are on the target. Once the store knows
+the new topic (or has forgotten it), positions in the former one are removed, and all groups are requested.
+
 `put_unmovable` of `drkit.store.link_notes` keeps the names of groups that commit no offsets (share groups).
 """
 
@@ -19,11 +24,12 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
 from drkit.kafka.groups.group_admin import FetchedOffsets, GroupAdmin, GroupInfo, GroupListing, read_unmovable
 from drkit.kafka.groups.offsets_topic import OffsetsLog, partition_of
 from drkit.mirror.groups.history_thinning import Series, Timeline
@@ -31,6 +37,7 @@ from drkit.model.clock import now
 from drkit.model.errors import Refused
 from drkit.model.groups.group_history import GroupState
 from drkit.model.groups.unmovable_groups import UnmovableGroup
+from drkit.model.link_state import TopicState
 from drkit.model.offsets import GroupPosition
 from drkit.model.topology import Link
 from drkit.model.wording import and_more
@@ -65,6 +72,7 @@ class GroupCapture:
     Args:
         link: which groups and topics, and how much of their history is kept.
         source: the source's groups.
+        topics: the source's topics.
         store: where positions are kept.
         clock: monotonic seconds.
         suspected: which of some groups may commit in transactions; called before their positions are stored.
@@ -74,6 +82,7 @@ class GroupCapture:
         self,
         link: Link,
         source: GroupAdmin,
+        topics: ClusterAdmin,
         store: CaptureStore,
         clock: Callable[[], float] = time.monotonic,
         suspected: Callable[[Collection[str]], set[str]] = lambda _: set(),
@@ -81,6 +90,7 @@ class GroupCapture:
         self._suspected = suspected
         self._link = link
         self._source = source
+        self._topics = topics
         self._store = store
         self._clock = clock
         self._changes = _Changes(source, clock)
@@ -90,6 +100,9 @@ class GroupCapture:
         self._purged_at: float | None = None
         self._kept: dict[Key, GroupPosition] = {}
         self._standing: dict[Series, dict[int, tuple[int, str]]] = defaultdict(dict)
+        self._withdrawn: set[Key] = set()
+        self._ids: dict[str, str] = {}
+        self._mirrored: dict[str, TopicState] = {}
         self._listing = GroupListing({}, complete=False)
         self._looked_at: datetime | None = None
         self._failing: dict[str, datetime] = {}
@@ -106,13 +119,14 @@ class GroupCapture:
         """
         self._load()
         begun = now()
+        self._follow_topics()
         changes = self._changes.refresh()
         if changes.any or not self._listing.complete:
             self._listing = self._source.list_reachable_groups()
         self._unmovable.update(self._listing, self._covers)
         covered = self._wanted(self._listing.groups)
         asked = [group for group in covered if changes.may_have(group)]
-        fetched = self._source.fetch(asked) if asked else FetchedOffsets()
+        fetched = self._fetch(asked)
         fetched.failures.update((group, _DARK) for group in covered if changes.hides(group))
         ended = now()
         for group, why in fetched.failures.items():
@@ -138,13 +152,69 @@ class GroupCapture:
     def _load(self) -> None:
         if self._loaded:
             return
+        self._mirrored = dict(self._store.topic_states(self._link.id))
         for position in self._store.group_positions(self._link.id):
             self._stands(position)
         self._loaded = True
 
     def _stands(self, position: GroupPosition) -> None:
+        before = self._kept.get(_key(position))
+        if before is not None and before.topic_id != position.topic_id:  # it wasn't known in which topic it is
+            del self._standing[_series(before)][position.partition]
+            if not self._standing[_series(before)]:
+                del self._standing[_series(before)]
+                self._timeline.end([_series(before)])
         self._kept[_key(position)] = position
-        self._standing[position.group, position.topic][position.partition] = (position.offset, position.metadata)
+        self._standing[_series(position)][position.partition] = (position.offset, position.metadata)
+
+    def _follow_topics(self) -> None:
+        """Remove positions in topics that aren't mirrored any more. Where another topic is mirrored under that name,
+        groups may have positions in it that weren't kept: all are requested."""
+        before, states = self._mirrored, self._store.topic_states(self._link.id)
+        ended = before.keys() - states.keys()
+        ended |= {name for name in before.keys() & states if not states[name].is_topic(before[name].source_topic_id)}
+        if ended:
+            former = [
+                (group, topic, topic_id)
+                for group, topic, topic_id in self._standing
+                if topic in ended and (topic not in states or not states[topic].is_topic(topic_id))
+            ]
+            groups: dict[str, list[str]] = defaultdict(list)
+            for group, topic, _ in former:
+                groups[topic].append(group)
+            for topic, its in groups.items():
+                self._store.forget_group_positions(self._link.id, its, topic)
+            self._drop(former)
+            self._timeline.end(former)
+            self._changes.sweep()
+        self._mirrored = states
+
+    def _fetch(self, groups: Collection[str]) -> FetchedOffsets:
+        """Their committed offsets, on topics whose ids (`_ids`) were the same before and after."""
+        if not self._ids:
+            self._ids = _ids(self._topics.topics())
+        fetched = self._source.fetch(groups) if groups else FetchedOffsets()
+        changed: set[str] | None = None
+        while changed is None or changed:
+            named = {offset.topic for offsets in fetched.offsets.values() for offset in offsets}
+            ids = _ids(self._topics.topics([name for name in named if self._covers(name)], denied=set()))
+            changed = {name for name, topic_id in ids.items() if self._ids.get(name) != topic_id}
+            self._ids.update(ids)
+            again = [g for g, offsets in fetched.offsets.items() if any(each.topic in changed for each in offsets)]
+            if again:
+                more = self._source.fetch(again)
+                for group in again:
+                    del fetched.offsets[group]
+                fetched.offsets.update(more.offsets)
+                fetched.failures.update(more.failures)
+        return fetched
+
+    def _drop(self, ended: Collection[Series]) -> None:
+        for series in ended:
+            group, topic, _ = series
+            for partition in self._standing.pop(series):
+                del self._kept[group, topic, partition]
+                self._withdrawn.discard((group, topic, partition))
 
     def _wanted(self, groups: dict[str, GroupInfo]) -> list[str]:
         return [name for name, info in groups.items() if info.commits_offsets and self._link.covers_group(name)]
@@ -160,22 +230,32 @@ class GroupCapture:
 
         Returns the series that moved.
         """
-        kept = self._kept
+        kept, withdrawn = self._kept, self._withdrawn
         oldest = at - timedelta(seconds=max(REFRESH_SECONDS, len(kept) / _ROWS_A_SECOND))
         due: list[GroupPosition] = []
         changed: set[Series] = set()
+        there: set[Key] = set()
         for offsets in fetched.offsets.values():
             for group, topic, partition, offset, metadata in offsets:
-                if not self._covers(topic):
+                topic_id = self._ids.get(topic)
+                if topic_id is None or not self._covers(topic) or not self._is_mirrored(topic, topic_id):
                     continue
+                there.add((group, topic, partition))
                 known = kept.get((group, topic, partition))
-                if known is None or known.offset != offset or known.metadata != metadata:
-                    changed.add((group, topic))
+                if known is None or (known.offset, known.metadata, known.topic_id) != (offset, metadata, topic_id):
+                    changed.add((group, topic, topic_id))
                 elif known.captured_at > oldest:
                     continue
-                due.append(GroupPosition(group, topic, partition, offset, metadata, at))
-        due += [p._replace(captured_at=at) for p in kept.values() if p.captured_at <= oldest and p.group in unasked]
-        moved = {group for group, _ in changed}
+                due.append(GroupPosition(group, topic, partition, offset, metadata, at, topic_id))
+        if fetched.offsets:
+            withdrawn.difference_update(there)
+            withdrawn.update(key for key in kept if key[0] in fetched.offsets and key not in there)
+        due += [
+            p._replace(captured_at=at)
+            for key, p in kept.items()
+            if p.captured_at <= oldest and p.group in unasked and key not in withdrawn
+        ]
+        moved = {group for group, _, _ in changed}
         if moved and (found := self._suspected(moved)):
             suspect(self._store, self._link.id, found)
         if due:
@@ -183,6 +263,11 @@ class GroupCapture:
             for position in due:
                 self._stands(position)
         return changed
+
+    def _is_mirrored(self, topic: str, topic_id: str) -> bool:
+        """Whether this is the topic that is mirrored under that name, or none is yet."""
+        state = self._mirrored.get(topic)
+        return state is None or state.is_topic(topic_id)
 
     def _note_seen(self, seen: Iterable[str], failed: Iterable[str], at: datetime) -> None:
         """Record when unreadable groups were last seen: what they did since is unknown."""
@@ -195,7 +280,7 @@ class GroupCapture:
     def _forget(self, existing: set[str], at: datetime) -> dict[str, str]:
         """Forget deleted groups. Returns groups that a cluster merely stopped listing, with the reason: a listing omits
         what drkit's principal may not see, but a request by name says so."""
-        missing = {group for group, _ in self._standing} - existing
+        missing = {group for group, _, _ in self._standing} - existing
         asked = self._source.fetch(missing) if missing else FetchedOffsets()
         hidden = asked.failures
         gone = sorted(group for group in missing - hidden.keys() if not asked.offsets.get(group))
@@ -204,10 +289,7 @@ class GroupCapture:
             log.info("%s: forgot groups deleted on the source: %s", self._link.id, ", ".join(gone))
             self._unsaved += self._timeline.gone(at, gone)
             names = set(gone)
-            for key in [key for key in self._kept if key[0] in names]:
-                del self._kept[key]
-            for series in [series for series in self._standing if series[0] in names]:
-                del self._standing[series]
+            self._drop([series for series in self._standing if series[0] in names])
         return hidden
 
     def _save_states(self) -> None:
@@ -240,6 +322,10 @@ class _Changes:
         self._looked_at = 0.0
         self._swept_at: float | None = None
         self._all = True
+
+    def sweep(self) -> None:
+        """Request all groups at the next look."""
+        self._swept_at = None
 
     def refresh(self) -> _Changes:
         """Look at the coordinators' log."""
@@ -280,6 +366,14 @@ class _Changes:
 
 def _key(position: GroupPosition) -> Key:
     return (position.group, position.topic, position.partition)
+
+
+def _series(position: GroupPosition) -> Series:
+    return (position.group, position.topic, position.topic_id)
+
+
+def _ids(topics: Mapping[str, TopicInfo]) -> dict[str, str]:
+    return {name: info.topic_id for name, info in topics.items()}
 
 
 class UnmovableGroups:

@@ -1,6 +1,6 @@
 """Decides which of the groups' committed states are kept, and for how long. Pure: states in, states to keep out.
 
-A series is one group on one topic. Kept of it are
+A series is one group on one topic (a topic made anew begins another one). Kept of it are
 
 - every change of the last `recent_seconds`, as captured;
 - then the last state of each minute, for `keep_seconds`;
@@ -25,8 +25,8 @@ HEARTBEAT_SECONDS = 3600.0
 COARSE_SECONDS = 60.0
 _CHECK_SECONDS = 30.0
 
-Series = tuple[str, str]
-"""A group and a topic."""
+Series = tuple[str, str, str]
+"""A group, a topic and the source's id of it: a topic of that name that is made anew begins another series."""
 
 Positions = Mapping[int, tuple[int, str]]
 """GroupCommit offset and metadata by partition."""
@@ -122,6 +122,13 @@ class Timeline:
             self._behind.discard(series)
         return kept
 
+    def end(self, ended: Iterable[Series]) -> None:
+        """Keep no more states of these series: their topic isn't mirrored any more."""
+        for series in ended:
+            self._series.pop(series, None)
+            self._fleeting.discard(series)
+            self._behind.discard(series)
+
     def _changed(
         self, series: Series, at: datetime, positions: Positions, held: datetime | None, kept: list[GroupState]
     ) -> None:
@@ -138,7 +145,8 @@ class Timeline:
 
     def _begin(self, series: Series, at: datetime, positions: Positions) -> GroupState:
         """The first state of a series: earlier ones are unknown."""
-        state = self._lasting(GroupState(*series, at, _committed(positions), None, None, at))
+        group, topic, topic_id = series
+        state = self._lasting(GroupState(group, topic, at, _committed(positions), None, None, at, topic_id))
         self._series[series] = _Series(state, lasting=True)
         return state
 
@@ -150,7 +158,8 @@ class Timeline:
         held = known.moved_on or self._looked_at
         before = known.newest.at if held is not None else None
         expires = at + timedelta(seconds=self.recent_seconds)
-        state = GroupState(*series, at, _committed(positions), before, held, expires)
+        group, topic, topic_id = series
+        state = GroupState(group, topic, at, _committed(positions), before, held, expires, topic_id)
         self._series[series] = _Series(state, lasting=False)
         self._behind.discard(series)
         self._fleeting.add(series)

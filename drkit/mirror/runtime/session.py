@@ -222,7 +222,9 @@ class Session:
 
         # consumer groups
         self._transactions = TransactionWatch(link, source, self._source, store, self._worker.leads)
-        self._capture = GroupCapture(link, self._group_admin, store, suspected=self._transactions.suspected)
+        self._capture = GroupCapture(
+            link, self._group_admin, self._source, store, suspected=self._transactions.suspected
+        )
         self._watching = Periodic("transactions", TRANSACTIONS_SECONDS, self._transactions.check, ending)
 
         self._watching_users = Periodic("users", 1.0, self._watch_users, ending, share=_USERS_SHARE)

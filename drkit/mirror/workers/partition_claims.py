@@ -122,8 +122,8 @@ class ClaimedMappings:
     def group_positions(self, link: LinkId) -> list[GroupPosition]:
         return self._store.group_positions(link)
 
-    def forget_group_positions(self, link: LinkId, groups: Sequence[str]) -> None:
-        self._store.forget_group_positions(link, groups)
+    def forget_group_positions(self, link: LinkId, groups: Sequence[str], topic: str | None = None) -> None:
+        self._store.forget_group_positions(link, groups, topic)
 
     def _with(self, claims: Claims | None) -> Claims:
         return self._holdings.claims() if claims is None else claims

@@ -33,6 +33,7 @@ class GroupState:
             looking).
         held_until: the last look at which the previous state was still seen; None where `before` is None.
         expires_at: the store may forget it from then on.
+        topic_id: the source's topic that these are positions in, not another one of the same name; empty: unknown.
     """
 
     group: str
@@ -42,6 +43,7 @@ class GroupState:
     before: datetime | None
     held_until: datetime | None
     expires_at: datetime
+    topic_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from typing import Any
 from drkit.model.clock import from_millis
 from drkit.model.deadline import Deadline
 from drkit.model.errors import Fenced, Unreachable
+from drkit.model.groups.group_history import StatesAround
 from drkit.model.link_state import Lease, LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.runs.journal import JournalEntry, RunSummary
@@ -131,11 +132,20 @@ class CassandraStore(CassandraTimeline, CassandraDigests, CassandraContents):
         self._put(link, self._do.put_group_position, map(codec.group_position_row, positions))
 
     def group_positions(self, link: LinkId) -> list[GroupPosition]:
-        found = self._session.rows(self._do.group_positions, (str(link),))
-        return codec.read_group_positions(found)
+        found = codec.read_group_positions(self._session.rows(self._do.group_positions, (str(link),)))
+        topics = self.topic_states(link)
+        return [each for each in found if each.topic not in topics or topics[each.topic].is_topic(each.topic_id)]
 
-    def forget_group_positions(self, link: LinkId, groups: Sequence[str]) -> None:
-        self._put(link, self._do.forget_group, ((group,) for group in groups))
+    def forget_group_positions(self, link: LinkId, groups: Sequence[str], topic: str | None = None) -> None:
+        if topic is None:
+            self._put(link, self._do.forget_group, ((group,) for group in groups))
+        else:
+            self._put(link, self._do.forget_group_on_topic, ((group, topic) for group in groups))
+
+    # ---- history of groups ------------------------------------------------------------------------
+
+    def group_states_around(self, link: LinkId, at: datetime) -> list[StatesAround]:
+        return self._states_around(link, at, self.topic_states(link))
 
     # ---- links ------------------------------------------------------------------------------------
 
@@ -184,8 +194,8 @@ class CassandraStore(CassandraTimeline, CassandraDigests, CassandraContents):
         name = str(link)
         generation = self._claims.forget(link, topic)
         self._forget_digests(link, generation, self._claims.partitions(link, topic))
-        committed = [row[:3] for row in self._session.rows(self._do.group_positions, (name,)) if row[1] == topic]
-        self._put(link, self._do.forget_group_position, map(tuple, committed))
+        groups = {row[0] for row in self._session.rows(self._do.group_positions, (name,)) if row[1] == topic}
+        self._put(link, self._do.forget_group_on_topic, ((group, topic) for group in groups))
         self._session.write(self._do.forget_topic_watermarks, (generation, name, topic))
         self._forget_timeline(link, topic)
         self.clear_problems(link, topic)

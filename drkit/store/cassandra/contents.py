@@ -75,7 +75,7 @@ class CassandraContents:
         )
         for group, topic in list(series):
             for row in self._session.rows(
-                "SELECT group_id, topic, at, before_at, held_until, expires_at, positions"  # noqa: S608  # our constant
+                "SELECT group_id, topic, at, before_at, held_until, expires_at, positions, topic_id"  # noqa: S608  # our constant
                 f" FROM {self._of('group_state')} WHERE link = %s AND group_id = %s AND topic = %s ORDER BY at ASC",
                 (str(link), group, topic),
             ):

@@ -48,6 +48,7 @@ TABLES: tuple[str, ...] = (
     )""",
     """CREATE TABLE IF NOT EXISTS {keyspace}.group_position (
         link text, group_id text, topic text, partition int, source_offset bigint, metadata text, captured_at bigint,
+        topic_id text,
         PRIMARY KEY (link, group_id, topic, partition)
     )""",
     """CREATE TABLE IF NOT EXISTS {keyspace}.link_control (
@@ -85,7 +86,7 @@ TABLES: tuple[str, ...] = (
     # a table per time window is dropped whole once all rows in it have expired
     """CREATE TABLE IF NOT EXISTS {keyspace}.group_state (
         link text, group_id text, topic text, at bigint, before_at bigint, held_until bigint, expires_at bigint,
-        positions blob,
+        positions blob, topic_id text,
         PRIMARY KEY ((link, group_id, topic), at)
     ) WITH CLUSTERING ORDER BY (at DESC) AND compaction = {{'class': 'TimeWindowCompactionStrategy',
         'compaction_window_unit': 'HOURS', 'compaction_window_size': '1'}} AND gc_grace_seconds = 3600""",

@@ -65,16 +65,15 @@ _CQL = {
     "forget_watermarks": "DELETE FROM {k}.watermark USING TIMESTAMP ? WHERE link = ?",
     "forget_topic_watermarks": "DELETE FROM {k}.watermark USING TIMESTAMP ? WHERE link = ? AND topic = ?",
     "put_group_position": (
-        "INSERT INTO {k}.group_position (link, group_id, topic, partition, source_offset, metadata, captured_at)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?)"
+        "INSERT INTO {k}.group_position (link, group_id, topic, partition, source_offset, metadata, captured_at,"
+        " topic_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
     ),
     "group_positions": (
-        "SELECT group_id, topic, partition, source_offset, metadata, captured_at FROM {k}.group_position WHERE link = ?"
+        "SELECT group_id, topic, partition, source_offset, metadata, captured_at, topic_id FROM {k}.group_position"
+        " WHERE link = ?"
     ),
     "forget_group": "DELETE FROM {k}.group_position WHERE link = ? AND group_id = ?",
-    "forget_group_position": (
-        "DELETE FROM {k}.group_position WHERE link = ? AND group_id = ? AND topic = ? AND partition = ?"
-    ),
+    "forget_group_on_topic": "DELETE FROM {k}.group_position WHERE link = ? AND group_id = ? AND topic = ?",
     "forget_group_positions": "DELETE FROM {k}.group_position WHERE link = ?",
     # links
     "link_control": (
@@ -158,7 +157,7 @@ class Statements:
     put_group_position: PreparedStatement
     group_positions: PreparedStatement
     forget_group: PreparedStatement
-    forget_group_position: PreparedStatement
+    forget_group_on_topic: PreparedStatement
     forget_group_positions: PreparedStatement
     link_control: PreparedStatement
     first_link_control: PreparedStatement

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
@@ -13,16 +13,17 @@ from cassandra.query import PreparedStatement
 
 from drkit.model.clock import now
 from drkit.model.groups.group_history import GroupState, StatesAround
+from drkit.model.link_state import TopicState
 from drkit.model.topology import LinkId
 from drkit.store.cassandra.session import CassandraSession
 from drkit.store.codec import to_micros
-from drkit.store.timeline import read_state, state_row
+from drkit.store.timeline import state_row, states_around
 
-_COLUMNS = "group_id, topic, at, before_at, held_until, expires_at, positions"
+_COLUMNS = "group_id, topic, at, before_at, held_until, expires_at, positions, topic_id"
 _CQL = {
     "put": (
-        "INSERT INTO {k}.group_state (link, group_id, topic, at, before_at, held_until, expires_at, positions)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?) USING TTL ?"
+        "INSERT INTO {k}.group_state (link, group_id, topic, at, before_at, held_until, expires_at, positions,"
+        " topic_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) USING TTL ?"
     ),
     "note_series": "INSERT INTO {k}.group_state_series (link, group_id, topic) VALUES (?, ?, ?) USING TTL ?",
     "series": "SELECT group_id, topic FROM {k}.group_state_series WHERE link = ?",
@@ -90,22 +91,14 @@ class CassandraTimeline:
         )
         self._series_until.update(due)
 
-    def group_states_around(self, link: LinkId, at: datetime) -> list[StatesAround]:
+    def _states_around(self, link: LinkId, at: datetime, topics: Mapping[str, TopicState]) -> list[StatesAround]:
         name, micros = str(link), to_micros(at)
         series = [tuple(row) for row in self._session.rows(self._timeline.series, (name,))]
         asked = [(name, group, topic, micros) for group, topic in series]
         then = self._session.first_rows(self._timeline.then, asked)
         following = self._session.first_rows(self._timeline.following, asked)
-        return [
-            StatesAround(
-                group,
-                topic,
-                None if one is None else read_state(*one),
-                None if other is None else read_state(*other),
-            )
-            for (group, topic), one, other in zip(series, then, following, strict=True)
-            if one is not None or other is not None
-        ]
+        around = (states_around(*each, topics) for each in zip(then, following, strict=True))
+        return [each for each in around if each is not None]
 
     def forget_expired_states(self, link: LinkId, at: datetime) -> int:  # noqa: ARG002  # they go by themselves
         return 0

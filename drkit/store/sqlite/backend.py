@@ -25,7 +25,7 @@ from drkit.store.api import Claims
 from drkit.store.leases import decide
 from drkit.store.sqlite.claims import check_claims, claim, held_generation, next_generation, take_all
 from drkit.store.sqlite.connection import SqliteConnection
-from drkit.store.timeline import read_state, state_row
+from drkit.store.timeline import read_state, state_row, states_around
 
 DEFAULT_TIMEOUT_SECONDS = 10.0
 
@@ -41,7 +41,7 @@ _LINK_TABLES = (
     "group_state_series",
 )
 """What a link's data is, as opposed to its control row, notes and claims."""
-_STATE = "group_id, topic, at, before_at, held_until, expires_at, positions"
+_STATE = "group_id, topic, at, before_at, held_until, expires_at, positions, topic_id"
 _SERIES = "link = ? AND group_id = ? AND topic = ?"
 _EXPIRED_AT_ONCE = 5_000
 _NAMING_LINKS = (
@@ -151,21 +151,23 @@ class SqliteStore:
     def put_group_positions(self, link: LinkId, positions: Sequence[GroupPosition]) -> None:
         name = str(link)
         self._put(
-            "INSERT OR REPLACE INTO group_position VALUES (?, ?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO group_position VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             ((name, *codec.group_position_row(position)) for position in positions),
         )
 
     def group_positions(self, link: LinkId) -> list[GroupPosition]:
         found = self._db.rows(
-            "SELECT group_id, topic, partition, source_offset, metadata, captured_at FROM group_position"
-            " WHERE link = ? ORDER BY group_id, topic, partition",
+            "SELECT group_id, topic, partition, source_offset, metadata, captured_at, topic_id"
+            " FROM group_position AS position WHERE link = ? AND (topic_id = '' OR NOT EXISTS (SELECT 1 FROM"
+            " topic_state AS state WHERE state.link = position.link AND state.topic = position.topic"
+            " AND state.source_topic_id NOT IN ('', position.topic_id))) ORDER BY group_id, topic, partition",
             (str(link),),
         )
         return codec.read_group_positions(found)
 
-    def forget_group_positions(self, link: LinkId, groups: Sequence[str]) -> None:
-        name = str(link)
-        self._put("DELETE FROM group_position WHERE link = ? AND group_id = ?", ((name, group) for group in groups))
+    def forget_group_positions(self, link: LinkId, groups: Sequence[str], topic: str | None = None) -> None:
+        rows = ((str(link), group, topic) for group in groups)
+        self._put("DELETE FROM group_position WHERE link = ? AND group_id = ? AND topic = coalesce(?, topic)", rows)
 
     # ---- range digests ----------------------------------------------------------------------------
 
@@ -213,7 +215,7 @@ class SqliteStore:
             series[key] = max(series.get(key, 0), codec.to_micros(state.expires_at))
         with self._db.writing() as connection:
             connection.executemany(
-                "INSERT OR REPLACE INTO group_state VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO group_state VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 ((name, *state_row(state)) for state in states),
             )
             connection.executemany(
@@ -236,16 +238,10 @@ class SqliteStore:
                 f"SELECT {_STATE} FROM group_state WHERE {_SERIES} AND at > ? ORDER BY at LIMIT 1",  # noqa: S608  # our constants
                 (name, group, topic, micros),
             )
-            if then is not None or following is not None:
-                found.append(
-                    StatesAround(
-                        group,
-                        topic,
-                        None if then is None else read_state(*then),
-                        None if following is None else read_state(*following),
-                    )
-                )
-        return found
+            found.append((then, following))
+        topics = self.topic_states(link)
+        around = (states_around(*each, topics) for each in found)
+        return [each for each in around if each is not None]
 
     def forget_expired_states(self, link: LinkId, at: datetime) -> int:
         name, micros = str(link), codec.to_micros(at)

@@ -27,7 +27,7 @@ TABLES = (
     ) STRICT, WITHOUT ROWID""",
     """CREATE TABLE group_position (
         link TEXT NOT NULL, group_id TEXT NOT NULL, topic TEXT NOT NULL, partition INTEGER NOT NULL,
-        source_offset INTEGER NOT NULL, metadata TEXT NOT NULL, captured_at INTEGER NOT NULL,
+        source_offset INTEGER NOT NULL, metadata TEXT NOT NULL, captured_at INTEGER NOT NULL, topic_id TEXT NOT NULL,
         PRIMARY KEY (link, group_id, topic, partition)
     ) STRICT, WITHOUT ROWID""",
     """CREATE TABLE link_control (
@@ -73,6 +73,7 @@ TABLES = (
     """CREATE TABLE group_state (
         link TEXT NOT NULL, group_id TEXT NOT NULL, topic TEXT NOT NULL, at INTEGER NOT NULL,
         before_at INTEGER NOT NULL, held_until INTEGER NOT NULL, expires_at INTEGER NOT NULL, positions BLOB NOT NULL,
+        topic_id TEXT NOT NULL,
         PRIMARY KEY (link, group_id, topic, at)
     ) STRICT, WITHOUT ROWID""",
     "CREATE INDEX group_state_expiry ON group_state (link, expires_at)",

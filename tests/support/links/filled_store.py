@@ -29,12 +29,12 @@ def fill_store(store: WholeStore, link: LinkId = FILLED) -> dict[str, Any]:
     store.put_topic_states(link, [TopicState("flights", "flights", "a", "b", 2, 4, created_by_drkit=True, reason="ü")])
     store.put_notes(link, "fence primary", {"7": "rules", "8": "{}"})
     store.put_problem(link, Problem("halted", "flights", None, "why", "do", halted=True, since=at))
-    store.put_group_positions(link, [GroupPosition("billing", *TP, 900, "meta\x00", at)])
+    store.put_group_positions(link, [GroupPosition("billing", *TP, 900, "meta\x00", at, "a")])
     later = at + timedelta(hours=5)
     store.put_group_states(
         link,
         [
-            GroupState("billing", "flights", at, (GroupCommit(3, 900, "m"), GroupCommit(4, 1)), None, None, later),
+            GroupState("billing", "flights", at, (GroupCommit(3, 900, "m"), GroupCommit(4, 1)), None, None, later, "a"),
             GroupState("billing", "flights", at + timedelta(seconds=3), (), at, at, later),
         ],
     )

@@ -1,18 +1,23 @@
-"""Groups on topics that were accepted as new ones and are mirrored anew in part: dr has what they haven't read, from
-before."""
+"""Groups on topics that were accepted as new ones: where those are mirrored anew in part, dr has what they haven't
+read, from before; and what they had committed on the former topic is no position in the new one."""
+
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
 from drkit.failover.failback.planner import make_failback_plan
 from drkit.failover.plan.planner import PlanRequest, make_plan
+from drkit.failover.plan.point_in_time import TimeBasis, parse_moment
 from drkit.failover.run.audited_loss import complete_evidence
 from drkit.failover.run.service import run_failover
 from drkit.mapping.store_translator import Translator
 from drkit.mirror.control import accept_recreated
+from drkit.model.clock import iso, now
 from drkit.model.offsets import Certainty
 from drkit.model.topology import TopicPartition
-from tests.support.links.estates import TIMEOUT, mirror, texts, without_primary
+from tests.support.links.estates import TIMEOUT, mirror, mirroring, texts, without_primary
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab
@@ -98,3 +103,65 @@ def test_what_dr_may_have_from_before_makes_the_audited_loss_an_upper_bound(own,
         loss = complete_evidence(estate, own.link)
     assert (loss.records, loss.basis, loss.upper_bound, loss.lower_bound) == (80, "audited", True, False)
     assert f"{again} was accepted as a new topic and is not all mirrored since" in loss.reason
+
+
+def captured(own, group):
+    """The group's captured offset on partition 0, by topic."""
+    return {p.topic: p.offset for p in own.store.group_positions(own.link.id) if p.group == group}
+
+
+def captured_after(own, group, topic, then):
+    return any(
+        p.group == group and p.topic == topic and p.captured_at > then for p in own.store.group_positions(own.link.id)
+    )
+
+
+def planned(own, config=None, **options):
+    """Where a failover without the primary (or of `config`) would put groups: target offset by group and topic."""
+    with own.estate(config or without_primary(own)) as estate:
+        plan = make_plan(estate, PlanRequest("dr", **options))
+    return {(p.group, p.topic): (p.target_offset, p.translation) for p in plan.positions}
+
+
+def test_what_a_group_had_committed_on_a_former_topic_is_no_position_in_the_new_one(own):
+    flights, orders = (own.create("primary", name, partitions=1) for name in ("flights", "orders"))
+    for topic in (flights, orders):
+        own.produce("primary", topic, texts("former", 500, [0]))
+    group, idle = (own.commit("primary", name, flights, {0: 300}) for name in ("g", "idle"))
+    for name in ("g", "idle"):
+        own.commit("primary", name, orders, {0: 7})
+    with mirroring(own):
+        wait_until(lambda: all(captured(own, g) == {flights: 300, orders: 7} for g in (group, idle)), what="captures")
+        begun = now()
+        wait_until(lambda: captured_after(own, group, orders, begun + timedelta(seconds=1)), what="a later look")
+        then = begun + timedelta(seconds=1)
+
+        delete(own, flights)
+        wait_until(lambda: own.committed("primary", group) == {(orders, 0): 7}, what="Kafka to drop its offset")
+        own.create("primary", "flights", partitions=1)
+        own.produce("primary", flights, texts("new", 400, [0]))
+        own.commit("primary", "g", flights, {0: 350})
+        seen = now()
+        wait_until(lambda: captured_after(own, group, orders, seen), what="a look at the new topic's commits")
+        # until it is accepted, dr has the former topic, in which 300 is where they are
+        assert captured(own, group) == captured(own, idle) == {flights: 300, orders: 7}
+
+        accept(own, flights)
+        wait_until(lambda: captured(own, group) == {flights: 350, orders: 7}, what="its position in the new topic")
+        mark = TopicPartition(flights, 0)
+        wait_until(lambda: reached(own, mark, 400), what="the new topic's records")
+        accepted = now()
+        wait_until(lambda: captured_after(own, idle, orders, accepted), what="the other group again")
+    exact, none = Certainty.EXACT, Certainty.UNAVAILABLE
+    assert captured(own, idle) == {orders: 7}
+    now_at = {(group, flights): (850, exact), (group, orders): (7, exact), (idle, orders): (7, exact)}
+    assert planned(own) == planned(own, own.config) == now_at
+
+    when = replace(parse_moment(iso(then), now=now(), option="--committed-at"), basis=TimeBasis.COMMITS)
+    past = planned(own, at=when)
+    assert past == {(group, flights): (None, none), (group, orders): (7, exact), (idle, orders): (7, exact)}
+
+
+def reached(own, tp, through):
+    mark = own.store.watermarks(own.link.id).get(tp)
+    return mark is not None and mark.source_through >= through

@@ -76,6 +76,34 @@ def test_only_groups_and_topics_of_the_link(mirrored: Mirrored, groups: GroupAdm
     assert [(p.group, p.topic, p.offset) for p in positions] == [(mirrored.name("g"), topic, 5)]
 
 
+def test_positions_in_a_topic_whose_deletion_was_mirrored_are_not_put_back(
+    mirrored: Mirrored, groups: GroupAdmin
+) -> None:
+    topic, stays, group = mirrored.name("gone"), mirrored.name("stays"), mirrored.name("g")
+    for name in (topic, stays):
+        fill(mirrored, name)
+    here, there = TopicPartition(topic, 0), TopicPartition(stays, 0)
+    assert groups.commit_many({group: {here: (60, ""), there: (7, "")}}) == {}
+    mirrored.configure('deletions = "mirror"')
+    with mirrored.running():
+        wait_until(lambda: offsets(mirrored, group) == {here: 60, there: 7}, what="the positions")
+        mirrored.wait_through(topic)
+        mirrored.source.delete(topic)
+        wait_until(lambda: topic not in mirrored.store.topic_states(mirrored.link.id), 60, "the deletion on dr")
+        forgotten = now()
+        wait_until(lambda: captured(mirrored, group)[there].captured_at > forgotten, what="a later look")
+        assert offsets(mirrored, group) == {there: 7}
+        fill(mirrored, topic)
+        mirrored.wait_through(topic, offset=100)
+        begun = now()
+        wait_until(lambda: captured(mirrored, group)[there].captured_at > begun, what="a look at the new topic")
+        assert offsets(mirrored, group) == {there: 7}
+        assert groups.commit_many({group: {here: (20, "")}}) == {}
+        wait_until(lambda: offsets(mirrored, group) == {here: 20, there: 7}, what="the position in the new one")
+    past = position_at(mirrored, group, here, forgotten)
+    assert past is None or past.offset is None
+
+
 def test_a_deleted_group_is_forgotten(mirrored: Mirrored, groups: GroupAdmin) -> None:
     topic, gone, stays = mirrored.name("t"), mirrored.name("gone"), mirrored.name("stays")
     fill(mirrored, topic)

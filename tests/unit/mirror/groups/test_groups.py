@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 
 import pytest
 
+from drkit.kafka.admin.cluster_admin import TopicInfo
 from drkit.kafka.groups.coordinator import CommittedOffset, FetchedOffsets
 from drkit.kafka.groups.group_admin import GroupInfo, GroupListing
 from drkit.kafka.groups.offsets_topic import OffsetsLog, partition_of
-from drkit.mirror.groups.group_capture import SWEEP_SECONDS, GroupCapture
+from drkit.mirror.groups.group_capture import REFRESH_SECONDS, SWEEP_SECONDS, GroupCapture
 from drkit.model.clock import now
 from drkit.model.errors import Refused
+from drkit.model.link_state import TopicState
 from drkit.model.topology import Link, LinkId, TimelinePolicy
 from drkit.store.sqlite.backend import SqliteStore
 
@@ -31,6 +33,14 @@ class Coordinators:
         self.asked: list[set[str]] = []
         self.listed = 0
         self.failing: dict[str, str] = {}
+        self.withdrawn: set[str] = set()
+        self.topic_ids = {"t": "first", "other": "o"}
+        self.before_ids_are_told: Callable[[], None] = lambda: None
+
+    def topics(self, names: Iterable[str] | None = None, **_: object) -> dict[str, TopicInfo]:
+        self.before_ids_are_told()
+        wanted = self.topic_ids.keys() if names is None else self.topic_ids.keys() & set(names)
+        return {name: TopicInfo(name, self.topic_ids[name], 1, 1, internal=False) for name in wanted}
 
     def commit(self, group: str, offset: int) -> None:
         self.offsets[group] = offset
@@ -38,6 +48,11 @@ class Coordinators:
 
     def delete(self, group: str) -> None:
         del self.offsets[group]
+        self.ends[partition_of(group, PARTITIONS)] += 1
+
+    def withdraw(self, group: str) -> None:
+        """It no longer has an offset on t."""
+        self.withdrawn.add(group)
         self.ends[partition_of(group, PARTITIONS)] += 1
 
     def offsets_log(self) -> OffsetsLog:
@@ -54,7 +69,11 @@ class Coordinators:
         names = set(groups)
         self.asked.append(names)
         found = {
-            name: [CommittedOffset(name, "t", 0, self.offsets[name], ""), CommittedOffset(name, "other", 0, 1, "")]
+            name: [
+                CommittedOffset(name, topic, 0, offset, "")
+                for topic, offset in (("t", self.offsets[name]), ("other", 1))
+                if topic == "other" or name not in self.withdrawn
+            ]
             for name in (names & self.offsets.keys()) - self.failing.keys()
         }
         return FetchedOffsets(found, {name: why for name, why in self.failing.items() if name in names})
@@ -80,7 +99,7 @@ def captured(store: SqliteStore) -> dict[str, int]:
 
 def settled(cluster: Coordinators, store: SqliteStore, clock: Clock | None = None) -> GroupCapture:
     """A capture that has looked until there is nothing more to ask for."""
-    capture = GroupCapture(LINK, cluster, store, clock or Clock())  # type: ignore[arg-type]  # a stand-in
+    capture = GroupCapture(LINK, cluster, cluster, store, clock or Clock())  # type: ignore[arg-type]  # a stand-in
     for _ in range(3):
         capture.capture()
     cluster.asked.clear()
@@ -211,7 +230,7 @@ def test_a_new_group_is_found_by_its_first_commit(store: SqliteStore) -> None:
 def test_without_a_timeline_nothing_of_the_past_is_kept(store: SqliteStore) -> None:
     cluster = Coordinators("one")
     link = Link(LINK.id, ("t",), timeline=TimelinePolicy(keep_seconds=0))
-    capture = GroupCapture(link, cluster, store)  # type: ignore[arg-type]  # a stand-in
+    capture = GroupCapture(link, cluster, cluster, store)  # type: ignore[arg-type]  # a stand-in
     capture.capture()
     cluster.commit("one", 4)
     capture.capture()
@@ -231,6 +250,76 @@ def test_a_new_run_begins_the_timeline_anew_and_asks_for_all(store: SqliteStore)
     assert (newest.positions[0].offset, newest.before) == (8, None)
 
 
+def mirrored(topic_id: str, epoch: int = 1) -> TopicState:
+    return TopicState("t", "t", topic_id, "target", epoch, 1, created_by_drkit=True)
+
+
+def test_an_offset_read_while_its_topic_was_made_anew_is_read_again(store: SqliteStore) -> None:
+    """Kafka knows it by the topic's name: what is read before isn't taken for a position in the new topic."""
+    cluster = Coordinators("one", "two")
+    cluster.commit("one", 300)
+    capture = settled(cluster, store)
+
+    def made_anew() -> None:
+        cluster.before_ids_are_told = lambda: None
+        cluster.topic_ids["t"] = "second"
+        cluster.commit("one", 4)
+
+    cluster.commit("one", 310)
+    cluster.before_ids_are_told = made_anew
+    capture.capture()
+    assert {(p.offset, p.topic_id) for p in store.group_positions(LINK.id) if p.group == "one"} == {(4, "second")}
+
+
+def test_positions_in_a_topic_that_isnt_accepted_yet_wait_and_those_in_the_former_one_end_with_it(store) -> None:
+    cluster = Coordinators("one", "idle")
+    cluster.commit("one", 300)
+    cluster.commit("idle", 200)
+    store.put_topic_states(LINK.id, [mirrored("first")])
+    capture = settled(cluster, store)
+    cluster.topic_ids["t"] = "second"
+    cluster.commit("one", 4)
+    cluster.withdraw("idle")
+    for _ in range(3):
+        capture.capture()
+    assert captured(store) == {"one": 300, "idle": 200}, "both are positions in the topic that is mirrored"
+
+    store.put_topic_states(LINK.id, [mirrored("second", epoch=2)])
+    assert captured(store) == {}, "before the capture has looked again"
+    assert [around.then for around in store.group_states_around(LINK.id, _later())] == []
+    capture.capture()
+    assert captured(store) == {"one": 4}
+    (around,) = store.group_states_around(LINK.id, _later())
+    assert (around.then.group, around.then.positions[0].offset, around.then.before) == ("one", 4, None)
+
+
+def test_positions_in_a_forgotten_topic_arent_put_back(store: SqliteStore) -> None:
+    cluster = Coordinators("one")
+    store.put_topic_states(LINK.id, [mirrored("first")])
+    capture = settled(cluster, store)
+    cluster.topic_ids.pop("t")
+    cluster.withdraw("one")
+    begun = store.group_positions(LINK.id)
+    store.forget_topic(LINK.id, "t")
+    store.put_group_positions(LINK.id, begun)  # by a look that had begun before
+    for _ in range(3):
+        capture.capture()
+    assert captured(store) == {}
+
+
+def test_the_age_shows_of_a_position_that_its_group_no_longer_has(store, monkeypatch) -> None:
+    cluster = Coordinators("one", "two")
+    capture = settled(cluster, store)
+    cluster.withdraw("one")
+    capture.capture()
+    capture.capture()
+    at = now() + timedelta(seconds=REFRESH_SECONDS + 1)
+    monkeypatch.setattr("drkit.mirror.groups.group_capture.now", lambda: at)
+    capture.capture()
+    fresh = {p.group: p.captured_at == at for p in store.group_positions(LINK.id)}
+    assert fresh == {"one": False, "two": True}
+
+
 def _later() -> datetime:
     return now() + timedelta(hours=1)
 
@@ -239,7 +328,7 @@ def test_a_group_that_is_hidden_is_not_taken_for_deleted(store):
     """A listing leaves out what drkit may not see."""
     source, clock = Coordinators("billing", "audit"), Clock()
     source.commit("billing", 7)
-    capture = GroupCapture(LINK, source, store, clock)
+    capture = GroupCapture(LINK, source, source, store, clock)
     capture.capture()
     listed = source.list_reachable_groups
 

@@ -16,7 +16,7 @@ from drkit.model.offsets import Certainty, GroupPosition
 from drkit.model.topology import TimelinePolicy, TopicPartition
 
 BEGIN = datetime(2026, 11, 20, 4, 0, tzinfo=UTC)
-SERIES: Series = ("billing", "flights")
+SERIES: Series = ("billing", "flights", "id")
 DAY = TimelinePolicy(recent_seconds=600, keep_seconds=86_400, max_rows=1_000_000)
 
 
@@ -32,7 +32,7 @@ class Rows:
 
     def keep(self, states: Sequence[GroupState]) -> None:
         for state in states:
-            self.rows[(state.group, state.topic), state.at] = state
+            self.rows[(state.group, state.topic, state.topic_id), state.at] = state
 
     def alive(self, moment: datetime, series: Series = SERIES) -> list[GroupState]:
         found = [row for (of, _), row in self.rows.items() if of == series and row.expires_at > moment]
@@ -42,7 +42,7 @@ class Rows:
         rows = self.alive(today)
         place = bisect_right([row.at for row in rows], moment)
         then = rows[place - 1] if place else None
-        return StatesAround(*SERIES, then, rows[place] if place < len(rows) else None)
+        return StatesAround(*SERIES[:2], then, rows[place] if place < len(rows) else None)
 
 
 class Group:
@@ -54,7 +54,7 @@ class Group:
         self.rows = Rows()
         self.commits: list[tuple[float, int]] = [(-1.0, 0)]
         self.shown: dict[int, tuple[int, str]] = {}
-        self.others = {(f"other-{number}", "flights"): {0: (1, "")} for number in range(series - 1)}
+        self.others = {(f"other-{number}", "flights", "id"): {0: (1, "")} for number in range(series - 1)}
         self.captured_at = BEGIN
 
     def run(self, begin: float, end: float, pause: float) -> None:
@@ -77,7 +77,7 @@ class Group:
         return self.commits[bisect_right([when for when, _ in self.commits], moment) - 1][1]
 
     def answer(self, moment: float, today: float):
-        captured = [GroupPosition(*SERIES, 0, self.shown[0][0], "", self.captured_at)]
+        captured = [GroupPosition(*SERIES[:2], 0, self.shown[0][0], "", self.captured_at)]
         past = committed_at(at(moment), [self.rows.around(at(moment), at(today))], captured)
         return past[SERIES[0], TopicPartition(SERIES[1], 0)]
 
@@ -127,7 +127,7 @@ def test_a_group_at_rest_has_an_answer_as_long_as_the_timeline_goes_back() -> No
 def test_the_rows_are_bounded_however_many_groups_commit_at_every_look(series: int) -> None:
     policy = TimelinePolicy(recent_seconds=30, keep_seconds=600, max_rows=1000)
     timeline, rows = Timeline(policy), Rows()
-    names = [(f"g{number}", "t") for number in range(series)]
+    names = [(f"g{number}", "t", "id") for number in range(series)]
     for moment in range(1200):
         states = {name: {0: (moment, "")} for name in names}
         rows.keep(timeline.observe(at(moment), at(moment + 0.1), states, names))
@@ -138,7 +138,7 @@ def test_the_rows_are_bounded_however_many_groups_commit_at_every_look(series: i
 
 def test_with_many_groups_a_change_passed_over_is_made_up_for() -> None:
     timeline, rows = Timeline(TimelinePolicy(recent_seconds=60, keep_seconds=600, max_rows=1000)), Rows()
-    names = [(f"g{number}", "t") for number in range(100)]
+    names = [(f"g{number}", "t", "id") for number in range(100)]
     for moment in range(400):
         states = {name: {0: (min(moment, 5), "")} for name in names}
         changed = names if 0 < moment <= 5 else []
