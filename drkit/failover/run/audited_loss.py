@@ -71,8 +71,12 @@ def sealing_failover(estate: ClusterContext, link: Link) -> RunRecord | None:
 
 
 def needs_audit(facts: Facts) -> bool:
-    """Whether the loss is not exact yet."""
-    return facts.loss is not None and (facts.loss.lower_bound or facts.loss.records is None)
+    """Whether the loss is not exact yet, and a count on the old primary may make it so. An open transaction leaves an
+    upper bound, until it is over."""
+    loss = facts.loss
+    if loss is None:
+        return False
+    return loss.lower_bound or loss.records is None or (loss.basis == "audited" and loss.upper_bound)
 
 
 def count_loss(estate: ClusterContext, link: Link, record: RunRecord, *, seconds: float) -> Loss:

@@ -10,10 +10,12 @@ from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.plan.take_snapshot import observe
 from drkit.failover.run.audited_loss import complete_evidence
 from drkit.failover.run.service import run_failover
+from drkit.lag.source_batches import compare_batches
 from drkit.model.clock import now
 from drkit.model.link_state import STORE_RECOVERED, Problem
 from drkit.model.topology import TopicPartition
 from tests.support.links.estates import TIMEOUT, mirror, own_link, texts, without_primary
+from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab
 
@@ -104,6 +106,30 @@ def test_where_both_sides_part_may_be_unknown(own, lab, tmp_path):
     assert "from where on" in reason
 
 
+def test_where_both_cleaners_have_worked_nobody_says_that_the_primary_was_set_back(own):
+    """Clients of dr wrote its keys again, and late ones of the primary most of them: nothing is left to compare."""
+    eager = {"cleanup_policy": "compact", "segment_ms": "100", "min_cleanable_dirty_ratio": "0.0001"}
+    topic = own.create("primary", "t", partitions=1, **eager)
+    own.produce("primary", topic, texts("mirrored", 50, [0]))
+    mirror(own)
+    mark = own.store.watermarks(own.link.id)[TopicPartition(topic, 0)]
+    away(own)
+    own.produce("dr", topic, texts("again", 50, [0]))
+    own.produce("primary", topic, texts("late", 45, [0]))
+    with own.estate() as estate:
+
+        def cleaned():
+            for alias in ("primary", "dr"):
+                own.produce(alias, topic, {0: ["rolls a segment"]})
+            written_anew = mark.tp in compare_batches(estate.admin("primary"), [mark]).rewritten
+            return written_anew and min(own.records("dr", topic)[0]) >= 50
+
+        wait_until(cleaned, 90, "the cleaners")
+    (records, lower, upper), reason = audited(own)
+    assert (records, lower, upper) == (sum(place >= 50 for place in own.records("primary", topic)[0]), True, False)
+    assert "its cleaner" in reason or "the cleaner of" in reason
+
+
 def test_of_a_store_that_was_recovered_what_the_copy_lacked_may_be_there(own):
     topic = own.create("primary", "t", partitions=1)
     write(own, topic, "mirrored", 0, 100)
@@ -144,6 +170,7 @@ def test_what_a_transaction_aborts_is_no_loss(own, end):
     assert ("behind open transactions" in reason) == (end is None)
     if end is None:
         producer.abort_transaction(TIMEOUT)
+        assert audited(own)[0] == (0, False, False), "once it is over"
 
 
 def test_what_the_link_leaves_out_is_no_loss(lab, tmp_path, unique_name):
