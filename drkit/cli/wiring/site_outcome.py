@@ -194,8 +194,7 @@ def _rehearse(run: Invocation, site: SiteContext, plan: SitePlan, flags: Failove
 
 def _run_site(run: Invocation, site: SiteContext, plan: SitePlan, flags: FailoverFlags) -> None:
     from drkit.failover.site.site_document import site_plan_document
-    from drkit.failover.site.site_plan import refusal_of, standing
-    from drkit.failover.site.site_planner import accepting_all_loss
+    from drkit.failover.site.site_plan import accepting_shown, refusal_of, standing
     from drkit.failover.site.site_run import run_site
 
     json_mode = run.writer.mode is OutputMode.JSON
@@ -218,13 +217,11 @@ def _run_site(run: Invocation, site: SiteContext, plan: SitePlan, flags: Failove
     whose = [obstacle.what if link is None else f"{link}: {obstacle.what}" for link, obstacle in left]
     what = "; ".join([f"Groups of {counted(len(plan.plans), 'link')} move to {plan.to}", *whose])
     asked = confirm(run, plan.to, what, yes=flags.yes or (flags.accept_unfenced and not at_terminal))
-    accept_unfenced = flags.accept_unfenced
-    if left:
-        accept_unfenced, plan = True, accepting_all_loss(plan)
+    plan, unfenced = accepting_shown(plan, left)
     result = run_site(
         site,
         plan,
-        accept_unfenced=accept_unfenced,
+        unfenced=plan.links if flags.accept_unfenced else unfenced,
         started_at=now() if asked else flags.started_at,  # the time a person takes to decide is not the run's
         watch=SitePrinter(run.writer.log, plan.links),
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from operator import attrgetter
@@ -21,6 +22,7 @@ from drkit.failover.plan.codec import Packed
 from drkit.failover.plan.loss_budget import LossBudget
 from drkit.failover.plan.point_in_time import Moment
 from drkit.failover.plan.snapshot import ClusterView
+from drkit.failover.plan.waivers import ACCEPT_LOSS
 from drkit.failover.positions.consistent_cut import ConsistentCut
 from drkit.failover.positions.position_checks import PositionCheck, what_changed
 from drkit.failover.positions.positions import PlannedPosition, Selection
@@ -51,13 +53,14 @@ _decided = attrgetter(
 class Obstacle:
     """A precondition that does not hold, in the words of the refusal.
 
-    `waived_by` names the flag that accepts it, or None.
+    `waived_by` names the flag that accepts it, or None. `loss`: what `--accept-loss` has to say for that.
     """
 
     what: str
     meaning: str
     remedy: str
     waived_by: str | None = None
+    loss: AcceptedLoss = None
 
     def refusal(self) -> Refused:
         """The error that says it."""
@@ -130,6 +133,15 @@ class FailoverPlan:
     def placed(self) -> tuple[PlannedPosition, ...]:
         """The positions that will be committed."""
         return tuple([position for position in self.positions if position.target_offset is not None])
+
+
+def accepting(plan: FailoverPlan, shown: Iterable[Obstacle]) -> FailoverPlan:
+    """The plan once an operator has accepted the losses that these of its obstacles show, and no greater one."""
+    losses = {each for each in shown if each.waived_by == ACCEPT_LOSS}
+    left = tuple(each for each in plan.obstacles if each not in losses)
+    given = [plan.accept_loss, *(each.loss for each in losses)]
+    numbers = [each for each in given if isinstance(each, int)]
+    return replace(plan, accept_loss="unknown" if "unknown" in given else max(numbers, default=None), obstacles=left)
 
 
 _ADAPTER = TypeAdapter(FailoverPlan)

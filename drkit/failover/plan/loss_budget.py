@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from drkit.config import Objectives
 from drkit.failover.plan.waivers import ACCEPT_LOSS
@@ -69,16 +70,18 @@ def over_budget(loss: Loss, budgets: Iterable[LossBudget]) -> Iterator[str]:
 
 def accepted(loss: Loss, accept_loss: int | str | None) -> bool:
     """Whether an operator has accepted a loss: any, or a known one up to a number of records."""
-    if accept_loss == "unknown":
-        return True
-    known = loss.records is not None and not loss.lower_bound
-    return isinstance(accept_loss, int) and known and (loss.records or 0) <= accept_loss
+    needed = what_accepts(loss)
+    return accept_loss == "unknown" or (isinstance(accept_loss, int) and needed != "unknown" and needed <= accept_loss)
+
+
+def what_accepts(loss: Loss) -> int | Literal["unknown"]:
+    """The least that an operator has to accept for a loss."""
+    return "unknown" if loss.records is None or loss.lower_bound else loss.records
 
 
 def flag_for(loss: Loss) -> str:
     """The flag that accepts a loss."""
-    known = loss.records is not None and not loss.lower_bound
-    return f"{ACCEPT_LOSS} {loss.records if known else 'unknown'}"
+    return f"{ACCEPT_LOSS} {what_accepts(loss)}"
 
 
 def _records(loss: Loss, topics: Sequence[TopicLoss], most: int, of: str) -> Iterator[str]:

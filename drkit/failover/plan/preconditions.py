@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from drkit.failover.plan.failover_plan import AcceptedLoss, FailoverPlan, Obstacle
-from drkit.failover.plan.loss_budget import accepted, flag_for, over_budget
+from drkit.failover.plan.loss_budget import accepted, flag_for, over_budget, what_accepts
 from drkit.failover.plan.snapshot import Snapshot
 from drkit.failover.plan.waivers import ACCEPT_LOSS, ACCEPT_UNFENCED, ALLOW_REWIND
 from drkit.failover.run.state_machine import Mode
@@ -164,12 +164,13 @@ def _backlog(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
         why = _open_questions(snapshot)
     elif at_least:
         why, remedy = _unreadable(snapshot), f"{_bring_back(snapshot)}, and try again"
-    accepted = "unknown" if snapshot.lag is None or at_least else snapshot.lag
+    needed: AcceptedLoss = "unknown" if snapshot.lag is None or at_least else snapshot.lag
     yield Obstacle(
         f"{lag} of {source} would be lost although it answers: not on {target} yet, and {why}",
         "While the source answers, nothing need be lost",
-        f"{remedy}; or give {ACCEPT_LOSS} {accepted}, or --unplanned to accept the loss",
+        f"{remedy}; or give {ACCEPT_LOSS} {needed}, or --unplanned to accept the loss",
         waived_by=ACCEPT_LOSS,
+        loss=needed,
     )
 
 
@@ -185,6 +186,7 @@ def _over_budget(plan: FailoverPlan) -> Iterator[Obstacle]:
         "The configuration limits what a failover may lose ([objectives], [[waves]])",
         f"{wait}give {flag_for(plan.loss)}",
         waived_by=ACCEPT_LOSS,
+        loss=what_accepts(plan.loss),
     )
 
 

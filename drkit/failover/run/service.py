@@ -14,7 +14,7 @@ from drkit.failover.plan.failover_plan import AcceptedLoss, FailoverPlan, Obstac
 from drkit.failover.plan.loss_budget import OverBudget, accepted, budgets_of, flag_for, over_budget
 from drkit.failover.plan.planner import PlanRequest, failover_stages, make_plan
 from drkit.failover.plan.take_snapshot import observe
-from drkit.failover.plan.waivers import ACCEPT_LOSS, ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
+from drkit.failover.plan.waivers import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
 from drkit.failover.recovery.rollback import CANCEL, fence_is_gone, live_cluster, point_of_no_return
 from drkit.failover.run.approvals import check_approved, flags_of
 from drkit.failover.run.cluster_context import ClusterContext
@@ -88,12 +88,6 @@ def request_of(estate: ClusterContext, planned: FailoverPlan) -> PlanRequest:
 def standing_obstacles(plan: Plan, *, waived: frozenset[str] = frozenset()) -> list[Obstacle]:
     """Obstacles to a plan, except those that the given flags waive."""
     return [obstacle for obstacle in plan.obstacles if obstacle.waived_by not in waived]
-
-
-def without_loss_obstacles(plan: FailoverPlan) -> FailoverPlan:
-    """The plan once an operator has accepted its loss."""
-    left = tuple(obstacle for obstacle in plan.obstacles if obstacle.waived_by != ACCEPT_LOSS)
-    return replace(plan, accept_loss="unknown", obstacles=left)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 
@@ -39,7 +39,7 @@ def begun_site(
     plan: AnySitePlan,
     started_at: datetime,
     *,
-    accept_unfenced: bool,
+    unfenced: Collection[LinkId],
     accept_salvage_only: bool = False,
 ) -> Iterator[tuple[SiteRecord, dict[LinkId, RunLease]]]:
     """Start a new run of a plan: journaled, with its summary, holding the leases of all its links.
@@ -56,7 +56,7 @@ def begun_site(
         journal = Journal(site.estate.store, run, anchor=site.estate.anchors.on(plan.anchor))
         runs = {link: new_run_id() for link in plan.links}
         origin = origin_of(site.estate.config, next(iter(held.values())).operator, site.estate.approval)
-        record = SiteRecord(journal, plan, started_at, accept_unfenced, runs, accept_salvage_only)
+        record = SiteRecord(journal, plan, started_at, frozenset(unfenced), runs, accept_salvage_only)
         begin_site(record, origin)
         list_site(site.estate.store, record, State.PLANNED)
         yield record, held

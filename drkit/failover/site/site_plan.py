@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -15,12 +15,14 @@ from drkit.failover.plan.choose_links import LinkLeftOut
 from drkit.failover.plan.failover_plan import (
     FailoverPlan,
     Obstacle,
+    accepting,
     checksum_of,
     digest_of,
     plan_document_of,
     plan_from_json,
     plan_json,
 )
+from drkit.failover.plan.waivers import ACCEPT_UNFENCED
 from drkit.failover.run.evidence import Evidence, expected_evidence
 from drkit.failover.run.state_machine import Kind, Mode
 from drkit.failover.site.failback.site_failback_plan import SiteFailbackPlan
@@ -129,11 +131,33 @@ AnySitePlan = SitePlan | SiteFailbackPlan
 """The plan of any run of several links."""
 
 
-def standing(plan: AnySitePlan, *, waived: frozenset[str] = frozenset()) -> list[tuple[LinkId | None, Obstacle]]:
-    """Obstacles that the given flags don't waive; by link, None: of the run as a whole."""
+def standing(
+    plan: AnySitePlan, *, waived: frozenset[str] = frozenset(), unfenced: Collection[LinkId] = ()
+) -> list[tuple[LinkId | None, Obstacle]]:
+    """Obstacles that the given flags don't waive; by link, None: of the run as a whole.
+
+    `unfenced`: links of which only the missing fence is accepted.
+    """
     found: list[tuple[LinkId | None, Obstacle]] = [(None, each) for each in plan.obstacles]
     found += [(each.link, obstacle) for each in plan.plans for obstacle in each.obstacles]
-    return [(link, obstacle) for link, obstacle in found if obstacle.waived_by not in waived]
+    return [
+        (link, obstacle)
+        for link, obstacle in found
+        if obstacle.waived_by not in waived and not (link in unfenced and obstacle.waived_by == ACCEPT_UNFENCED)
+    ]
+
+
+def accepting_shown(
+    plan: SitePlan, shown: Iterable[tuple[LinkId | None, Obstacle]]
+) -> tuple[SitePlan, frozenset[LinkId]]:
+    """The plan, and the links that move unfenced, once an operator has accepted these obstacles and nothing else."""
+    of_links: dict[LinkId, list[Obstacle]] = {link: [] for link in plan.links}
+    for link, obstacle in shown:
+        if link is not None:
+            of_links[link].append(obstacle)
+    accepted = tuple(accepting(each, of_links[each.link]) for each in plan.plans)
+    unfenced = [link for link, mine in of_links.items() if any(each.waived_by == ACCEPT_UNFENCED for each in mine)]
+    return replace(plan, plans=accepted), frozenset(unfenced)
 
 
 def refusal_of(plan: AnySitePlan, link: LinkId | None, obstacle: Obstacle) -> Obstacle:

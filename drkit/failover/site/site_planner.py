@@ -12,7 +12,7 @@ from drkit.failover.plan.name_check import UnknownNames
 from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.plan.waivers import ACCEPT_LOSS
 from drkit.failover.positions.selection import Selection
-from drkit.failover.run.service import plan_again, without_loss_obstacles
+from drkit.failover.run.service import plan_again
 from drkit.failover.site.other_links import other_links
 from drkit.failover.site.site_context import SiteContext
 from drkit.failover.site.site_plan import SitePlan
@@ -109,12 +109,6 @@ def _refuse_new_links(site: SiteContext, planned: SitePlan) -> None:
         )
 
 
-def accepting_all_loss(plan: SitePlan) -> SitePlan:
-    """The plan once an operator has accepted its loss."""
-    left = tuple(each for each in plan.obstacles if each.waived_by != ACCEPT_LOSS)
-    return replace(plan, plans=tuple(without_loss_obstacles(each) for each in plan.plans), obstacles=left)
-
-
 def _planned(site: SiteContext, link: Link, request: PlanRequest) -> FailoverPlan:
     """A link's plan; an error names the link."""
     with site.naming(link, "move the others without it:"):
@@ -209,7 +203,7 @@ def _accepting(plans: Sequence[FailoverPlan], accepted: AcceptedLoss) -> tuple[l
     if accepted is None:
         return list(plans), []
     if accepted == "unknown":
-        return [without_loss_obstacles(plan) for plan in plans], []
+        return [_accepting_loss(plan, accepted) for plan in plans], []
     losing = [plan for plan in plans if any(each.waived_by == ACCEPT_LOSS for each in plan.obstacles)]
     needs = {plan.link: None if plan.loss.lower_bound else plan.loss.records for plan in losing}
     if None in needs.values():
@@ -223,9 +217,9 @@ def _accepting(plans: Sequence[FailoverPlan], accepted: AcceptedLoss) -> tuple[l
         )
         return [replace(plan, accept_loss=0) for plan in plans], [obstacle]
     rest = (accepted - needed) // len(plans)
-    return [_with_share(plan, (needs.get(plan.link) or 0) + rest) for plan in plans], []
+    return [_accepting_loss(plan, (needs.get(plan.link) or 0) + rest) for plan in plans], []
 
 
-def _with_share(plan: FailoverPlan, share: int) -> FailoverPlan:
+def _accepting_loss(plan: FailoverPlan, loss: AcceptedLoss) -> FailoverPlan:
     left = tuple(obstacle for obstacle in plan.obstacles if obstacle.waived_by != ACCEPT_LOSS)
-    return replace(plan, accept_loss=share, obstacles=left)
+    return replace(plan, accept_loss=loss, obstacles=left)

@@ -46,13 +46,14 @@ class SiteRecord:
     `runs`: the id of each link's newest run; `children`: those that were begun. `elsewhere`: links that another run
     decided before theirs began, and why they were left alone. `anew`: links that were planned again after their runs
     rolled themselves back. `waves_over`: the names of waves whose groups are all committed.
-    `accept_salvage_only`: as given to a failback.
+    `unfenced`: links that move although the clusters that they leave can't be fenced. `accept_salvage_only`: as given
+    to a failback.
     """
 
     journal: Journal
     plan: AnySitePlan
     started_at: datetime
-    accept_unfenced: bool
+    unfenced: frozenset[LinkId]
     runs: dict[LinkId, str]
     accept_salvage_only: bool = False
     children: dict[LinkId, RunRecord] = field(default_factory=dict)
@@ -107,7 +108,7 @@ def begin_site(record: SiteRecord, origin: dict[str, Any]) -> None:
         "of": plan.kind.value,
         "digest": plan.digest,
         "started_at": exact_iso(record.started_at),
-        "accept_unfenced": record.accept_unfenced,
+        "unfenced": sorted(map(str, record.unfenced)),
         "accept_salvage_only": record.accept_salvage_only,
         "origin": origin,
         "links": [
@@ -136,7 +137,7 @@ def load_site(store: Store, run: str) -> SiteRecord:
         journal=journal,
         plan=site_plan_from_json(json.dumps(body["plan"])) if failover else site_failback_plan_of(body["plan"]),
         started_at=datetime.fromisoformat(body["started_at"]),
-        accept_unfenced=bool(body["accept_unfenced"]),
+        unfenced=frozenset(LinkId.parse(each) for each in body["unfenced"]),
         runs={LinkId.parse(each["link"]): each["run"] for each in body["links"]},
         accept_salvage_only=bool(body.get("accept_salvage_only")),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -57,23 +57,25 @@ def run_site(
     site: SiteContext,
     plan: SitePlan,
     *,
-    accept_unfenced: bool,
+    unfenced: Collection[LinkId] = (),
     started_at: datetime | None = None,
     watch: SiteWatch = nobody_watches,
 ) -> SiteResult:
     """Execute a failover's plan. `started_at`: where the recovery time begins (default: when the plan was made).
 
+    `unfenced`: the links that move although the clusters that they leave can't be fenced.
+
     Raises:
         Refused: a precondition of some link does not hold, or another run acts on one; nothing was changed.
         Unreachable: the store doesn't answer; nothing was changed.
     """
-    waived = frozenset({ACCEPT_UNFENCED}) if accept_unfenced else frozenset()
-    for link, obstacle in standing(plan, waived=waived):
+    for link, obstacle in standing(plan, unfenced=unfenced):
         raise refusal_of(plan, link, obstacle).refusal()
+    waived = frozenset({ACCEPT_UNFENCED}) if unfenced else frozenset()
     estate, flags = site.estate, frozenset[str]().union(*(flags_of(each, waived) for each in plan.plans))
     check_approved(estate.config.approvals, estate.approval, plan.digest, flags, f"the {plan.kind} to {plan.to}")
-    with begun_site(site, plan, started_at or plan.made_at, accept_unfenced=accept_unfenced) as (record, held):
-        return _SiteRunner(site, record, plan, held, watch, accept_unfenced=accept_unfenced).carry_out()
+    with begun_site(site, plan, started_at or plan.made_at, unfenced=unfenced) as (record, held):
+        return _SiteRunner(site, record, plan, held, watch, record.unfenced).carry_out()
 
 
 def resume_site(
@@ -100,7 +102,7 @@ def resume_site(
     """
     record = load_site(site.estate.store, run)
     salvage_only = means is not None and means.accept_salvage_only and not record.accept_salvage_only
-    more = salvage_only or (accept_unfenced and not record.accept_unfenced)
+    more = salvage_only or (accept_unfenced and not record.unfenced.issuperset(record.plan.links))
     if more and not record.finished:  # than was approved
         rule, what = site.estate.config.approvals, f"what run {run} is to accept now"
         check_approved(rule, site.estate.approval, "", frozenset(), what)
@@ -117,8 +119,8 @@ def resume_site(
             return _cancelled(site, record, held, watch)
         plan = record.plan
         if isinstance(plan, SitePlan):
-            accepted = accept_unfenced or record.accept_unfenced
-            runner = _SiteRunner(site, record, plan, held, watch, accept_unfenced=accepted, again=True)
+            unfenced = frozenset(plan.links) if accept_unfenced else record.unfenced
+            runner = _SiteRunner(site, record, plan, held, watch, unfenced, again=True)
             runner.plan_anew()
             return runner.carry_out()
         if means is None:
@@ -158,14 +160,14 @@ def cancel_site(site: SiteContext, run: str, *, watch: SiteWatch = nobody_watche
 
 @dataclass(slots=True)
 class _SiteRunner:
-    """Executes the links of a failover concurrently. `again`: it was begun before."""
+    """Executes the links of a failover concurrently. `unfenced`: see `run_site`. `again`: it was begun before."""
 
     site: SiteContext
     record: SiteRecord
     plan: SitePlan
     leases: dict[LinkId, RunLease]
     watch: SiteWatch
-    accept_unfenced: bool
+    unfenced: frozenset[LinkId]
     again: bool = False
     _fresh: dict[LinkId, FailoverPlan] = field(default_factory=dict)
     _refused: dict[LinkId, DrkitError] = field(default_factory=dict)
@@ -271,7 +273,7 @@ class _SiteRunner:
         if link in self._refused:
             raise self._refused[link]
         estate, plan, child = self.site.of(link), self._plan(link), self.record.children.get(link)
-        lease = self.leases[link]
+        lease, unfenced = self.leases[link], link in self.unfenced
         gate = groups.gate(link, lease)
         part = PartOfSite(self.record.run, self.record.runs[link], lease, gate)
         if waves is not None:
@@ -279,14 +281,14 @@ class _SiteRunner:
             part = replace(part, gate=_with_waves(gate, waves, link, lease), in_order=in_order)
         watch = partial(self.watch, link)
         if child is not None:  # even a finished one: it may have been killed before its summary was stored
-            result = resume_run(estate, child.run, None, accept_unfenced=self.accept_unfenced, watch=watch, part=part)
+            result = resume_run(estate, child.run, None, accept_unfenced=unfenced, watch=watch, part=part)
             return LinkResult(link, plan, result, result.error)
         if self.again and link not in self._fresh and (since := decided_since(estate, plan)) is not None:
             return LinkResult(link, plan, elsewhere=since)
         result = run_failover(
             estate,
             plan,
-            accept_unfenced=self.accept_unfenced,
+            accept_unfenced=unfenced,
             started_at=self.record.started_at,
             watch=watch,
             part=part,

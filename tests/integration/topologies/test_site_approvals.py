@@ -34,10 +34,10 @@ def test_a_site_moves_and_comes_back_by_two_signatures_and_one_operator_resumes_
     with site.estate() as estate, SiteContext(estate, links_into(estate, "c").links) as links:
         plan = make_site_plan(links, PlanRequest("c"))
         with pytest.raises(Refused, match="the failover to c is not approved"):
-            run_site(links, plan, accept_unfenced=True)
+            run_site(links, plan, unfenced=plan.links)
         estate.approval = approval(site.net.config, tmp_path, plan.digest)
         with pytest.raises(Refused, match=f"uses {UNFENCED}, which was not approved"):
-            run_site(links, plan, accept_unfenced=True)
+            run_site(links, plan, unfenced=plan.links)
     assert site.net.store.runs() == [], "nothing of it was begun"
     assert site.directions() == dict.fromkeys(LINKS, Direction.ACTIVE)
 

@@ -40,7 +40,7 @@ def at_terminal(
     command: Sequence[str],
     *,
     columns: int = 100,
-    answers: Sequence[tuple[str, str]] = (),
+    answers: Sequence[tuple[str, str | Callable[[], str]]] = (),
     when: Callable[[], bool] | None = None,
     then: Callable[[], object] | None = None,
     environment: Mapping[str, str] | None = None,
@@ -52,7 +52,7 @@ def at_terminal(
     Args:
         command: program and arguments.
         columns: the terminal's width.
-        answers: what to wait for on the screen, and the line typed then, one after the other.
+        answers: what to wait for on the screen, and the line typed then (or what makes it), one after the other.
         when: called while the command runs, until it is true: then `then` is called.
         then: called at that moment (default: SIGKILL the command).
         environment: the command's, in addition to this process's.
@@ -92,7 +92,8 @@ def at_terminal(
                 text += got.decode(errors="replace")
             if left and re.search(left[0][0], _plain(text[looked:])) is not None:
                 looked = len(text)
-                os.write(ours, f"{left.pop(0)[1]}\n".encode())
+                answer = left.pop(0)[1]
+                os.write(ours, f"{answer if isinstance(answer, str) else answer()}\n".encode())
             if when is not None and time.monotonic() > look_at:
                 look_at = time.monotonic() + _LOOK_SECONDS
                 if when():

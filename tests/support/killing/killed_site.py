@@ -97,7 +97,8 @@ def main(config_path: str, action: str, whose: str, stage: str, event: str, when
             return
         if action == "failover":
             with SiteContext(estate, links) as site:
-                run_site(site, make_site_plan(site, PlanRequest("c")), accept_unfenced=True)
+                plan = make_site_plan(site, PlanRequest("c"))
+                run_site(site, plan, unfenced=plan.links)
             return
         unfinished = site_to_resume(store, None)
         assert unfinished is not None

@@ -88,7 +88,8 @@ class Site:
     def run(self, **asked: Any) -> SiteResult:
         """A site run, executed like by the command."""
         with self.estate() as estate, SiteContext(estate, links_into(estate, "c").links) as site:
-            return run_site(site, make_site_plan(site, PlanRequest("c", **asked)), accept_unfenced=True)
+            plan = make_site_plan(site, PlanRequest("c", **asked))
+            return run_site(site, plan, unfenced=plan.links)
 
     def resume(self, run: str, ports: Ports | None = None) -> SiteResult:
         """Run a site run to its end, like the command."""

@@ -274,7 +274,8 @@ def _execute(
 ) -> None:
     from drkit.cli.views.failover_view import StagePrinter, print_plan
     from drkit.cli.wiring.run_outcome import confirm, finish
-    from drkit.failover.run.service import run_failover, standing_obstacles, without_loss_obstacles
+    from drkit.failover.plan.failover_plan import accepting
+    from drkit.failover.run.service import run_failover, standing_obstacles
 
     standing = standing_obstacles(plan, waived=frozenset({ACCEPT_UNFENCED} if accept_unfenced else ()))
     if run.writer.mode is OutputMode.HUMAN:
@@ -285,8 +286,9 @@ def _execute(
         raise standing[0].refusal()
     what = "; ".join([f"Groups move to {plan.target.alias}", *(obstacle.what for obstacle in standing)])
     asked = confirm(run, plan.target.alias, what, yes=yes or (accept_unfenced and not at_terminal))
-    if standing:
-        accept_unfenced, plan = True, without_loss_obstacles(plan)
+    # what was shown is accepted, nothing else
+    accept_unfenced = accept_unfenced or any(obstacle.waived_by == ACCEPT_UNFENCED for obstacle in standing)
+    plan = accepting(plan, standing)
     printer = StagePrinter(run.writer.log)
     try:
         result = run_failover(

@@ -103,7 +103,7 @@ def run_site_failback(
         site,
         plan,
         started_at or plan.made_at,
-        accept_unfenced=means.accept_unfenced,
+        unfenced=plan.links if means.accept_unfenced else (),
         accept_salvage_only=means.accept_salvage_only,
     ) as (record, held):
         return SiteFailbackRunner(site, record, plan, held, means, watch).carry_out()
@@ -272,7 +272,7 @@ class SiteFailbackRunner:
 
     def _accepted_before(self) -> frozenset[str]:
         flags = {
-            ACCEPT_UNFENCED: self.record.accept_unfenced,
+            ACCEPT_UNFENCED: bool(self.record.unfenced),
             ACCEPT_SALVAGE_ONLY: self.record.accept_salvage_only,
         }
         return frozenset(flag for flag, given in flags.items() if given)
@@ -302,7 +302,7 @@ class SiteFailbackRunner:
                 estate,
                 child.run,
                 self.means.ports,
-                accept_unfenced=self.means.accept_unfenced or self.record.accept_unfenced,
+                accept_unfenced=self.means.accept_unfenced or link in self.record.unfenced,
                 accept_salvage_only=self.again and self.means.accept_salvage_only,
                 watch=watch,
                 before_fence=asking,
@@ -316,7 +316,7 @@ class SiteFailbackRunner:
                 plan,
                 self.means.ports,
                 cluster_id=plan.target.cluster_id or "",
-                accept_unfenced=self.means.accept_unfenced or self.record.accept_unfenced,
+                accept_unfenced=self.means.accept_unfenced or link in self.record.unfenced,
                 accept_salvage_only=self.means.accept_salvage_only or self.record.accept_salvage_only,
                 started_at=self.record.started_at,
                 watch=watch,

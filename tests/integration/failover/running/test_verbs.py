@@ -11,10 +11,12 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from drkit.drill.environment.log_surgery import flip
+from drkit.failover.run.journal.run_record import load_run
 from drkit.failover.run.lease import RunLease
 from drkit.model.link_state import Direction
 from tests.support.collection.sampling import some_of
 from tests.support.commands.running import Commands
+from tests.support.commands.terminal import at_terminal
 from tests.support.links.estates import mirror, own_link, texts
 
 pytestmark = [pytest.mark.lab, some_of("failover verbs", 4)]
@@ -219,6 +221,38 @@ def test_at_a_terminal_the_plan_is_shown_and_asked_for_once(own, orders, lab):
     assert ended.returncode == 0, ended.stderr
     assert "primary can't be fenced" in " ".join(ended.stderr.split()), "what is asked names it"
     assert own.committed("dr", names[0]) == {(topic, 0): 40, (topic, 1): 12}
+
+
+def test_at_a_terminal_only_what_was_shown_is_accepted(lab, tmp_path, unique_name):
+    """The name was typed for a source that can't be fenced; then 20 records were lost where 5 are allowed."""
+    own = own_link(lab, tmp_path, unique_name, max_loss_records=5)
+    try:
+        topic = own.create("primary", "orders")
+        own.produce("primary", topic, texts("x", 40))
+        group = own.commit("primary", "g", topic, {0: 40})
+        mirror(own)
+
+        def meanwhile():
+            own.produce("primary", topic, texts("late", 10))
+            return "dr"
+
+        words = ("failover", "--to", "dr", "--unplanned", "--config", str(own.config_path))
+        shown = at_terminal([sys.executable, "-m", "drkit", *words], answers=[("to continue", meanwhile)], seconds=120)
+        said = " ".join(shown.screen.split())
+        assert "primary can't be fenced" in said
+        assert (shown.code, own.committed("dr", group)) == (3, {}), shown.screen
+        assert "20 records would be lost, but max_loss_records is 5" in said
+        assert own.store.link_control(own.link.id).direction is Direction.ACTIVE
+        # the loss is shown by now: the name accepts so many, and no more
+        shown = at_terminal([sys.executable, "-m", "drkit", *words], answers=[("to continue", meanwhile)], seconds=120)
+        assert (shown.code, own.committed("dr", group)) == (3, {}), shown.screen
+        assert "40 records would be lost, but max_loss_records is 5" in " ".join(shown.screen.split())
+        shown = at_terminal([sys.executable, "-m", "drkit", *words], answers=[("to continue", "dr")], seconds=120)
+        assert (shown.code, own.committed("dr", group)) == (0, {(topic, 0): 40}), shown.screen
+        (closed,) = (each for each in own.store.runs() if each.state == "closed")
+        assert load_run(own.store, closed.run).plan.accept_loss == 40
+    finally:
+        own.store.close()
 
 
 def test_a_changed_journal_is_not_believed(own, orders):

@@ -12,7 +12,7 @@ from drkit.evidence import verifier
 from drkit.failover.plan.choose_links import LinkLeftOut
 from drkit.failover.plan.failover_plan import Obstacle
 from drkit.failover.plan.planner import PlanRequest, plan_for
-from drkit.failover.plan.waivers import ACCEPT_LOSS
+from drkit.failover.plan.waivers import ACCEPT_LOSS, ACCEPT_UNFENCED
 from drkit.failover.run.evidence import expected_evidence
 from drkit.failover.run.run_document import plan_document
 from drkit.failover.run.state_machine import Facts, Kind, Mode, Run, State
@@ -21,6 +21,7 @@ from drkit.failover.site.shared_groups import SharedGroups
 from drkit.failover.site.site_document import link_document, site_plan_document
 from drkit.failover.site.site_plan import (
     SitePlan,
+    accepting_shown,
     read_site_plan,
     refusal_of,
     site_plan_from_json,
@@ -212,6 +213,33 @@ def test_what_is_not_known_needs_the_word():
     plans, obstacles = _accepting([losing(EAST, None), losing(WEST, 5)], "unknown")
     assert obstacles == []
     assert [plan.accept_loss for plan in plans] == ["unknown", "unknown"]
+
+
+# -- what a person at a terminal accepts -------------------------------------------------------------
+
+
+def test_the_name_accepts_what_was_shown_of_each_link_and_nothing_else():
+    """It accepted every loss, and every missing fence, of all links."""
+    unfenced = Obstacle("east can't be fenced", "", "", waived_by=ACCEPT_UNFENCED)
+    seven = Obstacle("7 would be lost", "", "", waived_by=ACCEPT_LOSS, loss=7)
+    nine = Obstacle("9 would be lost", "", "", waived_by=ACCEPT_LOSS, loss=9)
+    unknown = Obstacle("an unknown number would be lost", "", "", waived_by=ACCEPT_LOSS, loss="unknown")
+    found = {"east": (unfenced,), "west": (seven, nine), "south": (unknown, seven), "north": ()}
+    plan = a_site_plan(*(replace(a_link_plan(LinkId(each, "dr")), obstacles=mine) for each, mine in found.items()))
+    accepted, links = accepting_shown(plan, standing(plan))
+    assert {each.link.source: each.accept_loss for each in accepted.plans} == {
+        "east": None,
+        "west": 9,
+        "south": "unknown",
+        "north": None,
+    }
+    assert links == {EAST}
+    assert standing(accepted, unfenced=links) == []
+    dead = replace(accepted.of(WEST), obstacles=(unfenced,))
+    both = replace(accepted, plans=(accepted.of(EAST), dead))
+    assert [link for link, _ in standing(both, unfenced=links)] == [WEST]
+    agreed = a_site_plan(replace(a_link_plan(EAST), accept_loss=12, obstacles=(seven,)))
+    assert accepting_shown(agreed, standing(agreed))[0].of(EAST).accept_loss == 12, "a flag that accepts more holds"
 
 
 # -- where a site run stands -----------------------------------------------------------------------
