@@ -771,6 +771,7 @@ def run_judgement(entries: list[Row]) -> Row:
         "rto_seconds": None if went_back or not (since and verified) else seconds_between(since, verified),
         "rpo_basis": loss.get("basis"),
         "rpo_lower_bound": loss.get("lower_bound", False),
+        "rpo_upper_bound": loss.get("upper_bound", False),
         "rpo_reason": loss.get("reason"),
         "rto_reason": "the clock went back during the run" if went_back else None,
     }
@@ -847,7 +848,10 @@ def _loss_known(measured: Row, more: str) -> Row:
     if measured["rpo_records"] is None:
         return check("loss_known", "unknown", f"the loss is not known{why}")
     if measured["rpo_lower_bound"]:
-        return check("loss_known", "unknown", f"the loss of {measured['rpo_records']} records is a lower bound{why}")
+        more = ", more or fewer" if measured["rpo_upper_bound"] else " or more"
+        return check("loss_known", "unknown", f"{measured['rpo_records']} records{more} were lost{why}")
+    if measured["rpo_upper_bound"] and measured["rpo_records"]:
+        return check("loss_known", "unknown", f"{measured['rpo_records']} records or fewer were lost{why}")
     return check("loss_known", "passed")
 
 
@@ -858,8 +862,10 @@ def _measured_check(name: str, holds: bool, known: object) -> Row:
 
 
 def _objective(name: str, limit: float, measured: Row) -> Row:
-    value, bound = measured[name], name == "rpo_records" and measured.get("rpo_lower_bound")
-    outcome = "unknown" if value is None else "missed" if value > limit else "unknown" if bound else "met"
+    value = measured[name]
+    missed = value is not None and value > limit
+    unsure = name == "rpo_records" and measured.get("rpo_upper_bound" if missed else "rpo_lower_bound")
+    outcome = "unknown" if value is None or unsure else "missed" if missed else "met"
     reason = measured.get("rto_reason" if name == "rto_seconds" else "rpo_reason") or "it could not be measured"
     return {
         "name": name,

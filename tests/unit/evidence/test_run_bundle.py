@@ -137,6 +137,25 @@ def test_a_loss_that_is_a_lower_bound_meets_no_objective(tmp_path, config, store
     assert (records["outcome"], records["reason"]) == ("unknown", "primary does not answer")
 
 
+@pytest.mark.parametrize("lower", [False, True])
+@pytest.mark.parametrize("records", [0, 2, 3])
+def test_a_loss_that_may_be_smaller_is_judged_as_drkit_judges_it(tmp_path, config, store, records, lower):
+    """A loss of 3 or fewer, objective 2: the bundle called it missed, and the run not judged."""
+    loss = Loss(records, 0.5, now(), reason="t was accepted anew", lower_bound=lower, upper_bound=True)
+    played(store, config, Kind.FAILOVER, replace(DONE, loss=loss))
+    document = bundle_of(tmp_path, config, store)
+    record = load_run(store, "R")
+    judgement = RunResult("R", record.machine, record.started_at, record.stages, record.positions).judged(
+        config.objectives
+    )
+    assert judgement.missed == []
+    (objective,) = (each for each in document["objectives"] if each["name"] == "rpo_records")
+    assert objective["outcome"] == ("unknown" if judgement.unproven else "met")
+    assert document["verdict"] == ("unknown" if judgement.unproven else "passed")
+    measured = document["measured"]
+    assert (measured["rpo_records"], measured["rpo_lower_bound"], measured["rpo_upper_bound"]) == (records, lower, True)
+
+
 @pytest.mark.parametrize(
     ("changes", "check", "outcome"),
     [
@@ -197,6 +216,7 @@ def without_objectives(config, **kept):
     "loss",
     [
         Loss(records=1, seconds=0.5, observed_at=now(), reason="primary does not answer", lower_bound=True),
+        Loss(records=1, seconds=0.5, observed_at=now(), reason="primary does not answer", upper_bound=True),
         Loss(records=None, seconds=None, observed_at=None, reason="primary does not answer"),
     ],
 )
