@@ -36,6 +36,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "link resume": (
         "drkit link resume 'primary->dr'",
         "drkit link resume 'primary->dr' --topic orders --accept-recreated",
+        "drkit link resume 'primary->dr' --accept-recreated --cluster-id ID",
     ),
     "link acknowledge": (
         "drkit link acknowledge 'primary->dr' target_purged --topic orders",

@@ -38,7 +38,9 @@ from drkit.model.link_state import (
     SOURCE_TRUNCATED,
     STORE_RECOVERED,
     TARGET_RECREATED,
+    TARGET_REPLACED,
     TOPIC_RECREATED,
+    WHOLE_LINK,
     Direction,
     LinkControl,
     Problem,
@@ -47,6 +49,7 @@ from drkit.model.link_state import (
 from drkit.model.offsets import Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition, is_canary
 from drkit.store.api import Store
+from drkit.store.link_notes import known_target_cluster, other_target_cluster, other_target_remedy
 
 if TYPE_CHECKING:
     from drkit.kafka.transform.record_transform import Alteration
@@ -77,7 +80,8 @@ class LinkRecord:
 @dataclass(frozen=True, slots=True)
 class LogsSeen:
     """Log starts and ends of both sides, the source's topics, and the ids of the target's topics, each by its own
-    cluster's names; empty (None) if it didn't answer. `source_gone`: the source didn't, and isn't asked again."""
+    cluster's names; empty (None) if it didn't answer. `target_cluster`: the target's cluster id. `source_gone`: the
+    source didn't answer, and isn't asked again."""
 
     source_start: Mapping[TopicPartition, int]
     source_end: Mapping[TopicPartition, int]
@@ -85,6 +89,7 @@ class LogsSeen:
     target_end: Mapping[TopicPartition, int]
     source_topics: Collection[str] | None
     target_ids: Mapping[str, str] | None
+    target_cluster: str | None = None
     source_gone: bool = False
 
     def of_source(self) -> dict[TopicPartition, OffsetRange]:
@@ -131,10 +136,25 @@ def problems_now(
     `rows`: the store's mapping rows, if available; None: reads them from the store.
     """
     record = replace(record, halted=frozenset((each.topic, each.partition) for each in problems if each.halted))
-    seen = _seen_now(clusters, store, record, logs, problems, at, rows)
+    replaced = _replaced_target(store, record, logs, at)
+    seen = _seen_now(clusters, store, record, logs, problems, at, rows, replaced)
+    if replaced is not None:
+        return replace(seen, problems=[replaced, *seen.problems])
     target = partial(clusters.admin, record.link.id.target, may_be_gone=True)
     exact = with_exact_ends(target, store, record.link, {**record.watermarks, **seen.settled}, seen.problems)
     return replace(seen, problems=exact)
+
+
+def _replaced_target(store: Store, record: LinkRecord, logs: LogsSeen, at: datetime) -> Problem | None:
+    """The problem that another cluster than the link's answers at the target's address; None: it is the link's, it
+    doesn't answer, or no mirror has noted which it is."""
+    link, found = record.link, logs.target_cluster
+    known = None if found is None else known_target_cluster(store, link.id)
+    if found is None or known in {None, found}:
+        return None
+    reason = other_target_cluster(link.id, found, known or "")
+    remedy = other_target_remedy(link, found, serving=not record.flowing)
+    return Problem(TARGET_REPLACED, WHOLE_LINK, None, reason, remedy, halted=True, since=at)
 
 
 def _seen_now(
@@ -145,16 +165,17 @@ def _seen_now(
     problems: Sequence[Problem],
     at: datetime,
     rows: MappingRows | None,
+    replaced: Problem | None,
 ) -> ProblemsNow:
     if not record.flowing:
-        return _left_behind(clusters, store, record, logs, problems, at, rows or store)
+        return _left_behind(clusters, store, record, logs, problems, at, rows or store, replaced)
     link = record.link
     seen = (
         DivergenceProblems(list(problems))
         if logs.source_gone
         else _compared(clusters, store, record, logs, problems, at)
     )
-    lost = _lost_topics(clusters, record, logs)
+    lost = _lost_topics(clusters, record, logs, replaced)
     found, unjudged = seen.problems, dict(seen.unjudged)
     strangers, settled, unknown, own_ends = _beyond_watermarks(clusters, store, record, logs, found, lost, at)
     found, unjudged = found + strangers, {**unjudged, **unknown}
@@ -164,7 +185,7 @@ def _seen_now(
         found = found + others
         unjudged |= deeper | reasons | _ending_early(record, logs, found, at)
     if not link.inverse:
-        found = found + _problems_of(store, record, lost, found, at)
+        found = found + _problems_of(store, record, lost, found, at, replaced)
         found = with_returned(store, link.id, record.watermarks, logs.of_source(), found)
     if not record.running:
         found = found + _hidden(clusters, record, logs, found, at)
@@ -190,6 +211,7 @@ def _left_behind(
     problems: Sequence[Problem],
     at: datetime,
     rows: MappingRows,
+    replaced: Problem | None,
 ) -> ProblemsNow:
     """What the source of a link that was failed away from shows. What the target lacks of what was mirrored is no loss:
     it belongs to its clients."""
@@ -198,7 +220,7 @@ def _left_behind(
     if not (record.left and sealed) or record.link.inverse or logs.source_topics is None:
         return ProblemsNow([*problems, *anew])
     told = {problem.topic for problem in [*problems, *anew] if problem.kind == TOPIC_RECREATED}
-    lost = _lost_topics(clusters, record, logs).keys() - told
+    lost = _lost_topics(clusters, record, logs, replaced).keys() - told
     kept = {tp: mark for tp, mark in record.watermarks.items() if tp.topic not in lost}
     record = replace(record, watermarks=kept)
     seen = _compared(clusters, store, record, logs, problems, at)
@@ -587,9 +609,9 @@ def _unwatched(record: LinkRecord, mark: Watermark, at: datetime) -> bool:
     return (at - mark.observed_at).total_seconds() > LOOKS_WITHIN_SECONDS
 
 
-def _lost_topics(clusters: Clusters, record: LinkRecord, logs: LogsSeen) -> dict[str, bool]:
+def _lost_topics(clusters: Clusters, record: LinkRecord, logs: LogsSeen, replaced: Problem | None) -> dict[str, bool]:
     """Topics (by the source's names) whose target isn't the one that the mirror wrote: `_DELETED`, or recreated. Topics
-    that the source lacks, too, are left out.
+    that the source lacks, too, are left out. `replaced`: the target is another cluster.
 
     A list of all topics leaves out those that drkit's principal may not see: missing ones are requested by name.
     """
@@ -599,7 +621,7 @@ def _lost_topics(clusters: Clusters, record: LinkRecord, logs: LogsSeen) -> dict
     mine = {
         topic: state
         for topic, state in record.topics.items()
-        if state.target_topic_id and not is_canary(topic) and (there is None or topic in there)
+        if (state.target_topic_id or replaced) and not is_canary(topic) and (there is None or topic in there)
     }
     missing = sorted({state.target_topic for state in mine.values()} - ids.keys())
     denied: set[str] = set()
@@ -665,13 +687,19 @@ def made_anew(
 ) -> list[Problem]:
     """A problem for each topic whose target isn't the mirror's, unless a recorded one says so; arguments as
     `problems_now`'s."""
-    return _problems_of(store, record, _lost_topics(clusters, record, logs), problems, at)
+    replaced = _replaced_target(store, record, logs, at)
+    return _problems_of(store, record, _lost_topics(clusters, record, logs, replaced), problems, at, replaced)
 
 
 def _problems_of(
-    store: Store, record: LinkRecord, lost: Mapping[str, bool], problems: Sequence[Problem], at: datetime
+    store: Store,
+    record: LinkRecord,
+    lost: Mapping[str, bool],
+    problems: Sequence[Problem],
+    at: datetime,
+    replaced: Problem | None,
 ) -> list[Problem]:
-    """A problem for each lost topic without a recorded one that says as much."""
+    """A problem for each lost topic without a recorded one that says as much. `replaced`: as in `_lost_topics`."""
     told = {problem.topic for problem in problems if problem.kind in RECREATED}
     untold = sorted(lost.keys() - told)
     if not untold:
@@ -681,6 +709,8 @@ def _problems_of(
     same = [
         topic for topic in untold if topic in kept and _incarnation(kept[topic]) == _incarnation(record.topics[topic])
     ]
+    if replaced is not None:
+        return [replace(replaced, kind=TARGET_RECREATED, topic=topic) for topic in same]
     return [target_recreated(record.link.id, record.topics[topic], deleted=lost[topic], at=at) for topic in same]
 
 

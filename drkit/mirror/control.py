@@ -4,7 +4,8 @@ decisions that an operator takes with `drkit link` (pause, resume, acknowledge, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
@@ -29,7 +30,7 @@ from drkit.model.link_state import (
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.model.wording import and_more
 from drkit.store.api import LinkStore, Store
-from drkit.store.link_notes import accept_purge, give_up_never_mirrored
+from drkit.store.link_notes import accept_purge, check_target_cluster, give_up_never_mirrored, note_clusters
 
 _TRIES = 10
 _BY_NAME = frozenset({"deletion_held", RECORDS_MISPLACED, RECORDS_RETURNED, RECOVERED_FROM_LOGS, TARGET_PURGED})
@@ -249,6 +250,7 @@ def accept_recreated(store: Store, link: Link, topic: str, *, source: ClusterAdm
 
     Raises:
         Refused: the topic was never mirrored, or doesn't exist on the source.
+        NotShown: the target is another cluster (`accept_target`).
         Unreachable: a cluster doesn't answer.
     """
     state = store.topic_states(link.id).get(topic)
@@ -256,29 +258,63 @@ def accept_recreated(store: Store, link: Link, topic: str, *, source: ClusterAdm
         raise Refused(
             f"{topic} was never mirrored on link {link.id}", remedy="Start the mirror: there is nothing to accept"
         )
+    check_target_cluster(store, link, target.cluster_id())
     here = source.topics([topic]).get(topic)
     if here is None:
         raise Refused(f"there is no topic {topic} on {link.id.source}", remedy="Create it there first")
-    there = target.topics([state.target_topic]).get(state.target_topic)
-    found = replace(
-        state,
-        source_topic_id=here.topic_id,
-        target_topic_id="" if there is None else there.topic_id,  # "": to be created by the mirror
-        partitions=here.partitions,
-    )
-    already = found == state and _is_to_begin(store, link.id, state)
-    reason = f"accepted as a new topic; epoch {state.epoch + 1}"
-    accepted = state if already else replace(found, epoch=state.epoch + 1, reason=reason)
-    stay = 0
-    if there is not None:
-        partitions = [TopicPartition(state.target_topic, number) for number in range(there.partitions)]
-        starts = target.start_offsets(partitions, partial=True)
-        ends = target.log_ends(partitions, partial=True)
-        stay = sum(max(0, end - starts.get(tp, end)) for tp, end in ends.items())
-    if not already:
-        store.put_topic_states(link.id, [accepted])
-        store.clear_problems(link.id, topic)
-    return Accepted(accepted, stay, already)
+    found = replace(state, source_topic_id=here.topic_id, partitions=here.partitions)
+    (accepted,) = _accept(store, link, [(state, found)], target)
+    return accepted
+
+
+def accept_target(store: Store, link: Link, cluster_id: str, *, target: ClusterAdmin) -> list[Accepted]:
+    """Accept the cluster at the target's address, whatever was there before: each mirrored topic that isn't there as it
+    was mirrored becomes a new one, mirrored from its start. The source isn't asked: it may be gone.
+
+    Raises:
+        Refused: the target's cluster id isn't `cluster_id`.
+        Unreachable: the target doesn't answer.
+    """
+    _check_serves_source(store.link_control(link.id) or LinkControl(link.id, Direction.ACTIVE, 0, now()))
+    found = target.cluster_id()
+    if cluster_id != found:
+        raise Refused(
+            f"{cluster_id!r} is not the id of {link.id.target}",
+            meaning=f"{link.id.target} is cluster {found}; nothing was changed",
+            remedy=f"Check bootstrap_servers of {link.id.target}; if it is the cluster to mirror to, give its id",
+        )
+    note_clusters(store, link.id, target=cluster_id)  # first: the copy of the store's state goes to this cluster, too
+    states = store.topic_states(link.id).values()
+    ids = {name: info.topic_id for name, info in target.topics({state.target_topic for state in states}).items()}
+    lost = [each for each in states if not each.target_topic_id or ids.get(each.target_topic) != each.target_topic_id]
+    return _accept(store, link, [(state, state) for state in lost], target)
+
+
+def _accept(
+    store: Store, link: Link, topics: Sequence[tuple[TopicState, TopicState]], target: ClusterAdmin
+) -> list[Accepted]:
+    """Accept topics as new ones: their recorded states, and what they are on the source."""
+    there = target.topics({state.target_topic for state, _ in topics})
+    tps = [TopicPartition(name, number) for name, info in there.items() for number in range(info.partitions)]
+    starts, ends = target.start_offsets(tps, partial=True), target.log_ends(tps, partial=True)
+    stay: dict[str, int] = defaultdict(int)
+    for tp, end in ends.items():
+        stay[tp.topic] += max(0, end - starts.get(tp, end))
+    accepted = []
+    for state, here in topics:
+        info = there.get(state.target_topic)
+        # "": to be created by the mirror
+        found = replace(here, target_topic_id="" if info is None else info.topic_id)
+        already = found == state and _is_to_begin(store, link.id, state)
+        reason = f"accepted as a new topic; epoch {state.epoch + 1}"
+        new = state if already else replace(found, epoch=state.epoch + 1, reason=reason)
+        accepted.append(Accepted(new, stay[state.target_topic], already))
+    fresh = [each.topic for each in accepted if not each.already]
+    if fresh:
+        store.put_topic_states(link.id, fresh)
+    for state in fresh:
+        store.clear_problems(link.id, state.topic)
+    return accepted
 
 
 def _is_to_begin(store: Store, link: LinkId, state: TopicState) -> bool:

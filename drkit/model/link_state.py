@@ -67,6 +67,9 @@ class TopicState:
         return not source_topic_id or self.source_topic_id in {"", source_topic_id}
 
 
+WHOLE_LINK = "*"
+"""The topic of a problem that concerns no single topic."""
+
 SOURCE_TRUNCATED = "source_truncated"
 """Kind of the problem that the source lost what was mirrored."""
 
@@ -82,6 +85,10 @@ TOPIC_RECREATED = "topic_recreated"
 
 TARGET_RECREATED = "target_recreated"
 """Kind of the problem that the topic on the target was deleted, or is another one than the mirror wrote."""
+
+TARGET_REPLACED = "target_replaced"
+"""Kind of the problem that the target is another cluster than the one that was mirrored to. Of the whole link, and not
+recorded: each look at the clusters detects it."""
 
 RECREATED = frozenset({TOPIC_RECREATED, TARGET_RECREATED})
 """Kinds of the problem that a topic of the same name is another one than was mirrored."""

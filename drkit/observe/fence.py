@@ -8,7 +8,7 @@ from datetime import datetime
 from drkit.kafka.admin.clusters import Clusters
 from drkit.kafka.admin.write_block import BLOCK, is_blocked
 from drkit.model.errors import AuthenticationError, Refused, Unreachable
-from drkit.model.link_state import LinkControl, Problem
+from drkit.model.link_state import WHOLE_LINK, LinkControl, Problem
 from drkit.model.runs.fence import FENCES, FenceMethod, FenceState, mark_of, newest, serving_cluster, write_block_kind
 from drkit.model.topics.acls import Acl, fence_rules_kind, topics_denied
 from drkit.model.topology import Link
@@ -49,7 +49,7 @@ def fence_problem(
     seen = "" if rules is not None or by_command else " as far as the store knows"
     return Problem(
         FENCED,
-        "*",
+        WHOLE_LINK,
         None,
         f"{cluster} is closed to its clients{whose}, and they are to use it{seen}",
         _remedy(store, link, None if record is None else record.run),
@@ -81,7 +81,7 @@ def unfenced_problem(store: Store, link: Link, rules: Collection[Acl] | None, at
         return None
     return Problem(
         UNFENCED,
-        "*",
+        WHOLE_LINK,
         None,
         f"{source} answers and is not fenced: what clients write there never reaches {link.id.target}",
         f"drkit fence --link '{link.id}' closes it to its clients",
@@ -113,7 +113,7 @@ def blocked_problem(store: Store, link: Link, clusters: Clusters, at: datetime) 
         return None
     return Problem(
         WRITES_BLOCKED,
-        "*",
+        WHOLE_LINK,
         None,
         f"{and_more(blocked)} on {cluster} take no writes of clients: a scrub blocks them for its last look, or was "
         "interrupted just then",

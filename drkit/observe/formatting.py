@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from drkit.model.link_state import Problem
+from drkit.model.link_state import WHOLE_LINK, Problem
 from drkit.model.statistics import EngineStatistics, Latency, WorkerStatistics
 from drkit.model.wording import counted
 
-_WHOLE_LINK = "*"
 _STEP = 1000.0
 _WORTH_SAYING = 2.0
 _IN_SECONDS = 10.0
@@ -16,7 +15,7 @@ _IN_SECONDS = 10.0
 
 def place(problem: Problem) -> str:
     """`orders:3`, `orders`, or nothing if it is about the whole link."""
-    if problem.topic == _WHOLE_LINK:
+    if problem.topic == WHOLE_LINK:
         return ""
     return problem.topic if problem.partition is None else f"{problem.topic}:{problem.partition}"
 

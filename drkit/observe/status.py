@@ -59,7 +59,8 @@ class ClusterLogEnds:
     """Start and end offsets of one cluster's partitions, by that cluster's topic names.
 
     `reason` says why nothing is known; then both mappings are empty. `refused`: the cluster answers, but one side
-    refuses the other (`AuthenticationError`) or it isn't the link's cluster (`NotShown`). `ids`: of its topics.
+    refuses the other (`AuthenticationError`) or it isn't the link's cluster (`NotShown`). `ids`: of its topics;
+    `cluster_id`: its own.
     `rules`: its ACLs; None: not requested, or not readable. `held`: how many offsets are behind open transactions,
     if there are any and `end` is the last stable offset. `silent`: why partitions of a source that answers don't.
     """
@@ -72,6 +73,7 @@ class ClusterLogEnds:
     ids: dict[str, str] = field(default_factory=dict)
     held: dict[TopicPartition, int] = field(default_factory=dict)
     silent: dict[TopicPartition, str] = field(default_factory=dict)
+    cluster_id: str | None = None
 
     @property
     def unread(self) -> str | None:
@@ -90,7 +92,7 @@ class ClusterLogEnds:
 def logs_seen(source: ClusterLogEnds, target: ClusterLogEnds) -> LogsSeen:
     """A link's logs on both clusters, for `problems_now`."""
     there, here = (each.ids if each.reachable else None for each in (source, target))
-    return LogsSeen(source.start, source.end, target.start, target.end, there, here)
+    return LogsSeen(source.start, source.end, target.start, target.end, there, here, target.cluster_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,14 +273,17 @@ def _partitions_of(
     """
     try:
         admin = clusters.admin(alias, may_be_gone=True)
+        cluster_id = admin.cluster_id()
         if check is not None:
-            check(admin.cluster_id())
+            check(cluster_id)
         topics = [info for info in admin.topics().values() if wanted(info.name)]
         there = [TopicPartition(info.name, number) for info in topics for number in range(info.partitions)]
         silent: dict[TopicPartition, str] = {}
         starts = admin.start_offsets(there, silent=silent if in_part else None)
         ids = {info.name: info.topic_id for info in topics}
-        return _Partitions(admin, ClusterLogEnds(starts, rules=_rules(admin), ids=ids, silent=silent))
+        return _Partitions(
+            admin, ClusterLogEnds(starts, rules=_rules(admin), ids=ids, silent=silent, cluster_id=cluster_id)
+        )
     except (Unreachable, AuthenticationError) as error:
         return _silent(error)
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 from drkit.config import Config
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError
-from drkit.model.link_state import STATE_TOPIC_FAILED, LinkControl, Problem, TopicState
+from drkit.model.link_state import STATE_TOPIC_FAILED, WHOLE_LINK, LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.state_topic.recorder import Recorder
@@ -16,7 +16,6 @@ from drkit.state_topic.records import NOT_KEPT, StateKind
 from drkit.store.api import Claims, Store
 
 CLOSE_SECONDS = 5.0
-_EVERYTHING = "*"
 
 
 class StateRecording:
@@ -69,10 +68,10 @@ class StateRecording:
     def _teller(self, link: Link) -> Callable[[DrkitError | None], None]:
         def tell(error: DrkitError | None) -> None:
             if error is None:
-                self._plain.clear_problems(link.id, _EVERYTHING, STATE_TOPIC_FAILED)
+                self._plain.clear_problems(link.id, WHOLE_LINK, STATE_TOPIC_FAILED)
                 return
             why = f"the copy of its state on {link.id.target} can't be written: {error.what}"
-            problem = Problem(STATE_TOPIC_FAILED, _EVERYTHING, None, why, error.remedy, halted=False, since=now())
+            problem = Problem(STATE_TOPIC_FAILED, WHOLE_LINK, None, why, error.remedy, halted=False, since=now())
             self._plain.put_problem(link.id, problem)
 
         return tell

@@ -55,6 +55,7 @@ from drkit.state_topic.records import (
 )
 from drkit.store import codec
 from drkit.store.api import Claims, Store
+from drkit.store.link_notes import check_target_cluster
 
 log = logging.getLogger(__name__)
 
@@ -290,6 +291,7 @@ class Recorder:
         self._admin = ClusterAdmin(
             alias, self._target, timeout_seconds=_ADMIN_SECONDS, reach=Reachability(PATIENCE_SECONDS)
         )
+        check_target_cluster(self._store, self._link, self._admin.cluster_id())
         there = find_copy(self._link, self._store, self._admin, self._target)
         self._topic = there or copy_name(self._link, self._store)
         if there is not None:

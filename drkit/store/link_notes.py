@@ -3,7 +3,7 @@
 | fact | one note per |
 |---|---|
 | offset alignments | partition |
-| the cluster id of the source, which can't be asked once it is gone | link |
+| the cluster id of the source, which can't be asked once it is gone, and that of the target | link |
 | groups that can't be moved, as the mirror last saw them | group |
 | the offsets that the source removed before they were mirrored | partition |
 | the offsets of a purged target that an operator goes on without | partition |
@@ -28,11 +28,11 @@ from drkit.model.errors import NotShown, Refused
 from drkit.model.groups.unmovable_groups import UnmovableGroup
 from drkit.model.offsets import MOST_RANGES, Watermark, merged_ranges, without_ranges
 from drkit.model.topics.acls import ACL_NOTES, Acl, AclRole, fence_rules_kind
-from drkit.model.topology import LinkId, TopicPartition
+from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.store.api import LinkStore
 
 ALIGNMENTS = "alignments"
-_SOURCE = "source"
+_SOURCE, _TARGET = "source", "target"
 _CLUSTER_ID = "cluster_id"
 _UNMOVABLE = "unmovable-group"
 _STARTS = "shared_target_start"
@@ -64,38 +64,45 @@ def forget_alignments(store: LinkStore, link: LinkId, tps: Iterable[TopicPartiti
     store.forget_notes(link, ALIGNMENTS, [note_name(tp) for tp in tps])
 
 
-def keep_source_cluster(store: LinkStore, link: LinkId, cluster_id: str, target_id: str) -> None:
-    """Note that the mirror reads from this cluster, unless that is already noted.
+def check_clusters(store: LinkStore, link: Link, source_id: str, target_id: str) -> None:
+    """Check that a mirror may run between these clusters: the noted ones, where any are.
 
     Raises:
-        Refused: it read from another one. The link's records would not be there, so none would seem to be missing on
-            the target; and where that other one is its target now, it would write to its source.
+        Refused: it ran between others. The link's records would not be on another source, so none would seem to be
+            missing on the target; on another target is nothing of what counts as mirrored.
     """
-    known = known_source_cluster(store, link)
-    if known == cluster_id:  # even where source and target are one cluster
-        return
-    if known == target_id:
+    known_source, known_target = known_source_cluster(store, link.id), known_target_cluster(store, link.id)
+    ids = link.id
+    if known_source not in {None, source_id} and known_source == target_id:
         raise Refused(
-            f"{link.source} and {link.target} changed places: {link.target} is cluster {target_id} now, from which "
-            f"link {link} read as {link.source}",
-            meaning=f"A mirror would write to the cluster that it should read from, and create topics of {link.target} "
+            f"{ids.source} and {ids.target} changed places: {ids.target} is cluster {target_id} now, from which "
+            f"link {ids} read as {ids.source}",
+            meaning=f"A mirror would write to the cluster that it should read from, and create topics of {ids.target} "
             "there. Nothing was changed",
-            remedy=f"Correct bootstrap_servers of {link.source} and {link.target}. Where cluster {target_id} is to be "
+            remedy=f"Correct bootstrap_servers of {ids.source} and {ids.target}. Where cluster {target_id} is to be "
             "the standby for good, configure a link under other aliases",
         )
-    if known is not None:
+    if known_source not in {None, source_id}:
         raise Refused(
-            other_source_cluster(link, cluster_id, known),
-            meaning=f"The records that {link} mirrored aren't there, and {link} mirrored none of the records there. "
+            other_source_cluster(ids, source_id, known_source or ""),
+            meaning=f"The records that {ids} mirrored aren't there, and {ids} mirrored none of the records there. "
             "Nothing was changed",
-            remedy=other_source_remedy(link),
+            remedy=other_source_remedy(ids),
         )
-    note_source_cluster(store, link, cluster_id)
+    if known_target not in {None, target_id}:
+        raise Refused(
+            other_target_cluster(ids, target_id, known_target or ""),
+            meaning=f"Nothing of what {ids} mirrored is there. Nothing was changed",
+            remedy=other_target_remedy(link, target_id),
+        )
 
 
-def note_source_cluster(store: LinkStore, link: LinkId, cluster_id: str) -> None:
-    """Note that this cluster is the link's source from now on: its first one, or the target of a failback."""
-    store.put_notes(link, _SOURCE, {_CLUSTER_ID: cluster_id})
+def note_clusters(store: LinkStore, link: LinkId, *, source: str | None = None, target: str | None = None) -> None:
+    """Note that these clusters (by their ids; None: as noted) are the link's from now on: those of its first mirror, or
+    others on purpose."""
+    for kind, cluster_id in ((_SOURCE, source), (_TARGET, target)):
+        if cluster_id is not None:
+            store.put_notes(link, kind, {_CLUSTER_ID: cluster_id})
 
 
 def check_source_cluster(store: LinkStore, link: LinkId, cluster_id: str) -> None:
@@ -109,13 +116,29 @@ def check_source_cluster(store: LinkStore, link: LinkId, cluster_id: str) -> Non
         raise NotShown(other_source_cluster(link, cluster_id, known), remedy=other_source_remedy(link))
 
 
+def check_target_cluster(store: LinkStore, link: Link, cluster_id: str) -> None:
+    """Check that the cluster at the target's address is the one that the link's mirror writes to.
+
+    Raises:
+        NotShown: it is another cluster, so nothing there concerns the link.
+    """
+    known = known_target_cluster(store, link.id)
+    if known is not None and known != cluster_id:
+        raise NotShown(other_target_cluster(link.id, cluster_id, known), remedy=other_target_remedy(link, cluster_id))
+
+
 def other_source_cluster(link: LinkId, found: str, known: str) -> str:
     """The message that another cluster answers at the source's address."""
     return f"{link.source} is another cluster now: its id is {found}, {link} mirrors from {known}"
 
 
+def other_target_cluster(link: LinkId, found: str, known: str) -> str:
+    """The message that another cluster answers at the target's address."""
+    return f"{link.target} is another cluster than the one that was mirrored to: its id is {found}, was {known}"
+
+
 def other_source_remedy(link: LinkId) -> str:
-    """The remedy for that."""
+    """The remedy for another source."""
     return (
         f"Correct bootstrap_servers of {link.source}. Where the cluster was replaced: `drkit failover --to "
         f"{link.target} --unplanned` serves from {link.target}, and `drkit failback` then seeds the new one; or "
@@ -123,9 +146,30 @@ def other_source_remedy(link: LinkId) -> str:
     )
 
 
+def other_target_remedy(link: Link, found: str, *, serving: bool = False) -> str:
+    """The remedy for another target. `serving`: clients were moved there."""
+    ids = link.id
+    correct = f"Correct bootstrap_servers of {ids.target}. Where the cluster was replaced: "
+    if link.inverse:
+        return f"{correct}`drkit doctor` names the command that ends this failback"
+    if serving:
+        return (
+            f"{correct}`drkit fence --lift --cluster {ids.source} --yes --link '{ids}'` opens {ids.source}, which has "
+            "its records of before the failover; or configure a link under other aliases"
+        )
+    return (
+        f"{correct}`drkit link resume '{ids}' --accept-recreated --cluster-id {found}`, and `drkit mirror` begins anew"
+    )
+
+
 def known_source_cluster(store: LinkStore, link: LinkId) -> str | None:
     """The cluster id of the source as the mirror last found it; None: no mirror has run."""
     return store.notes(link, _SOURCE).get(_CLUSTER_ID)
+
+
+def known_target_cluster(store: LinkStore, link: LinkId) -> str | None:
+    """The cluster id of the target that the mirror writes to; None: no mirror has run."""
+    return store.notes(link, _TARGET).get(_CLUSTER_ID)
 
 
 def noted_rules(store: LinkStore, link: LinkId) -> dict[Acl, AclRole]:

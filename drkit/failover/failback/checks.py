@@ -18,6 +18,7 @@ from drkit.model.offsets import Watermark
 from drkit.model.runs.fence import FenceMethod, FenceState
 from drkit.model.topology import TopicPartition
 from drkit.model.wording import and_more, counted
+from drkit.store.link_notes import other_target_cluster, other_target_remedy
 
 
 def warnings(snapshot: FailbackSnapshot, plan: FailbackPlan) -> Iterator[str]:
@@ -109,6 +110,13 @@ def obstacles(snapshot: FailbackSnapshot, plan: FailbackPlan, alone: Sequence[Pl
         )
     elif snapshot.run_problem is not None:
         yield Obstacle(snapshot.run_problem, "The failover must be complete before the way back", ways)
+    if snapshot.mirrored_to not in {None, snapshot.live.cluster_id}:
+        found = snapshot.live.cluster_id or ""
+        yield Obstacle(
+            other_target_cluster(link.id, found, snapshot.mirrored_to or ""),
+            f"{old} would be made a copy of a cluster that wasn't failed over to: its records would be deleted for it",
+            other_target_remedy(link, found, serving=True),
+        )
     if snapshot.replaced and (held := _held(snapshot)):
         yield Obstacle(
             f"{old} is cluster {snapshot.old.cluster_id}, but the failover left cluster {snapshot.old_cluster_id}, and "

@@ -33,6 +33,7 @@ from drkit.model.topic_policy import TopicSettings
 from drkit.model.topology import Link, LinkId, TopicPartition, is_canary
 from drkit.state_topic.other_store import mirrors_of_other_stores
 from drkit.store.api import Store
+from drkit.store.link_notes import known_target_cluster
 
 _RECORDS_SECONDS = 20.0
 
@@ -42,6 +43,8 @@ class FailbackSnapshot:
     """The planner's input. `topics`: all topics of the old primary; offsets by its own names, `old_offsets` of all
     groups, whether the link's or not. `mappings`: from the old primary's offsets to the live cluster's; `live_logs`: by
     the old primary's names; `live_fence`: the live cluster's fence method, and why there is none.
+
+    `mirrored_to`: the cluster id of the target that the mirror wrote to; None: it was never noted.
 
     `back_states`: by the old primary's names, the topics that a failback that was given up recreated there.
     `configs_before`: their configuration before that. `other_records`: partitions of the old primary that end where the
@@ -77,6 +80,7 @@ class FailbackSnapshot:
     back_states: Mapping[str, TopicState] = field(default_factory=dict)
     configs_before: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     live_fence: tuple[FenceMethod, str] = (FenceMethod.NONE, "not looked at")
+    mirrored_to: str | None = None
 
     @property
     def replaced(self) -> bool:
@@ -135,6 +139,7 @@ def take_failback_snapshot(estate: ClusterContext, link: Link) -> FailbackSnapsh
         kept=decided.kept,
         back_states=_made_by_the_way_back(estate, control, back),
         configs_before=decided.configs,
+        mirrored_to=known_target_cluster(store, link.id),
     )
     old_admin, live_admin = estate.admin(link.id.source), estate.admin(link.id.target)
     topics = old_admin.topics()

@@ -47,7 +47,7 @@ from drkit.failover.stages.hooks import Hooks, hooks_of, with_hooks
 from drkit.failover.stages.stage import Stage
 from drkit.kafka.groups.mirrormaker import MirrorMakerOffsets
 from drkit.model.errors import ConfigError, DrkitError, Refused
-from drkit.model.link_state import Direction, Problem
+from drkit.model.link_state import TARGET_REPLACED, Direction, Problem
 from drkit.model.runs.fence import FenceMethod
 from drkit.model.topology import Link, LinkId
 from drkit.model.wording import and_more, bounds, counted
@@ -360,7 +360,10 @@ def _warnings(snapshot: Snapshot, request: PlanRequest, plan: FailoverPlan) -> l
     remarks = [f"{view.target_tp}: {view.remark}" for view in snapshot.partitions.values() if view.remark]
     if remarks:
         warnings.append(and_more(remarks))
-    warnings += [_of_topic(problem) for problem in snapshot.problems]
+    obvious = {
+        problem.reason for problem in snapshot.problems if problem.kind == TARGET_REPLACED
+    }  # the plan is refused
+    warnings += [_of_topic(problem) for problem in snapshot.problems if problem.reason not in obvious]
     active = sorted(group for group, count in snapshot.source_members.items() if count)
     if request.mode is Mode.PLANNED and active:
         warnings.append(

@@ -6,18 +6,21 @@ from collections.abc import Iterator, Sequence
 
 from drkit.failover.plan.failover_plan import AcceptedLoss, FailoverPlan, Obstacle
 from drkit.failover.plan.loss_budget import accepted, flag_for, over_budget, what_accepts
-from drkit.failover.plan.snapshot import Snapshot
+from drkit.failover.plan.snapshot import PartitionView, Snapshot
 from drkit.failover.plan.waivers import ACCEPT_LOSS, ACCEPT_UNFENCED, ALLOW_REWIND
 from drkit.failover.run.state_machine import Mode
-from drkit.model.link_state import Direction, Problem
+from drkit.model.link_state import TARGET_RECREATED, TARGET_REPLACED, Direction, Problem
 from drkit.model.runs.fence import FenceMethod
+from drkit.model.topology import TopicPartition
 from drkit.model.wording import and_more, counted
 from drkit.state_topic.other_store import other_store
 
 
 def obstacles(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
     """Obstacles of the plan, the worst first."""
+    yield from _another_target(snapshot)
     yield from _decided_already(snapshot, plan)
+    yield from _nothing_there(snapshot, plan)
     if plan.mode is Mode.PLANNED:
         yield from _planned(snapshot)
     if plan.catch_up:
@@ -33,6 +36,43 @@ def mirrored_with_another_store(snapshot: Snapshot, mirrors: Sequence[str]) -> O
     """A mirror that uses another store ignores this store's decisions."""
     why = other_store(snapshot.link, mirrors)
     return Obstacle(why.what, why.meaning or "", why.remedy or "")
+
+
+def _another_target(snapshot: Snapshot) -> Iterator[Obstacle]:
+    """Whether the target is another cluster than the one that was mirrored to."""
+    for problem in snapshot.problems:
+        if problem.kind == TARGET_REPLACED:
+            none = f"Nothing of what {snapshot.link.id} mirrored is there: no group would have a position or a record"
+            yield Obstacle(problem.reason, none, problem.remedy)
+
+
+def _nothing_there(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
+    """Whether the target has no topic of all that the groups read (or, without groups, that were mirrored)."""
+    read = {TopicPartition(each.topic, each.partition) for each in plan.positions}
+    views = [
+        view for tp, view in snapshot.partitions.items() if (tp in read if read else view.tp.topic in snapshot.topics)
+    ]
+    if not views or any(_is_there(view) for view in views) or accepted(plan.loss, plan.accept_loss):
+        return
+    source, target = snapshot.source.alias, snapshot.target.alias
+    topics = sorted({view.target_topic for view in views})
+    groups = sorted({each.group for each in plan.positions})
+    told = next((each for view in views for each in view.problems if each.kind == TARGET_RECREATED), None)
+    loss = "all records of them" if plan.loss.records is None else counted(plan.loss.records, "record")
+    yield Obstacle(
+        f"{target} has nothing of what {'was mirrored' if not groups else f'{and_more(groups)} read'}: "
+        f"{and_more(topics)} {'is' if len(topics) == 1 else 'are'} not there as mirrored",
+        f"No group would have a position on {target}, and {loss} of {source} would be lost",
+        f"{'Run drkit mirror' if told is None else told.remedy}; or give {flag_for(plan.loss)} to serve from {target} "
+        "without them",
+        waived_by=ACCEPT_LOSS,
+        loss=what_accepts(plan.loss),
+    )
+
+
+def _is_there(view: PartitionView) -> bool:
+    """Whether the target has the partition that was mirrored."""
+    return view.on_target and not any(problem.kind == TARGET_RECREATED for problem in view.problems)
 
 
 def _decided_already(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:

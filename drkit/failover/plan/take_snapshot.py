@@ -216,7 +216,9 @@ def _problems_now(
     ids = {name: info.topic_id for name, info in target.topics.items()} if target.view.reachable else None
     there = source.topics if source.view.reachable else None
     logs = LogsSeen(
-        source.start, source.end, target.start, target.end, there, ids, source_gone=not source.view.reachable
+        *(source.start, source.end, target.start, target.end, there, ids),
+        target_cluster=target.view.cluster_id,
+        source_gone=not source.view.reachable,
     )
     return problems_now(estate, estate.store, record, logs, estate.store.problems(link.id), now(), rows=rows)
 

@@ -17,6 +17,7 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.model.errors import DrkitError, answered, unreached
 from drkit.model.link_state import Direction
 from drkit.model.topology import Link, LinkId, TopicPartition
+from drkit.store.link_notes import known_target_cluster
 
 _AWAY = frozenset({Direction.SEALED, Direction.REVERSED})
 
@@ -82,6 +83,8 @@ def advise(estate: ClusterContext, link: Link, unfinished: Unfinished | None) ->
         conditions |= dict.fromkeys(replaced_clusters(estate, unfinished.plan, up), ComponentCondition.REPLACED)
         run = unfinished.machine
         now = Situation(run.kind, run.facts.mode, furthest(run, begun=unfinished.begun))
+    elif up[ids.target] and _is_another(estate, link):
+        conditions[ids.target] = ComponentCondition.REPLACED
     now = replace(now, source=conditions[ids.source], target=conditions[ids.target])
     refused = {alias: error for alias, error in errors.items() if error is not None and answered(error)}
     broken = tuple(
@@ -117,6 +120,15 @@ def unfinished_runs(estate: ClusterContext, link: Link) -> list[Unfinished]:
         if left is not None:
             found.append(replace(left, site=site_of(estate.store, record)))
     return found
+
+
+def _is_another(estate: ClusterContext, link: Link) -> bool:
+    """Whether the target, which answers, is another cluster than the one that was mirrored to."""
+    known = known_target_cluster(estate.store, link.id)
+    try:
+        return known not in {None, estate.admin(link.id.target, may_be_gone=True).cluster_id()}
+    except DrkitError:
+        return False
 
 
 def replaced_clusters(estate: ClusterContext, plan: Plan, answering: Mapping[str, bool]) -> frozenset[str]:

@@ -42,7 +42,7 @@ from drkit.model.offsets import GroupPosition
 from drkit.model.topology import Link, LinkId
 from drkit.model.totals import total
 from drkit.model.wording import and_more, counted
-from drkit.store.link_notes import note_source_cluster
+from drkit.store.link_notes import note_clusters
 from drkit.store.transactions import forget_transactions
 
 MIRROR_SECONDS = 60.0
@@ -87,6 +87,8 @@ class Reverse:
             )
             store.forget_link_data(back)
             forget_transactions(store, back)
+            ids = {alias: context.estate.admin(alias).cluster_id() for alias in (back.source, back.target)}
+            note_clusters(store, back, source=ids[back.source], target=ids[back.target])
             if self.level:  # for other topics the mirror starts a new record
                 to_be_aligned(context, back, (), for_good=self.for_good)
                 forward = context.link.reversed()
@@ -359,7 +361,7 @@ class ReverseLink:
             forget_transactions(store, self.configured)
             store.put_group_positions(self.configured, _group_positions(context, forward))
             save_reversed(store, self.configured, turned)
-            note_source_cluster(store, self.configured, context.estate.admin(self.cluster).cluster_id())
+            note_clusters(store, self.configured, source=context.estate.admin(self.cluster).cluster_id())
             decide_link(
                 context.estate,
                 self.configured,

@@ -62,7 +62,7 @@ from drkit.model.topology import Link, TopicPartition
 from drkit.state_topic.guard import check_may_begin
 from drkit.state_topic.other_store import check_one_store, worker_client_id
 from drkit.store.api import Store
-from drkit.store.link_notes import keep_source_cluster
+from drkit.store.link_notes import check_clusters, note_clusters
 
 log = logging.getLogger(__name__)
 
@@ -131,7 +131,7 @@ class Session:
         self._options = options
         self._orders = Orders()
         self._led = False
-        self._copy = ""  # its name, once the run may begin
+        self._copy, self._cluster_ids = "", ("", "")  # the copy's name, once the run may begin; the clusters' last ids
         self._forgotten: Refused | None = None
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()  # calls for the data thread
         self._ending = ending = threading.Event()
@@ -403,16 +403,11 @@ class Session:
     def _look_at_topics(self) -> None:
         if not self._pipeline.may_run() or self._forgotten is not None:
             return  # the orders say why
-        if not self._copy:
-            try:
-                copy = self._check_may_begin()
-                self._check_one_store()
-                ids = self._source.cluster_id(), self._target.cluster_id()
-                keep_source_cluster(self._store, self._link.id, *ids)
-            except Refused as error:
-                self._forgotten = error
-                return
-            self._copy = copy
+        try:
+            self._check_clusters()
+        except Refused as error:
+            self._forgotten = error
+            return
         leads = self._worker.leads()
         led, self._led = self._led, leads
         for problem in self._problems.follow(leads=led and leads):
@@ -425,6 +420,23 @@ class Session:
             self._topics.wake()
         elif self._options.until_caught_up and self._sync.in_step and self._sync.decided:
             self._catch_up.begin(self._assignment.partitions())
+
+    def _check_clusters(self) -> None:
+        """Check that both clusters are the link's: each may be replaced while this runs.
+
+        Raises:
+            Refused: one is another cluster, or the store isn't the one that knows the link.
+        """
+        ids = self._source.cluster_id(), self._target.cluster_id()
+        if ids == self._cluster_ids:
+            return
+        check_clusters(self._store, self._link, *ids)
+        if not self._copy:
+            copy = self._check_may_begin()
+            self._check_one_store()
+            note_clusters(self._store, self._link.id, source=ids[0], target=ids[1])
+            self._copy = copy
+        self._cluster_ids = ids
 
     def _run_topics(self, ready: dict[str, ReadyTopic]) -> bool:
         """Mirror these topics and no others; False where the link may not run."""

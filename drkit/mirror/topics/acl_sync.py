@@ -16,6 +16,7 @@ from dataclasses import replace
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.mirror.health.problems import Problems
 from drkit.model.errors import DrkitError, Unreachable
+from drkit.model.link_state import WHOLE_LINK
 from drkit.model.topic_policy import AclMode
 from drkit.model.topics.acl_rules import Changes, carried, changes, own_principals, patterned, roles, writers
 from drkit.model.topics.acls import ACL_NOTES, Acl
@@ -29,7 +30,6 @@ SECONDS = 5.0
 """Time between looks."""
 MISSES = 3
 """How many looks must miss an ACL before it is removed."""
-_ALL = "*"
 _UNAVAILABLE = frozenset({"acls_unavailable", "acls_vanished"})
 _WRITABLE = frozenset({"standby_writable"})
 _REFUSED = frozenset({"acl_refused"})
@@ -87,7 +87,7 @@ class AclSync:
         except DrkitError as error:
             self._problems.put(
                 "acls_unavailable",
-                _ALL,
+                WHOLE_LINK,
                 None,
                 f"access rules don't follow: {error.what}",
                 error.remedy or "Remove the cause named; drkit retries it automatically",
@@ -101,14 +101,14 @@ class AclSync:
         if not theirs and noted:
             self._problems.put(
                 "acls_vanished",
-                _ALL,
+                WHOLE_LINK,
                 None,
                 f"{self._link.id.source} has no access rules any more; on {self._link.id.target} they stay as they are",
                 f'Give {self._link.id.source} its rules back; or set acls = "off" and remove them by hand',
                 halted=False,
             )
             return
-        self._problems.settle(_ALL, kinds=_UNAVAILABLE)
+        self._problems.settle(WHOLE_LINK, kinds=_UNAVAILABLE)
         groups = {p.group for p in self._store.group_positions(self._link.id)} if patterned(theirs) else set()
         wanted = roles(carried(theirs, self._link, topics, groups, self._own), self._link.acls)
         todo = self._patiently(changes(wanted, noted, there), wanted)

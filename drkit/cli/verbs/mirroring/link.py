@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from drkit.cli.output.writer import OutputMode
 from drkit.cli.wiring.context import ConfigOption, Invocation, OutputOption, VerboseOption, command, select_links
+from drkit.failover.plan.waivers import CLUSTER_ID
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.link_state import Direction, LinkControl
 from drkit.model.topology import Link, LinkId
@@ -62,32 +63,51 @@ def resume_link(
         bool,
         typer.Option(
             "--accept-recreated",
-            help="With --topic: accept the recreated topic as a new one, mirrored from its start.",
+            help="With --topic: accept the recreated topic as a new one, mirrored from its start. With --cluster-id: "
+            "accept the target, and all topics that aren't there as they were mirrored.",
         ),
     ] = False,
+    cluster_id: Annotated[
+        str | None,
+        typer.Option(
+            CLUSTER_ID, help="With --accept-recreated: the id of the target, which may be a new cluster.", metavar="ID"
+        ),
+    ] = None,
     config: ConfigOption = None,
     output: OutputOption = OutputMode.HUMAN,
     verbose: VerboseOption = False,
 ) -> None:
     """Resume a link, or one topic of it; partitions halted by a problem are retried."""
     from drkit.kafka.admin.cluster_admin import ClusterAdmin
-    from drkit.mirror.control import accept_recreated, resume_link
+    from drkit.mirror.control import accept_recreated, accept_target, resume_link
 
     with command(config, output, verbose) as run:
         chosen = _link(run, link)
         _check_restored(run, chosen)
-        accepted = None
+        accepted: list[Accepted] = []
+        if (accept and (topic is None) == (cluster_id is None)) or (cluster_id is not None and not accept):
+            raise ConfigError(
+                f"--accept-recreated needs either --topic or {CLUSTER_ID}",
+                remedy="Name the topic that was recreated; or accept the cluster "
+                f"{chosen.id.target} by its id, and all topics that aren't there as they were mirrored",
+            )
         if accept:
-            if topic is None:
-                raise ConfigError("--accept-recreated needs --topic", remedy="Name the topic that was recreated")
             clusters = run.config.clusters
             with (
                 ClusterAdmin(chosen.id.source, clusters[chosen.id.source]) as source,
                 ClusterAdmin(chosen.id.target, clusters[chosen.id.target]) as target,
             ):
-                accepted = accept_recreated(run.store(), chosen, topic, source=source, target=target)
+                if cluster_id is not None:
+                    accepted = accept_target(run.store(), chosen, cluster_id, target=target)
+                elif topic is not None:
+                    accepted = [accept_recreated(run.store(), chosen, topic, source=source, target=target)]
         control, cleared = resume_link(run.store(), chosen, topic)
-        document = _document(control) | {"cleared_problems": cleared, "accepted": _accepted(accepted)}
+        found = [_accepted(each) for each in accepted]
+        document = _document(control) | {
+            "cleared_problems": cleared,
+            "accepted": found[0] if found and topic is not None else None,
+            "accepted_topics": found,
+        }
         stay = [p for p in run.store().problems(chosen.id) if p.halted and topic in {None, p.topic}]
 
         def human(console: Console) -> None:
@@ -99,8 +119,11 @@ def resume_link(
                 console.print(
                     f"{escape(where)} stays halted ({problem.kind}): {escape(problem.remedy)}", soft_wrap=True
                 )
-            if accepted is not None:
-                _print_accepted(console, chosen.id, accepted)
+            if cluster_id is not None:
+                count = counted(len(accepted), "topic")
+                console.print(f"{chosen.id.target} is cluster {escape(cluster_id)}; {count} accepted as new")
+            for each in accepted:
+                _print_accepted(console, chosen.id, each)
 
         run.writer.emit(document, human)
 
@@ -219,9 +242,7 @@ def _document(control: LinkControl) -> dict[str, Any]:
     }
 
 
-def _accepted(accepted: Accepted | None) -> dict[str, Any] | None:
-    if accepted is None:
-        return None
+def _accepted(accepted: Accepted) -> dict[str, Any]:
     state = accepted.topic
     return {
         "topic": state.topic,

@@ -195,11 +195,13 @@ def _look(clusters: Clusters, alias: str, tps: Collection[TopicPartition]) -> Cl
 
     try:
         admin = clusters.admin(alias, may_be_gone=True)
+        cluster_id = admin.cluster_id()
         topics = admin.topics({tp.topic for tp in tps}, denied=set())
         starts, ends = admin.start_offsets(tps, partial=True), admin.log_ends(tps, partial=True)
     except DrkitError as error:
         return ClusterLogEnds(reason=str(error))
-    return ClusterLogEnds(starts, ends, ids={info.name: info.topic_id for info in topics.values()})
+    ids = {info.name: info.topic_id for info in topics.values()}
+    return ClusterLogEnds(starts, ends, ids=ids, cluster_id=cluster_id)
 
 
 def _of_groups(

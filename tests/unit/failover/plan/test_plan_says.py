@@ -18,6 +18,7 @@ from drkit.failover.positions.positions import Selection
 from drkit.failover.positions.selection import TopicSelector
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.state_machine import Mode
+from drkit.lag.partition_lag import Doubts
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.groups.unmovable_groups import UnmovableGroup
 from drkit.model.link_state import Direction, Problem
@@ -471,3 +472,57 @@ def test_what_a_run_acts_on(estate):
     assert (other.approval, other.config, other.store) == ("somebody's", estate.config, estate.store)
     assert other.timeout_seconds == estate.timeout_seconds
     other.close()
+
+
+# -- a target without what was mirrored ------------------------------------------------------------
+
+
+def gone(topic="t", **changes):
+    reason = f"{topic} on dr was deleted"
+    problem = Problem("target_recreated", topic, None, reason, "Find out who did it", halted=True, since=AT)
+    view = replace(Log("rrrr").view(), topic=topic, target_topic=topic, problems=(problem,), doubts=Doubts(gone=True))
+    return replace(view, **{"target_start": None, "target_end": None, **changes})
+
+
+def nothing_there(plan):
+    return [each for each in plan.obstacles if each.what.startswith("dr has nothing of what")]
+
+
+def test_a_target_that_has_nothing_of_what_groups_read_is_refused_unless_the_loss_is_accepted():
+    seen = world([gone(), gone("u")], [position(1), position(2, topic="u", group="audit")])
+    plan = a_plan(seen)
+    (obstacle,) = nothing_there(plan)
+    assert obstacle.what == "dr has nothing of what audit, billing read: t, u are not there as mirrored"
+    assert obstacle.remedy.startswith("Find out who did it; or give --accept-loss unknown")
+    assert (obstacle.waived_by, obstacle.loss) == (ACCEPT_LOSS, "unknown")
+    assert plan.placed == ()
+    assert nothing_there(a_plan(seen, accept_loss=8)) == [obstacle], "more may have come since: 8 isn't known"
+    assert nothing_there(a_plan(seen, accept_loss="unknown")) == []
+
+
+def test_a_topic_of_the_same_name_is_not_what_was_mirrored():
+    (obstacle,) = nothing_there(a_plan(world([gone(target_start=0, target_end=9)], [position(1)])))
+    assert "t is not there as mirrored" in obstacle.what
+
+
+def test_without_groups_all_that_was_mirrored_counts():
+    (obstacle,) = nothing_there(a_plan(world([gone()], [])))
+    assert obstacle.what.startswith("dr has nothing of what was mirrored: t")
+    assert nothing_there(a_plan(world([gone(), replace(Log("rr").view(), topic="u", target_topic="u")], []))) == []
+
+
+def test_what_groups_read_counts_and_one_topic_of_it_is_enough():
+    there = replace(Log("rr").view(), topic="u", target_topic="u")
+    assert nothing_there(a_plan(world([gone(), there], [position(1)]))), "nobody reads u"
+    assert nothing_there(a_plan(world([gone(), there], [position(1), position(1, topic="u")]))) == []
+
+
+def test_another_cluster_than_the_one_that_was_mirrored_to_is_refused_whatever_is_accepted():
+    reason, remedy = "dr is another cluster than the one that was mirrored to: its id is new, was old", "Correct it"
+    replaced = Problem("target_replaced", "*", None, reason, remedy, halted=True, since=AT)
+    mine = replace(replaced, kind="target_recreated", topic="t")
+    seen = replace(world([gone(problems=(mine,))], [position(1)]), problems=(replaced, mine))
+    plan = a_plan(seen, accept_loss="unknown")
+    assert (plan.obstacles[0].what, plan.obstacles[0].remedy) == (reason, remedy)
+    assert plan.obstacles[0].waived_by is None
+    assert said(plan, "is another cluster") == [], "said once, by the obstacle"

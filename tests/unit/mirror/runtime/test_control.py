@@ -9,10 +9,18 @@ from typing import Any
 
 import pytest
 
-from drkit.mirror.control import accept_recreated, acknowledge, link_to_run, pause, read_orders, resume_link
+from drkit.mirror.control import (
+    accept_recreated,
+    accept_target,
+    acknowledge,
+    link_to_run,
+    pause,
+    read_orders,
+    resume_link,
+)
 from drkit.mirror.health.problems import Problems
 from drkit.model.clock import now
-from drkit.model.errors import ConfigError, Refused
+from drkit.model.errors import ConfigError, NotShown, Refused
 from drkit.model.link_state import (
     RECORDS_GIVEN_UP,
     RECORDS_RETURNED,
@@ -26,7 +34,15 @@ from drkit.model.offsets import MOST_RANGES, OffsetMapping
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.store import open_store
 from drkit.store.api import Store
-from drkit.store.link_notes import accept_no_longer, accept_purge, accepted_purges, add_never_mirrored, never_mirrored
+from drkit.store.link_notes import (
+    accept_no_longer,
+    accept_purge,
+    accepted_purges,
+    add_never_mirrored,
+    known_target_cluster,
+    never_mirrored,
+    note_clusters,
+)
 
 LINK = Link(LinkId("primary", "dr"), topics=("flights", "orders"))
 
@@ -132,7 +148,7 @@ def test_a_topic_accepted_twice_in_a_row_keeps_the_epoch_that_no_mirror_has_begu
     def side(topic_id: str | None = None) -> Any:
         topics = lambda _: {"flights": SimpleNamespace(topic_id=topic_id or ids["flights"], partitions=1)}  # noqa: E731
         logs = SimpleNamespace(start_offsets=lambda *_, **__: {tp: 0}, log_ends=lambda *_, **__: {tp: 50})
-        return SimpleNamespace(topics=topics, **vars(logs))
+        return SimpleNamespace(topics=topics, cluster_id=lambda: "dr-id", **vars(logs))
 
     def accept() -> tuple[int, bool, int]:
         found = accept_recreated(store, LINK, "flights", source=side(), target=side("there"))
@@ -147,6 +163,48 @@ def test_a_topic_accepted_twice_in_a_row_keeps_the_epoch_that_no_mirror_has_begu
     store.put_problem(LINK.id, problem("foreign_writer", "flights", 0))
     assert accept() == (5, False, 50), "a halted partition begins anew"
     assert not store.problems(LINK.id)
+
+
+def test_a_target_that_was_replaced_is_accepted_with_all_topics_that_are_not_there_as_mirrored(store: Store) -> None:
+    there = {"flights": "made there", "orders": "kept"}
+    tps = {TopicPartition("flights", 0): 7, TopicPartition("orders", 0): 5}
+
+    def named(topics: Any) -> Any:
+        return {name: SimpleNamespace(topic_id=there[name], partitions=1) for name in topics if name in there}
+
+    target: Any = SimpleNamespace(
+        topics=named,
+        cluster_id=lambda: "new",
+        start_offsets=lambda these, **_: dict.fromkeys(these, 0),
+        log_ends=lambda these, **_: {tp: tps[tp] for tp in these},
+    )
+    states = [
+        TopicState("flights", "flights", "s", "former", 1, 1, created_by_drkit=True),
+        TopicState("gone", "gone", "s", "former too", 2, 3, created_by_drkit=True),
+        TopicState("orders", "orders", "s", "kept", 1, 1, created_by_drkit=True),
+    ]
+    store.put_topic_states(LINK.id, states)
+    store.put_problem(LINK.id, problem("target_recreated", "flights", None))
+    note_clusters(store, LINK.id, target="former")
+    with pytest.raises(NotShown, match="dr is another cluster than the one that was mirrored to: its id is new"):
+        accept_recreated(store, LINK, "flights", source=target, target=target)
+    with pytest.raises(Refused, match="'former' is not the id of dr") as refused:
+        accept_target(store, LINK, "former", target=target)
+    assert "dr is cluster new; nothing was changed" in refused.value.meaning
+    assert known_target_cluster(store, LINK.id) == "former"
+
+    found = accept_target(store, LINK, "new", target=target)
+    assert [(each.topic.topic, each.topic.target_topic_id, each.topic.epoch, each.stay) for each in found] == [
+        ("flights", "made there", 2, 7),
+        ("gone", "", 3, 0),
+    ]
+    assert known_target_cluster(store, LINK.id) == "new"
+    assert not store.problems(LINK.id)
+    (again,) = accept_target(store, LINK, "new", target=target)
+    assert (again.topic.topic, again.topic.epoch, again.already) == ("gone", 3, True), "no mirror has begun it yet"
+    decide(store, LINK, Direction.SEALED)
+    with pytest.raises(Refused, match="is sealed"):
+        accept_target(store, LINK, "new", target=target)
 
 
 def test_a_problem_is_acknowledged_by_its_kind(store: Store) -> None:

@@ -15,7 +15,7 @@ from drkit.model.errors import Unreachable
 from drkit.model.link_state import TopicState
 from drkit.model.topology import Link, LinkId
 from drkit.store import open_store
-from drkit.store.link_notes import keep_source_cluster
+from drkit.store.link_notes import note_clusters
 
 LINK = Link(LinkId("primary", "dr"), (".*",), deletion_limit=2)
 
@@ -61,7 +61,7 @@ class World:
         self.target_ids = {topic: f"t-{topic}" for topic in topics}
         self.others = 5
         self.store.put_topic_states(LINK.id, list(self.states.values()))
-        keep_source_cluster(self.store, LINK.id, self.source.cluster_id(), "id-of-dr")
+        note_clusters(self.store, LINK.id, source=self.source.cluster_id(), target="id-of-dr")
         self.restart()
 
     def restart(self) -> None:
