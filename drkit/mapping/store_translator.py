@@ -53,6 +53,7 @@ class Translator:
         self._link = link
         self._target_logs: Mapping[TopicPartition, tuple[int, int]] | None = None
         self._silent: str | None = None
+        self._silent_of: Mapping[TopicPartition, str] = {}
         self._watermarks: dict[TopicPartition, Watermark] | None = None
         self._partitions: dict[TopicPartition, _Partition] = {}
         self._problems: Sequence[Problem] | None = None
@@ -69,9 +70,10 @@ class Translator:
         self._all_watermarks()
         self._target_logs = look()
 
-    def heed_silence(self, reason: str) -> None:
-        """Say why the target's logs could not be read (`observe_target`)."""
-        self._silent = reason
+    def heed_silence(self, reason: str | None, partitions: Mapping[TopicPartition, str] | None = None) -> None:
+        """Say why the target's logs could not be read (`observe_target`): all of them, or those of partitions (by the
+        source's names)."""
+        self._silent, self._silent_of = reason, partitions or {}
 
     def heed_problems(self, problems: Sequence[Problem], unsure: Mapping[TopicPartition, str]) -> None:
         """Use these problems instead of the recorded ones, after a fresh look at the source (later than the
@@ -100,7 +102,7 @@ class Translator:
         if answer.certainty is not Certainty.EXACT:
             return answer
         if self._target_logs is not None and tp not in self._target_logs:
-            return _as_last_seen(answer, self._silent)
+            return _as_last_seen(answer, self._silent_of.get(tp, self._silent))
         return doubted(answer, self._unsure.get(tp))
 
     def _by_rows(self, tp: TopicPartition, source_offset: int) -> Translation:

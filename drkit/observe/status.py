@@ -62,7 +62,7 @@ class ClusterLogEnds:
     refuses the other (`AuthenticationError`) or it isn't the link's cluster (`NotShown`). `ids`: of its topics;
     `cluster_id`: its own.
     `rules`: its ACLs; None: not requested, or not readable. `held`: how many offsets are behind open transactions,
-    if there are any and `end` is the last stable offset. `silent`: why partitions of a source that answers don't.
+    if there are any and `end` is the last stable offset. `silent`: why partitions of a cluster that answers don't.
     """
 
     start: dict[TopicPartition, int] = field(default_factory=dict)
@@ -75,13 +75,13 @@ class ClusterLogEnds:
     silent: dict[TopicPartition, str] = field(default_factory=dict)
     cluster_id: str | None = None
 
-    @property
-    def unread(self) -> str | None:
-        """Which partitions don't answer, and why; None: all do, or the whole cluster doesn't."""
+    def unread(self, side: str) -> str | None:
+        """Which partitions of a source or target (`side`) don't answer, and why; None: all do, or the whole cluster
+        doesn't."""
         if not self.silent:
             return None
         named = and_more([f"{tp}: {why}" for tp, why in sorted(self.silent.items())], separator="; ")
-        return f"the source does not answer for {counted(len(self.silent), 'partition')} ({named})"
+        return f"the {side} does not answer for {counted(len(self.silent), 'partition')} ({named})"
 
     @property
     def reachable(self) -> bool:
@@ -151,7 +151,8 @@ class RecoveryPoint:
 @dataclass(frozen=True, slots=True)
 class LinkStatus:
     """The status of one link. `worker`: the one that leads; `workers`: all that mirror it now, the leader first;
-    `statistics`: their counters, a few seconds old. `refused`: clusters that answer but can't be used, and why."""
+    `statistics`: their counters, a few seconds old. `refused`: clusters that answer but can't be used, and why;
+    `target_unread`: which partitions of the target, which answers, don't, and why."""
 
     link: Link
     state: str
@@ -168,6 +169,7 @@ class LinkStatus:
     statistics: tuple[WorkerStatistics, ...] = ()
     unmovable: tuple[UnmovableGroup, ...] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
+    target_unread: str | None = None
 
     def unreached(self, alias: str) -> str:
         """Why a cluster isn't reachable, as a predicate: it is silent, or it answers but drkit can't use it."""
@@ -244,14 +246,14 @@ class _Partitions:
     admin: ClusterAdmin
     seen: ClusterLogEnds
 
-    def with_ends(self, *, committed: bool, in_part: bool) -> ClusterLogEnds:
-        """Read its log ends (`ClusterAdmin.end_offsets`). `in_part`: as in `_partitions_of`."""
+    def with_ends(self, *, committed: bool) -> ClusterLogEnds:
+        """Read its log ends (`ClusterAdmin.end_offsets`)."""
         there = self.seen.start  # partitions without an answer were waited for once
         silent = dict(self.seen.silent)
         try:
             # high watermarks first: offsets beyond a stable end read later surely belong to open transactions
             high = self.admin.end_offsets(there, committed=False, partial=True) if committed else {}
-            ends = self.admin.end_offsets(there, committed=committed, silent=silent if in_part else None)
+            ends = self.admin.end_offsets(there, committed=committed, silent=silent)
         except (Unreachable, AuthenticationError) as error:
             return _silent(error)
         held = {tp: high[tp] - end for tp, end in ends.items() if high.get(tp, end) > end}
@@ -263,13 +265,11 @@ def _partitions_of(
     alias: str,
     wanted: Callable[[str], bool],
     check: Callable[[str], None] | None = None,
-    *,
-    in_part: bool,
 ) -> _Partitions | ClusterLogEnds:
-    """The partitions of the wanted topics, and their log starts; or why nothing is known.
+    """The partitions of the wanted topics, and their log starts; or why nothing is known. Partitions without an answer
+    are left out (`ClusterLogEnds.silent`).
 
-    `check`: called with the cluster's id, raises `NotShown` if it isn't the link's cluster. `in_part`: partitions
-    without an answer are left out (`ClusterLogEnds.silent`); else nothing is known of the cluster.
+    `check`: called with the cluster's id, raises `NotShown` if it isn't the link's cluster.
     """
     try:
         admin = clusters.admin(alias, may_be_gone=True)
@@ -279,7 +279,7 @@ def _partitions_of(
         topics = [info for info in admin.topics().values() if wanted(info.name)]
         there = [TopicPartition(info.name, number) for info in topics for number in range(info.partitions)]
         silent: dict[TopicPartition, str] = {}
-        starts = admin.start_offsets(there, silent=silent if in_part else None)
+        starts = admin.start_offsets(there, silent=silent)
         ids = {info.name: info.topic_id for info in topics}
         return _Partitions(
             admin, ClusterLogEnds(starts, rules=_rules(admin), ids=ids, silent=silent, cluster_id=cluster_id)
@@ -318,8 +318,7 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
     translator.partitions()  # watermarks before ends, or growing logs would seem to have lost records
     source, target = _both_ends(clusters, store, link)
     translator.observe_target(lambda: logs_by_source(link, target.start, target.end))
-    if target.reason is not None:
-        translator.heed_silence(target.reason)
+    translator.heed_silence(target.reason, silent_by_source(link, target.silent))
     flowing = control is None or control.direction.serves_source
     record = LinkRecord(link, control, watermarks, topics, running=running, flowing=flowing)
     seen = problems_now(clusters, store, record, logs_seen(source, target), problems, at)
@@ -355,9 +354,11 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
         control, problems, silent, _unheard(noted, by_store), running=running, known=bool(watermarks)
     )
     statistics = tuple(fresh(worker_statistics(store, link.id), at))
+    unread = target.unread("target")
     if state == "mirroring":
         reasons = (
-            source.unread,
+            source.unread("source"),
+            unread,
             _held(link, control, source),
             _not_begun(partitions, watermarks),
             _told(statistics, {each.owner for each in workers}),
@@ -365,7 +366,7 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
         )
         reason = next(filter(None, reasons), None)
         state = state if reason is None else "degraded"
-    why = (reason, *(ends.reason for ends in (source, target) if ends.refused))
+    why = (reason, None if unread == reason else unread, *(each.reason for each in (source, target) if each.refused))
     return LinkStatus(
         link=link,
         state=state,
@@ -384,6 +385,7 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
         recovery_point=_recovery_point(partitions, source, watermarks, at, _sealed_at(control)),
         workers=tuple(workers),
         statistics=statistics,
+        target_unread=unread,
         refused={
             alias: ends.reason or ""
             for alias, ends in ((link.id.source, source), (link.id.target, target))
@@ -444,6 +446,12 @@ def logs_by_source(
     return {TopicPartition(t, tp.partition): (starts[tp], ends[tp]) for t, tp in named if t is not None}
 
 
+def silent_by_source(link: Link, silent: Mapping[TopicPartition, str]) -> dict[TopicPartition, str]:
+    """Why partitions of the link's target don't answer, by the source's names of them."""
+    named = ((link.source_topic(tp.topic), tp.partition, why) for tp, why in silent.items())
+    return {TopicPartition(topic, number): why for topic, number, why in named if topic is not None}
+
+
 def _both_ends(clusters: Clusters, store: Store, link: Link) -> tuple[ClusterLogEnds, ClusterLogEnds]:
     """The log ends of both clusters as of one moment; everything else is read before, from both concurrently: a dead
     cluster costs one timeout, not two.
@@ -458,16 +466,14 @@ def _both_ends(clusters: Clusters, store: Store, link: Link) -> tuple[ClusterLog
     check = partial(check_source_cluster, store, link.id)
     with ThreadPoolExecutor(max_workers=2) as pool:
         asked = [
-            pool.submit(_partitions_of, clusters, link.id.source, link.covers_topic, check, in_part=True),
-            pool.submit(_partitions_of, clusters, link.id.target, on_target, in_part=False),
+            pool.submit(_partitions_of, clusters, link.id.source, link.covers_topic, check),
+            pool.submit(_partitions_of, clusters, link.id.target, on_target),
         ]
         source, target = (each.result() for each in asked)
     if isinstance(target, _Partitions):
-        target = target.with_ends(
-            committed=False, in_part=False
-        )  # only the mirror writes there, and its records are acknowledged
+        target = target.with_ends(committed=False)  # only the mirror writes there, and its records are acknowledged
     if isinstance(source, _Partitions):
-        source = source.with_ends(committed=link.committed, in_part=True)
+        source = source.with_ends(committed=link.committed)
     return source, target
 
 
@@ -538,8 +544,14 @@ def _partition(
         if records is None or later
         else _lag_seconds(held, records, at, lag.since, running=running, live=end is not None),
         engine_reason=None if topic is None else topic.reason or None,
-        lag_reason=lag.reason or (_LATER if later else source.silent.get(tp)),
+        lag_reason=lag.reason
+        or (_LATER if later else source.silent.get(tp, _on_target(link, target.silent.get(there)))),
     )
+
+
+def _on_target(link: Link, silent: str | None) -> str | None:
+    """That the target doesn't show what it holds now; None: it does."""
+    return None if silent is None else f"as last seen: {link.id.target} does not answer for it: {silent}"
 
 
 def provable_ends(
@@ -721,7 +733,8 @@ def _recovery_point(
     seconds = [p.lag_seconds for p in partitions]
     seconds += [(at - watermarks[tp].observed_at).total_seconds() for tp in source.held if tp in watermarks]
     held = sum(source.held.values())
-    reason = None if source.unread is None else f"{source.unread}: what came since the last look isn't counted"
+    unread = source.unread("source")
+    reason = None if unread is None else f"{unread}: what came since the last look isn't counted"
     if not source.reachable:
         later = {each.lag_reason for each in partitions if each.lag_seconds is None and each.lag_reason is not None}
         reason = "; ".join((f"the source {unreached(refused=source.refused)}: {source.reason}", *sorted(later)))
@@ -730,13 +743,13 @@ def _recovery_point(
             f"{counted(held, 'offset')} of them {'stands' if held == 1 else 'stand'} behind open transactions on the "
             "source: what these abort is no loss"
         )
-        reason = behind if source.unread is None else f"{reason}; {behind}"
+        reason = behind if unread is None else f"{reason}; {behind}"
     oldest = greatest(seconds)
     if oldest is not None and sealed_at is not None:
         oldest = max(0.0, oldest - (at - sealed_at).total_seconds())
     return RecoveryPoint(
         sum(p.lag_records or 0 for p in partitions) + held,
         oldest,
-        lower_bound=not source.reachable or source.unread is not None,
+        lower_bound=not source.reachable or unread is not None,
         reason=reason,
     )

@@ -123,8 +123,11 @@ def check_target_cluster(store: LinkStore, link: Link, cluster_id: str) -> None:
         NotShown: it is another cluster, so nothing there concerns the link.
     """
     known = known_target_cluster(store, link.id)
-    if known is not None and known != cluster_id:
-        raise NotShown(other_target_cluster(link.id, cluster_id, known), remedy=other_target_remedy(link, cluster_id))
+    if known is None or known == cluster_id:
+        return
+    control = store.link_control(link.id)
+    remedy = other_target_remedy(link, cluster_id, serving=control is not None and not control.direction.serves_source)
+    raise NotShown(other_target_cluster(link.id, cluster_id, known), remedy=remedy)
 
 
 def other_source_cluster(link: LinkId, found: str, known: str) -> str:

@@ -32,6 +32,7 @@ from drkit.model.link_state import Direction, Problem, TopicState
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.store.api import Store
+from drkit.store.link_notes import check_source_cluster, check_target_cluster
 
 _MARGIN = 1_000
 """Offsets read before a time window's first, so that a record moved a little is still met."""
@@ -172,6 +173,10 @@ def observe_scope(request: AuditRequest, store: Store, config: Config) -> Scope:
         ClusterAdmin(link.id.target, target_cluster, timeout_seconds=_TIMEOUT_SECONDS) as target_admin,
         ClusterAdmin(link.id.source, source_cluster, timeout_seconds=_TIMEOUT_SECONDS) as source_admin,
     ):
+        ids = source_admin.cluster_id(), target_admin.cluster_id()
+        if not link.inverse:  # nothing is said of what other clusters hold
+            check_source_cluster(store, link.id, ids[0])
+            check_target_cluster(store, link, ids[1])
         on_source = source_admin.topics()
         chosen = _chosen_topics(link, request.topics, on_source, states)
         target = _Side.of(
@@ -180,7 +185,6 @@ def observe_scope(request: AuditRequest, store: Store, config: Config) -> Scope:
         source = _Side.of(source_admin, chosen, request, committed=link.committed)
         held = source_held(link.id, store, source_admin, source, digests, watermarks)
         differing = differing_from(link.id, store, source_admin, watermarks, source.starts)
-        ids = (source_admin.cluster_id(), target_admin.cluster_id()) if link.alters else None
         sealed = control is not None and control.direction in {Direction.SEALED, Direction.REVERSED}
         builder = _ScopeBuilder(
             link, store, states, watermarks, digests, held, differing, source, target, sealed=sealed
@@ -200,7 +204,7 @@ def observe_scope(request: AuditRequest, store: Store, config: Config) -> Scope:
         notes=tuple(builder.notes),
         by_digest=request.from_digests,
         incomplete=tuple(builder.incomplete) if chosen else (_nothing_covered(link),),
-        alteration=None if ids is None else packed_alteration(link, configured_at(config, link), *ids),
+        alteration=packed_alteration(link, configured_at(config, link), *ids) if link.alters else None,
     )
 
 

@@ -71,8 +71,10 @@ def _nothing_there(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]
 
 
 def _is_there(view: PartitionView) -> bool:
-    """Whether the target has the partition that was mirrored."""
-    return view.on_target and not any(problem.kind == TARGET_RECREATED for problem in view.problems)
+    """Whether the target has the partition that was mirrored, though it may not answer for it."""
+    return (view.on_target or view.target_silent is not None) and not any(
+        problem.kind == TARGET_RECREATED for problem in view.problems
+    )
 
 
 def _decided_already(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:

@@ -67,7 +67,8 @@ class PartitionView:
     `source_high`: the source's high watermark. It is beyond `source_end` (the last stable offset) while a
     transaction is open: nobody can read the records between yet.
     `former`: as in `drkit.mapping.translate`.
-    `silent`: why the source, which answers, says nothing of this partition; None: it does, or doesn't answer at all.
+    `silent`: why the source, which answers, says nothing of this partition; None: it does, or doesn't answer at all;
+    `target_silent`: the same of the target.
     """
 
     topic: str
@@ -88,6 +89,7 @@ class PartitionView:
     source_high: int | None = None
     former: Ranges = ()
     silent: str | None = None
+    target_silent: str | None = None
 
     @property
     def tp(self) -> TopicPartition:

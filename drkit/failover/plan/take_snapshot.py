@@ -362,10 +362,12 @@ def _ask_target(estate: ClusterContext, link: Link, memory: _Memory, groups: Seq
     names = {tp.topic for tp in memory.watermarks} | set(memory.topics) | {p.topic for p in memory.positions}
     topics = admin.topics({link.target_topic(name) for name in names})
     tps = [TopicPartition(name, partition) for name, info in topics.items() for partition in range(info.partitions)]
-    start, end = admin.start_offsets(tps, partial=True), admin.end_offsets(tps, committed=False, partial=True)
+    silent: dict[TopicPartition, str] = {}
+    start = admin.start_offsets(tps, silent=silent)
+    end = admin.end_offsets(start, committed=False, silent=silent)  # those without an answer were waited for once
     by_stamp = None if at is None or at.by_commits else at.millis
     times = {} if by_stamp is None else admin.offsets_for_times(dict.fromkeys(end, by_stamp))
-    side = _Side(view, topics, start, end, times=times, offsets=(), members={})
+    side = _Side(view, topics, start, end, times=times, offsets=(), members={}, silent=silent)
     return _with_groups(estate, link, side, groups) if groups else side
 
 
@@ -470,6 +472,7 @@ def _partitions(look: _Look, positions: Sequence[GroupPosition]) -> dict[TopicPa
             doubts=look.seen.doubts(tp),
             source_high=source.high.get(tp),
             silent=source.silent.get(tp),
+            target_silent=target.silent.get(there),
         )
         views[tp] = _with_rows(look, view, source.topics.get(tp.topic), state)
     return views

@@ -316,6 +316,8 @@ def place(
         return PlannedPosition.unplaced(position, topic, reason)
     if view is None or view.target_end is None:
         reason = f"{topic}:{position.partition} is not on {target}"
+        if view is not None and view.target_silent is not None:
+            reason = f"{target} does not answer for {topic}:{position.partition}: {view.target_silent}"
         if not snapshot.target.reachable:
             reason = f"{target} did not answer: {snapshot.target.reason}"
         return PlannedPosition.unplaced(position, topic, reason, no_reset=NoReset.NOT_ON_TARGET)

@@ -341,6 +341,9 @@ def _clusters(status: LinkStatus) -> Check:
         why = f"{source} {status.unreached(source)}: it can't be fenced"
         unfenced = "A failover needs --accept-unfenced; keep its producers stopped"
         return Check(name, CheckOutcome.WARN, why, status.refused.get(source, unfenced))
+    if status.target_unread is not None:
+        why = f"{status.target_unread}: a failover now leaves groups without a position there"
+        return Check(name, CheckOutcome.WARN, why, f"Bring up the brokers of {target} that are down")
     return Check(name, CheckOutcome.OK, "both answer")
 
 

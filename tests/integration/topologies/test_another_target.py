@@ -9,10 +9,15 @@ from typing import Any
 
 import pytest
 
+from drkit.audit.compare.scope import observe_scope
+from drkit.config import load_config
 from drkit.kafka.admin.clusters import Clusters
 from drkit.lab import Lab
+from drkit.model.audit.audit_result import AuditRequest
+from drkit.model.errors import NotShown, Refused
 from drkit.model.topology import TopicPartition
 from tests.support.clusters.topologies import Net, write
+from tests.support.recovery.cell_faults import format_anew
 
 pytestmark = pytest.mark.lab
 
@@ -28,7 +33,9 @@ class World:
             committed = {self.group: {TopicPartition(self.topic, 0): (20, "")}}
             assert not clusters.groups("a").commit_many(committed)
             self.ids = {alias: clusters.admin(alias).cluster_id() for alias in ("a", "b", "c")}
-        self.why = f"b is another cluster than the one that was mirrored to: its id is {self.ids['c']}, was {self.ids['b']}"
+        self.why = (
+            f"b is another cluster than the one that was mirrored to: its id is {self.ids['c']}, was {self.ids['b']}"
+        )
         net.catch_up()
 
     def point(self, alias: str, address: str) -> None:
@@ -49,6 +56,10 @@ class World:
         assert isinstance(link, dict)
         return link
 
+    def topics_of(self, alias: str) -> set[str]:
+        with Clusters(self.net.config.clusters) as clusters:
+            return {name for name, info in clusters.admin(alias).topics().items() if not info.internal}
+
     def obstacles(self, *words: str, code: int = 3) -> str:
         document = self.told("failover", "--to", "b", "--unplanned", "--dry-run", *words, code=code)
         return json.dumps(document)
@@ -62,7 +73,7 @@ def world(net: Callable[..., Net], three: Lab, unique_name: str) -> World:
 
 def test_an_empty_cluster_is_not_taken_for_the_target_and_one_command_begins_anew(world: World) -> None:
     world.point("b", world.lab.bootstrap("c"))
-    before = set(world.net.sides["c"].topics())
+    before = world.topics_of("c")
 
     done = world.net.drkit("mirror", "--until-caught-up")
     assert done.returncode == 3, done.stderr
@@ -78,12 +89,15 @@ def test_an_empty_cluster_is_not_taken_for_the_target_and_one_command_begins_ane
     (answer,) = world.told("translate", "--group", world.group, code=0)["positions"]
     assert (answer["translation"], answer["reason"]) == ("unavailable", world.why)
     assert world.why in json.dumps(world.told("doctor", code=3))
+    with pytest.raises(NotShown) as unread:
+        observe_scope(AuditRequest(world.net.link("a->b"), out=""), world.net.store, load_config(world.net.path))
+    assert unread.value.what == world.why
 
     assert world.why in world.obstacles()
     assert world.why in world.obstacles("--accept-loss", "unknown"), "no flag takes another cluster for the target"
     refused = world.told("failover", "--to", "b", "--unplanned", "--accept-unfenced", "--yes", code=3)
     assert world.why in json.dumps(refused)
-    assert set(world.net.sides["c"].topics()) == before, "nothing was written to the other cluster"
+    assert world.topics_of("c") == before, "nothing was written to the other cluster"
 
     accept = ("link", "resume", "a->b", "--accept-recreated", "--cluster-id")
     world.told(*accept, world.ids["b"], code=3)
@@ -117,18 +131,18 @@ def test_a_cluster_that_has_a_topic_of_the_same_name_is_not_taken_for_the_target
     assert [each.value for each in world.net.sides["c"].read(world.topic)][40:] == [b"v%d" % n for n in range(30)]
 
 
-def test_a_running_mirror_ends_when_another_cluster_answers_for_its_target(world: World) -> None:
-    from drkit.model.errors import Refused
-    from drkit.store.link_notes import note_clusters
-
+def test_a_running_mirror_ends_when_its_target_comes_back_as_another_cluster(world: World, three: Lab) -> None:
     with world.net.running() as runs:
         (running,) = runs.values()
+        write(world.net.sides["a"], world.topic, ["later"])
         world.net.wait_through("a->b", world.topic)
-        # as if the address had led to another cluster from here on
-        note_clusters(world.net.store, world.net.link("a->b").id, target="another")
-        running.mirror._session._cluster_ids = None
-        running.wait()
-    assert isinstance(running.error, Refused)
+        three.kill("b")
+        format_anew(three.dir / "nodes" / "b-1" / "data")
+        three.restart("b-1")
+        with pytest.raises(Refused, match="b is another cluster than the one that was mirrored to") as refused:
+            running.result()
+    assert refused.value.what.endswith(f"was {world.ids['b']}")
+    assert world.topic not in world.topics_of("b")
 
 
 def test_a_failback_from_another_cluster_than_was_failed_over_to_is_refused(world: World) -> None:

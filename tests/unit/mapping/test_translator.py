@@ -224,6 +224,8 @@ def test_of_a_target_that_is_not_seen_nothing_is_exact(store):
     translator.heed_silence("dr stands still")
     assert str(translator.translate(TP, 12).reason).endswith("can't be read now: dr stands still")
     assert "never mirrored" in str(translator.translate(TP, 7).reason), "what wasn't exact has its reason"
+    translator.heed_silence(None, {TP: "it has no leader", TopicPartition("orders", 9): "another reason"})
+    assert str(translator.translate(TP, 12).reason).endswith("can't be read now: it has no leader")
 
 
 def test_of_a_source_that_may_have_lost_more_since_nothing_is_exact(store):

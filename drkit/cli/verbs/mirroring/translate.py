@@ -152,7 +152,7 @@ def _translator(run: Invocation, link: Link, tps: Collection[TopicPartition]) ->
     """
     from drkit.kafka.admin.clusters import observing
     from drkit.lag.problems_now import LinkRecord, made_anew, problems_now
-    from drkit.observe.status import ClusterLogEnds, logs_by_source, logs_seen, provable_ends
+    from drkit.observe.status import ClusterLogEnds, logs_by_source, logs_seen, provable_ends, silent_by_source
     from drkit.state_topic.guard import check_recovered
     from drkit.store.workers import live_workers
 
@@ -175,8 +175,7 @@ def _translator(run: Invocation, link: Link, tps: Collection[TopicPartition]) ->
             return logs_by_source(link, target.start, target.end)
 
         translator.observe_target(look)
-        if target.reason is not None:
-            translator.heed_silence(target.reason)
+        translator.heed_silence(target.reason, silent_by_source(link, target.silent))
         marks = {tp: mark for tp in tps if (mark := translator.watermark(tp)) is not None}
         source = _look(clusters, link.id.source, set(marks)) if flowing else ClusterLogEnds(reason="it is not asked")
         record = LinkRecord(link, control, marks, topics, running=running, flowing=flowing)
@@ -197,11 +196,13 @@ def _look(clusters: Clusters, alias: str, tps: Collection[TopicPartition]) -> Cl
         admin = clusters.admin(alias, may_be_gone=True)
         cluster_id = admin.cluster_id()
         topics = admin.topics({tp.topic for tp in tps}, denied=set())
-        starts, ends = admin.start_offsets(tps, partial=True), admin.log_ends(tps, partial=True)
+        silent: dict[TopicPartition, str] = {}
+        starts = admin.start_offsets(tps, silent=silent)
+        ends = admin.log_ends(starts, partial=True)  # partitions without an answer were waited for once
     except DrkitError as error:
         return ClusterLogEnds(reason=str(error))
     ids = {info.name: info.topic_id for info in topics.values()}
-    return ClusterLogEnds(starts, ends, ids=ids, cluster_id=cluster_id)
+    return ClusterLogEnds(starts, ends, ids=ids, silent=silent, cluster_id=cluster_id)
 
 
 def _of_groups(

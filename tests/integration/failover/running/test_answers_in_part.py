@@ -1,4 +1,4 @@
-"""A source that answers in part: one of three brokers is dead, and with it group coordinators, or the only replica of a
+"""A cluster that answers in part: one of three brokers is dead, and with it group coordinators, or the only replica of a
 partition. What answers is used, what doesn't is named.
 """
 
@@ -17,7 +17,10 @@ from drkit.failover.run.state_machine import Mode, State
 from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC, partition_of
 from drkit.lab import Lab
 from drkit.model.errors import Refused, Unreachable
+from drkit.model.offsets import Certainty
 from drkit.model.topology import TopicPartition
+from drkit.observe.readiness.check import CheckOutcome
+from drkit.observe.readiness.readiness import readiness
 from drkit.observe.status import link_statuses
 from tests.support.clusters.guard import Guard
 from tests.support.clusters.topics import create_topic
@@ -42,10 +45,12 @@ def three(tmp_path_factory: pytest.TempPathFactory, lab_guard: Guard) -> Iterato
     lab.down()
 
 
-def create_on(lab: Lab, topic: str, brokers: Sequence[int], config: dict[str, str] | None = None) -> str:
-    """Create a topic on the primary whose partitions have one replica each, on these brokers."""
+def create_on(
+    lab: Lab, topic: str, brokers: Sequence[int], config: dict[str, str] | None = None, *, cluster: str = "primary"
+) -> str:
+    """Create a topic whose partitions have one replica each, on these brokers."""
     new = NewTopic(topic, len(brokers), replica_assignment=[[each] for each in brokers], config=config or {})
-    create_topic({"bootstrap.servers": lab.bootstrap("primary")}, new)
+    create_topic({"bootstrap.servers": lab.bootstrap(cluster)}, new)
     return topic
 
 
@@ -58,10 +63,10 @@ def group_on(name: str, broker: int) -> str:
     )
 
 
-def kill(lab: Lab, topic: str, partition: int) -> None:
+def kill(lab: Lab, topic: str, partition: int, *, cluster: str = "primary") -> None:
     """Kill the broker that coordinates groups and leads this partition, and wait until the cluster has noticed."""
-    lab.kill(f"primary-{DEAD}")
-    client = {"bootstrap.servers": lab.bootstrap("primary")}
+    lab.kill(f"{cluster}-{DEAD}")
+    client = {"bootstrap.servers": lab.bootstrap(cluster)}
 
     def leader() -> bool:
         found = AdminClient(client).list_topics(topic, timeout=10)
@@ -164,3 +169,50 @@ def test_a_partition_without_a_leader_is_named_and_no_planned_move_is_made_over_
     finally:
         own.store.close()
         three.restart(f"primary-{DEAD}")
+
+
+def test_a_target_with_a_partition_without_a_leader_is_read_but_for_that_one(
+    three: Lab, tmp_path: Path, unique_name: str
+) -> None:
+    own = own_link(three, tmp_path, unique_name)
+    try:
+        topic = create_on(three, own.topic("t"), (1, 2, 1))
+        create_on(three, topic, (1, 2, DEAD), cluster="dr")
+        own.produce("primary", topic, texts("x", 20, range(3)))
+        group = own.commit("primary", group_on(own.name, 1), topic, dict.fromkeys(range(3), 15))
+        mirror(own)
+        own.produce("primary", topic, texts("late", 4, range(3)))
+        kill(three, topic, 2, cluster="dr")
+        why = f"it has no leader: broker {DEAD} is down"
+
+        (status,) = link_statuses(own.config, own.store, [own.link])
+        assert (status.target_reachable, status.source_reachable) == (True, True)
+        assert f"the target does not answer for 1 partition ({topic}:2: {why})" in (status.reason or "")
+        assert [(each.target_end, each.lag_records) for each in status.partitions] == [(20, 4)] * 3
+        assert [each.lag_reason for each in status.partitions] == [
+            None,
+            None,
+            f"as last seen: dr does not answer for it: {why}",
+        ]
+        assert [each.translation for each in status.groups] == [
+            Certainty.EXACT,
+            Certainty.EXACT,
+            Certainty.CONSERVATIVE,
+        ]
+        assert why in (status.groups[2].reason or "")
+
+        with own.estate() as estate:
+            (found,) = (
+                each for each in readiness(own.config, own.store, own.link, estate).checks if each.name == "clusters"
+            )
+            assert (found.outcome, why in found.reason) == (CheckOutcome.WARN, True)
+            plan = make_plan(estate, PlanRequest("dr"))
+        assert [(each.group, each.target_offset) for each in plan.positions] == [
+            (group, 15),
+            (group, 15),
+            (group, None),
+        ]
+        assert plan.positions[2].reason == f"dr does not answer for {topic}:2: {why}"
+    finally:
+        own.store.close()
+        three.restart(f"dr-{DEAD}")
