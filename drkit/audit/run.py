@@ -142,7 +142,7 @@ def _audit(
         basis=_basis(partitions),
         observed_at=scope.observed_at,
         seconds=time.monotonic() - began,
-        notes=scope.notes + _inexact(scope, found.judgement),
+        notes=scope.notes + _inexact(scope, found.judgement) + _left_behind(scope, partitions),
         since=request.since,
         until=request.until,
         foreign_keys=tuple(related),
@@ -309,6 +309,22 @@ def _unproven(scope: Scope, counts: OutcomeCounts) -> tuple[str, ...]:
         f"it is above the highest mirrored position; drkit mirror --link '{scope.link.id}' settles it"
         for number, records in sorted(unproven(counts).items())
     )
+
+
+def _left_behind(scope: Scope, partitions: Sequence[PartitionAudit]) -> tuple[str, ...]:
+    """What the mirror had not reached when the link was failed over: no mirror brings it any more."""
+    sealed = {TopicPartition(each.topic, each.partition) for each in scope.partitions if each.sealed_at is not None}
+    unseen = sum(each.counts.unseen for each in partitions if TopicPartition(each.topic, each.partition) in sealed)
+    if not unseen:
+        return ()
+    link = scope.link.id
+    they = "is" if unseen == 1 else "are"
+    why = (
+        f"{counted(unseen, 'record')} of {link.source} {they} not on {link.target} (unseen): the mirror had not got "
+        f"there when {link} was failed over, and none brings them any more. `drkit failback` salvages them, `drkit "
+        f"salvage --link '{link}' --out DIR` keeps them now, and --fail-on unseen counts them (exit 5)"
+    )
+    return (why,)
 
 
 def _basis(partitions: tuple[PartitionAudit, ...]) -> PlacementBasis:

@@ -20,6 +20,7 @@ from enum import StrEnum
 from drkit.model.clock import date_of
 from drkit.model.digests import Coverage
 from drkit.model.topology import Link, LinkId
+from drkit.model.wording import counted
 
 
 class Verdict(StrEnum):
@@ -302,6 +303,13 @@ class AuditResult:
         if not self.counts.clean or self.overdue:
             return Verdict.DEVIATED
         return Verdict.INCOMPLETE if self.incomplete else Verdict.CLEAN
+
+    @property
+    def verdict_in_words(self) -> str:
+        """The verdict for people: a clean one says how many records it isn't about."""
+        if self.verdict is not Verdict.CLEAN or not self.counts.unseen:
+            return self.verdict.value
+        return f"clean as far as it was mirrored, {counted(self.counts.unseen, 'record')} unseen"
 
     @property
     def findings_truncated(self) -> bool:

@@ -61,7 +61,7 @@ def of_each_kind(findings: Sequence[Finding], most: int) -> list[Finding]:
 
 def _print(console: Console, result: AuditResult) -> None:
     counts = result.counts
-    line = Text.assemble((f"{result.link}  ", "bold"), (result.verdict.value, _STYLES[result.verdict]))
+    line = Text.assemble((f"{result.link}  ", "bold"), (result.verdict_in_words, _style(result)))
     line.append(f"  {counts.source_records:,} source and {counts.target_records:,} target records")
     line.append(f", {counts.matched:,} matched, {result.seconds:.1f} s")
     console.print(line)
@@ -82,6 +82,12 @@ def _print(console: Console, result: AuditResult) -> None:
         console.print(Text(f"  … {result.findings_total - len(shown):,} more", "dim"))
     if result.findings_total:
         console.print(Text(f"findings: {result.findings_path}", "dim"), soft_wrap=True)
+
+
+def _style(result: AuditResult) -> str:
+    """Of the verdict; one that isn't about all records isn't shown as if it were."""
+    partly = result.verdict is Verdict.CLEAN and result.counts.unseen
+    return _STYLES[Verdict.INCOMPLETE if partly else result.verdict]
 
 
 def _counts(result: AuditResult, width: int) -> Iterator[FittingTable | Text]:

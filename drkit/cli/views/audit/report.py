@@ -106,7 +106,7 @@ def _link(result: AuditResult, times: FindingsOverTime | None, shown: Sequence[F
     return (
         f"<section><h2>{escape(str(result.link))}</h2>"
         f'<p class="dim">Observed {iso(result.observed_at)}</p>'
-        f'<p class="big {verdict.value}">{verdict.value}</p>'
+        f'<p class="big {verdict.value}">{result.verdict_in_words}</p>'
         f"<p>{counts.source_records:,} source and {counts.target_records:,} target records, "
         f"{counts.matched:,} matched{found}; looked at in {result.seconds:.1f} s{escape(window)}</p>"
         f"{_one_sided_notes(counts)}{notes}"

@@ -189,6 +189,21 @@ def test_an_audit_is_a_run():
     store.close()
 
 
+def test_a_clean_verdict_says_how_many_records_it_is_not_about():
+    counts = Counts(source_records=1000, target_records=988, matched=988, unseen=12)
+    part = PartitionAudit("t", "t", 0, PlacementBasis.MAPPING, counts, 0, 1000, 0, 988, 988, None)
+    behind = result(counts=counts, partitions=(part,), findings=(), findings_total=0)
+    words = "clean as far as it was mirrored, 12 records unseen"
+    out = StringIO()
+    print_audits(Console(file=out, width=160), [behind], [], None, None)
+    assert f"primary->dr  {words}  1,000 source" in out.getvalue()
+    assert behind.verdict_in_words == words
+    assert result().verdict_in_words == "deviated"
+    all_there = Counts(source_records=3, target_records=3, matched=3)
+    assert result(counts=all_there).verdict_in_words == "clean"
+    assert result(counts=counts, incomplete=("a topic",)).verdict_in_words == "incomplete"
+
+
 @pytest.mark.parametrize("width", [80, 100, 160])
 def test_counts_fit_the_terminal_and_none_that_is_found_is_left_out(width):
     names = ("orders", "payments.settled-by-region.and-by-currency.v2")
