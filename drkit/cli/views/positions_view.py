@@ -32,6 +32,10 @@ _CERTAINTY = {
     Certainty.UNAVAILABLE: "red",
 }
 _NOT_PLACED = "not placed"
+_EXACT_BY_TIME = (
+    "by timestamp, exact is about where a group had got to, so about what it reads again or skips: it continues at the "
+    "moment or the log's end that was asked for, not at its own next record"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,8 @@ def print_positions(console: Console, positions: Sequence[PlannedPosition]) -> N
         _print_groups(console, positions)
     else:
         _print_each(console, positions)
+    if any(each.strategy is Strategy.TIMESTAMP and each.translation is Certainty.EXACT for each in positions):
+        console.print(Padding(f"[dim]·[/] {_EXACT_BY_TIME}", (0, 0, 0, 1)))
 
 
 def print_without_place(console: Console, found: Sequence[GroupWithoutPlace], target: str) -> None:

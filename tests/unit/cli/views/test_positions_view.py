@@ -10,6 +10,7 @@ from drkit.cli.views.positions_view import print_positions, sums
 from drkit.failover.positions.positions import Edge, PlannedPosition, Selection, choose_positions
 from drkit.failover.run.evidence import Judgement
 from drkit.failover.run.state_machine import State
+from drkit.model.offsets import Certainty
 from tests.unit.failover.plan.test_plan import a_plan
 from tests.unit.failover.plan.worlds import Log, moment, position, world
 from tests.unit.failover.run.test_run_document import a_result
@@ -101,3 +102,18 @@ def test_what_is_skipped_has_a_column_and_reasons_that_differ_in_numbers_are_one
     text = " ".join(" ".join(lines[4:]).split())
     assert text.count("as requested") == 1
     assert "3 positions, e.g. g t:0: the log of the target ends at 10: as requested; 7 offsets" in text
+
+
+def test_what_exact_is_about_is_said_where_a_moment_or_an_end_of_the_log_decides():
+    log = Log("r" * 10, stamps=range(0, 10_000, 1000), through=10)
+    seen = world([log.view(at=moment(4000))], [position(8)])
+    about = "by timestamp, exact is about where a group had got to"
+    for found in (
+        choose_positions(seen, Selection(), moment(4000)),
+        choose_positions(seen, Selection(edge=Edge.EARLIEST), None),
+        many(1000),
+    ):
+        assert about in " ".join(" ".join(printed(found)).split())
+    (by_mapping,) = choose_positions(seen, Selection(), None)
+    assert by_mapping.translation is Certainty.EXACT
+    assert about not in " ".join(" ".join(printed((by_mapping,))).split())
