@@ -1,5 +1,5 @@
-"""Another cluster answers at the target's address, or the target has lost all its topics: nothing of what was mirrored is
-there. That is said by name, no failover goes there unless an operator says so, and one command begins anew."""
+"""Another cluster answers at the target's address, or the target has lost all its topics: nothing of what was mirrored
+is there. That is said by name, no failover goes there unless an operator says so, and one command begins anew."""
 
 from __future__ import annotations
 
@@ -169,3 +169,11 @@ def test_a_target_without_any_of_its_topics_is_no_place_to_fail_over_to(world: W
     refused = world.told("failover", "--to", "b", "--unplanned", "--accept-unfenced", "--yes", code=3)
     assert what in json.dumps(refused)
     assert what not in world.obstacles("--accept-loss", "unknown", code=0), "an operator says so"
+
+
+def test_with_the_source_dead_a_replaced_target_is_accepted_and_serves_what_it_is_told_to(world: World) -> None:
+    world.point("b", world.lab.bootstrap("c"))
+    world.point("a", "127.0.0.1:1")
+    world.told("link", "resume", "a->b", "--accept-recreated", "--cluster-id", world.ids["c"], code=0)
+    assert f"b has nothing of what {world.group} read" in world.obstacles()
+    assert world.why not in world.obstacles("--accept-loss", "unknown", code=0)

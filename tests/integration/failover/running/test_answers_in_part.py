@@ -1,5 +1,5 @@
-"""A cluster that answers in part: one of three brokers is dead, and with it group coordinators, or the only replica of a
-partition. What answers is used, what doesn't is named.
+"""A cluster that answers in part: one of three brokers is dead, and with it group coordinators, or the only replica of
+a partition. What answers is used, what doesn't is named.
 """
 
 from __future__ import annotations
