@@ -7,7 +7,7 @@ The copy is written after the store, so it is never ahead of the store that it w
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from drkit.config.schema.config import ClusterConfig
@@ -26,7 +26,7 @@ from drkit.model.offsets import Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.model.wording import and_more
 from drkit.state_topic import connection
-from drkit.state_topic.copy_topic import AmbiguousCopy, copy_name, find_copy, note_copy
+from drkit.state_topic.copy_topic import AmbiguousCopy, copy_name, copy_under_other_aliases, find_copy, note_copy
 from drkit.state_topic.link_copy import LinkCopy, copy_of
 from drkit.state_topic.records import StateKind, section_of
 from drkit.store.api import Store
@@ -311,16 +311,25 @@ def _newer_groups(copy: LinkCopy, store: Store, link: Link, marks: Iterable[Wate
     return tuple(sorted(newer))
 
 
-def check_may_begin(link: Link, store: Store, admin: ClusterAdmin, target: ClusterConfig) -> str:
+def check_may_begin(
+    link: Link, store: Store, admin: ClusterAdmin, target: ClusterConfig, source_id: Callable[[], str]
+) -> str:
     """Raise `Refused` if the store lacks a link that is about to be mirrored, or is older than its copy.
 
     If drkit may not see the copy, there is none: the mirror can't write it.
+
+    Args:
+        link: the link.
+        store: its store.
+        admin: its target.
+        target: the target's configuration.
+        source_id: the id of its source.
 
     Returns:
         the name of the copy; where it may be seen, it is noted in the store.
 
     Raises:
-        Unreachable: the target doesn't answer.
+        Unreachable: a cluster doesn't answer.
     """
     topic = copy_name(link, store)
     if link.inverse:
@@ -338,5 +347,28 @@ def check_may_begin(link: Link, store: Store, admin: ClusterAdmin, target: Clust
     keys = [key for key, each in found.items() if each.value is not None]
     check_not_forgotten(link, store, topic, keys)
     check_not_older(link, store, topic, found, admin)
+    _check_aliases(link, store, admin, target, source_id)
     note_copy(link, store, topic)
     return topic
+
+
+def _check_aliases(
+    link: Link, store: Store, admin: ClusterAdmin, target: ClusterConfig, source_id: Callable[[], str]
+) -> None:
+    """Raise `Refused` if the store has nothing of the link, and the same clusters have a link under other aliases."""
+    if link.shares_target or holds(store, link):
+        return
+    try:
+        copy = copy_under_other_aliases(link, admin, target, source_id)
+    except Refused as error:
+        log.warning("%s: copies of other links on %s can't be seen: %s", link.id, link.id.target, error)
+        return
+    if copy is None:
+        return
+    raise Refused(
+        f"topics of {link.id} are mirrored to {link.id.target} by a link of the same clusters under other aliases: "
+        f"{copy} there has a copy of its state",
+        meaning="drkit knows a link by its aliases. A mirror would copy everything a second time. Nothing was changed",
+        remedy="Give the clusters the aliases of before, which are in that topic's name (SOURCE.TARGET). Where the "
+        f"link is to begin again: delete topic {copy} on {link.id.target}",
+    )

@@ -78,6 +78,10 @@ def state_topic_prefix(link: LinkId) -> str:
     return _ILLEGAL.sub("-", f"__drkit_state.{link.source}.{link.target}.")
 
 
+STATE_TOPICS = re.compile(r"__drkit_state[.].+[.][0-9a-f]{8}")
+"""The names of all links' state topics."""
+
+
 def key_bytes(key: Key) -> bytes:
     """A key as it is written."""
     return json.dumps(list(key), ensure_ascii=False, separators=(",", ":")).encode()

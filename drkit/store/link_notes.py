@@ -328,6 +328,11 @@ def put_newest_own(store: LinkStore, link: LinkId, found: Mapping[TopicPartition
     _write(store, link, _NEWEST, found)
 
 
+def is_source_cluster(kind: str, name: str) -> bool:
+    """Whether a note of this kind and name is the cluster id of a link's source."""
+    return (kind, name) == (_SOURCE, _CLUSTER_ID)
+
+
 def _read(store: LinkStore, link: LinkId, kind: str) -> Iterator[tuple[TopicPartition, Iterator[int]]]:
     for name, note in store.notes(link, kind).items():
         topic, _, number = name.rpartition(":")

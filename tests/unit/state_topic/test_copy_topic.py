@@ -11,7 +11,7 @@ from drkit.kafka.client.small_topic import SmallTopicRecord
 from drkit.model.link_state import TopicState
 from drkit.model.topology import Link, LinkId
 from drkit.state_topic import connection
-from drkit.state_topic.copy_topic import AmbiguousCopy, copy_name, find_copy, note_copy
+from drkit.state_topic.copy_topic import AmbiguousCopy, copy_name, copy_under_other_aliases, find_copy, note_copy
 from drkit.state_topic.records import StateKind, key_bytes, state_topic, value_bytes
 from drkit.store import codec, open_store
 
@@ -23,7 +23,8 @@ STRANGER = replace(FIRST, topics=("billing",))
 class Target:
     """The topics of the target with their ids, and the topics that each copy there names."""
 
-    def __init__(self, ids: dict[str, str], copies: dict[str, dict[str, str]]) -> None:
+    def __init__(self, ids: dict[str, str], copies: dict[str, dict[str, str]], source: str | None = "east-id") -> None:
+        self._source = source
         self.ids = {**ids, **dict.fromkeys(copies, "copy")}
         self.copies = copies
         self.read: list[str] = []
@@ -41,6 +42,8 @@ class Target:
         for topic, topic_id in ids.items():
             state = TopicState(topic, topic, "s", topic_id, 1, 1, created_by_drkit=True)
             found[key_bytes((StateKind.TOPIC, topic))] = value_bytes(codec.topic_state_row(state))
+        if self._source is not None:
+            found[key_bytes((StateKind.NOTE, "source", "cluster_id"))] = value_bytes(self._source)
         return {key: SmallTopicRecord(key, value, 0) for key, value in found.items()}
 
 
@@ -105,3 +108,24 @@ def test_of_two_that_have_topics_of_the_link_none_is_taken(found):
     with pytest.raises(AmbiguousCopy, match="each have topics") as refused:
         found(EDITED, there)
     assert all(name in refused.value.what for name in (flights, state_topic(FIRST)))
+
+
+@pytest.mark.parametrize(
+    ("source_id", "copied_id", "seen"),
+    [("east-id", "east-id", True), (None, "east-id", True), ("other-id", "east-id", False), ("east-id", None, False)],
+)
+def test_a_link_of_the_same_clusters_under_other_aliases_is_told_by_its_topics(monkeypatch, source_id, copied_id, seen):
+    there = Target({"orders": "o"}, {state_topic(FIRST): {"orders": "o"}}, copied_id)
+    monkeypatch.setattr(connection, "read_several", there.read_several)
+    renamed = replace(FIRST, id=LinkId("east", "dr"))
+    found = copy_under_other_aliases(renamed, there, None, lambda: source_id)
+    assert found == (state_topic(FIRST) if seen else None)
+    assert find_copy(renamed, None, there, None) is None
+
+
+@pytest.mark.parametrize(("ids", "link"), [({"orders": "another"}, "east"), ({"orders": "o"}, "primary"), ({}, "east")])
+def test_the_source_is_asked_for_nothing_where_no_other_link_mirrors_these_topics(monkeypatch, ids, link):
+    there = Target(ids, {state_topic(FIRST): {"orders": "o"}})
+    monkeypatch.setattr(connection, "read_several", there.read_several)
+    renamed = replace(EDITED, id=LinkId(link, "dr"))
+    assert copy_under_other_aliases(renamed, there, None, lambda: pytest.fail("asked")) is None

@@ -135,6 +135,7 @@ def _links_of(run: Invocation, cluster: str, links: Sequence[Link], *, from_logs
 
 def _copies(run: Invocation, links: Sequence[Link], clusters: Clusters) -> list[tuple[Link, LinkCopy]]:
     """The copies of all links, read before anything is created."""
+    from drkit.state_topic.copy_topic import copy_under_other_aliases
     from drkit.state_topic.link_copy import read_copy
     from drkit.state_topic.records import state_topic, state_topic_prefix
 
@@ -147,13 +148,16 @@ def _copies(run: Invocation, links: Sequence[Link], clusters: Clusters) -> list[
             found.append((each, copy))
     if without:
         first = without[0]
+        target = first.id.target
+        renamed = copy_under_other_aliases(first, clusters.admin(target), run.config.clusters[target], lambda: None)
         others = [each.id for each, _ in found]
         raise Refused(
             f"{first.id.target} has no copy of the state of {first.id}: there is no record in topic "
             f"{state_topic(first)}, and no other {state_topic_prefix(first.id)}… names one of the link's topics there",
             meaning="The first topic patterns of a link give its copy the name; later ones find it by the topics that "
             "it names. Nothing was created",
-            remedy="If all topics of the link were replaced by others: set `topics` and `exclude_topics` to their old "
+            remedy=(f"{renamed} has topics of it: give the clusters the aliases in that name. " if renamed else "")
+            + "If all topics of the link were replaced by others: set `topics` and `exclude_topics` to their old "
             "values. If there is no copy: --from-logs rebuilds a link that preserves offsets from both clusters' logs"
             + (f". The others alone: --link '{others[0]}'" if others else ""),
         )

@@ -1,4 +1,4 @@
-"""The topics of a link are edited: its copy on the target stays the link's, whatever became of the store."""
+"""Topics or aliases of a link are edited: its copy on the target stays the link's, whatever became of the store."""
 
 from __future__ import annotations
 
@@ -132,3 +132,25 @@ def test_a_mirror_with_the_patterns_of_before_and_another_store_is_seen(mirrored
         with pytest.raises(Refused, match="keeps another store"):
             mirror(other)
     assert run(other, *FAIL_OVER)["state"] == "closed"
+
+
+def test_a_cluster_under_another_alias_is_not_mirrored_a_second_time(mirrored):
+    own, topic, _ = mirrored
+    own.store.close()
+    before, text = own.values("dr", topic), own.config_path.read_text()
+    renamed = text.replace("[clusters.primary]", "[clusters.east]").replace('source = "primary"', 'source = "east"')
+    own.config_path.write_text(renamed)
+    again = open_link(own.config_path, own.name)
+    with pytest.raises(Refused, match="under other aliases") as refused:
+        mirror(again)
+    assert state_topic(own.link) in refused.value.what
+    assert own.values("dr", topic) == before
+    again.store.close()
+    told = run(again, "store", "recover", "--from", "dr", code=3)["error"]
+    assert f"{state_topic(own.link)} has topics of it" in told["remedy"]
+    own.config_path.write_text(text)
+    own.produce("primary", topic, texts("y", 5))
+    again = open_link(own.config_path, own.name)
+    mirror(again)
+    assert own.values("dr", topic) == own.values("primary", topic)
+    again.store.close()
