@@ -324,7 +324,7 @@ def test_what_an_open_transaction_holds_of_late_writes_is_told_as_not_kept(own, 
     mirror(own)
     fail_over(own)
     ports = reading_ports(own, tmp_path / "salvage")
-    producer = Producer({**own.client("dr"), "transactional.id": own.name})
+    producer = Producer({**own.client("dr"), "transactional.id": own.name, "log_level": 0})
     producer.init_transactions(TIMEOUT)
 
     class Committed:
