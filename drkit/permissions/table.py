@@ -246,7 +246,8 @@ TABLE: tuple[Need, ...] = (
         _S.OFFSETS_LOG,
         (_O.READ,),
         "see which groups committed, and which of them in transactions",
-        "every group is asked each time; groups that commit in transactions go by their captured offsets",
+        "every group is asked each time; whether a group commits in transactions isn't known, so no captured offset is "
+        "exact",
         optional=True,
     ),
     Need(
@@ -255,7 +256,7 @@ TABLE: tuple[Need, ...] = (
         _S.TRANSACTION_LOG,
         (_O.READ,),
         "follow groups that commit in transactions",
-        "they go by their captured offsets",
+        "whether a group commits in transactions isn't known, so no captured offset is exact",
         optional=True,
     ),
     Need(
@@ -264,7 +265,7 @@ TABLE: tuple[Need, ...] = (
         _S.TRANSACTIONAL_IDS,
         (_O.DESCRIBE,),
         "find producers that commit groups' offsets",
-        "these groups go by their captured offsets",
+        "these groups go by their captured offsets, of which none is exact",
         optional=True,
     ),
     Need(

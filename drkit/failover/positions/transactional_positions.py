@@ -106,7 +106,8 @@ def place_by_transactions(
 def place_unwatched(captured: GroupPosition) -> TransactionalPlace:
     """The position of a group that may commit in transactions that the mirror has not read yet."""
     why = (
-        "may commit in transactions, which the mirror had not followed yet: how much of their output is on the target "
+        "may commit in transactions, which the mirror had not followed (yet, or for want of READ on "
+        "__consumer_offsets and __transaction_state): how much of their output is on the target "
     )
     return TransactionalPlace(captured.offset, captured.metadata, None, None, why + "is not known")
 

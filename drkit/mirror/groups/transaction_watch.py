@@ -97,8 +97,8 @@ class TransactionWatch:
             if self._refused != str(error):
                 self._refused = str(error)
                 log.warning(
-                    "%s: groups that commit in transactions are placed by their captured offsets: %s. Grant drkit's "
-                    "principal READ on %s and %s, and DESCRIBE on its transactional ids",
+                    "%s: which groups commit in transactions isn't known, so no captured offset is exact: %s. Grant "
+                    "drkit's principal READ on %s and %s, and DESCRIBE on its transactional ids",
                     self._link.id,
                     error,
                     OFFSETS_TOPIC,
@@ -126,7 +126,7 @@ class TransactionWatch:
             count = counts.get(OFFSETS_TOPIC, 0)
             return self._admin.groups_beside_transactions(groups, count) if count else set()
         except (Refused, AuthenticationError):
-            return set()  # `check` reports what to grant
+            return set(groups)  # it isn't known; `check` reports what to grant
 
     def give_up(self) -> None:
         """Send no more requests to the source: a `check` waiting for it ends. May be called by another thread."""

@@ -58,16 +58,16 @@ class TransactionAdmin(ClusterClient):
         return self._connection.call("look at the transactional logs", step)
 
     def groups_beside_transactions(self, groups: Collection[str], partitions: int) -> set[str]:
-        """Those of these groups in whose partition of the coordinators' log transactions were committed: only they can
-        have committed offsets in transactions."""
+        """Those of these groups in whose partition of the coordinators' log transactions were committed, or whose
+        partition gives no answer now: only they can have committed offsets in transactions."""
         homes = {group: TopicPartition(OFFSETS_TOPIC, partition_of(group, partitions)) for group in groups}
         written = self.producers(set(homes.values()))
-        return {group for group, home in homes.items() if written.get(home)}
+        return {group for group, home in homes.items() if home not in written or written[home]}
 
     def producers(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, set[int]]:
         """The producer ids that wrote to each of these partitions and that its leader still knows.
 
-        Partitions without a leader are left out.
+        Partitions that give no answer now (no leader, or another one by now) are left out.
         """
         wanted = list(tps)
 
@@ -84,9 +84,10 @@ class TransactionAdmin(ClusterClient):
                 response = await connection.send(request, leader)
                 for topic in response.topics:
                     for partition in topic.partitions:
-                        error = error_class(partition.error_code)
-                        if partition.error_code and not error.retriable:
-                            check(partition.error_code, f"{topic.name}:{partition.partition_index}")
+                        if partition.error_code:
+                            if not error_class(partition.error_code).retriable:
+                                check(partition.error_code, f"{topic.name}:{partition.partition_index}")
+                            continue
                         place = TopicPartition(topic.name, partition.partition_index)
                         found[place].update(state.producer_id for state in partition.active_producers)
             return found

@@ -11,13 +11,17 @@ from typing import Any
 import pytest
 
 from drkit.config import ClusterConfig
+from drkit.failover.plan.planner import PlanRequest, make_plan
+from drkit.failover.run.cluster_context import ClusterContext
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.lab import Lab
 from drkit.mirror.engine.interface import NOT_MOVING, RECORD_REJECTED, SOURCE_UNREADABLE
 from drkit.model.link_state import SOURCE_TOPIC_DENIED
+from drkit.model.offsets import Certainty
 from drkit.model.topics.acls import Acl
 from drkit.model.topology import TopicPartition
+from drkit.store.transactions import suspected_groups
 from tests.support.collection.sampling import sampled
 from tests.support.links.mirroring import Mirrored, Side, as_restricted
 from tests.support.wait import wait_until
@@ -197,6 +201,40 @@ def test_what_cannot_be_seen_while_no_mirror_runs_has_no_known_lag(restricted: M
     assert link["recovery_point"]["records"] is None
     assert f"drkit can't see {topic} on primary" in link["recovery_point"]["reason"]
     assert [problem["kind"] for problem in link["problems"]] == [SOURCE_TOPIC_DENIED]
+
+
+def test_without_a_look_at_the_offsets_log_no_group_is_exact(restricted: Mirrored) -> None:
+    """It may commit in transactions, and then its captured offset isn't where its output on dr ends."""
+    topic, group = restricted.name("orders"), restricted.name("billing")
+    restricted.source.create(topic)
+    _write(restricted.source, topic, 5)
+    _put(restricted, "dr", _rule("topic", restricted.prefix, "alter_configs", "prefixed"))
+    _put(restricted, "primary", _rule("topic", "__consumer_offsets", "describe"))  # so that a listing is complete
+    with GroupAdmin("primary", ClusterConfig(bootstrap_servers=restricted.source.bootstrap)) as groups:
+        assert groups.commit_many({group: {TopicPartition(topic, 0): (3, "")}}) == {}
+
+    config = restricted.without_primary()
+    target = ClusterConfig(bootstrap_servers=restricted.target.bootstrap)
+    operators = config.model_copy(update={"clusters": {**config.clusters, "dr": target}})
+
+    def planned() -> tuple[Certainty, str]:
+        with ClusterContext(operators, restricted.store) as estate:
+            (position,) = make_plan(estate, PlanRequest("dr")).positions
+        assert position.source_offset == position.target_offset == 3
+        return position.translation, position.reason or ""
+
+    assert restricted.catch_up().caught_up
+    certainty, reason = planned()
+    assert certainty is Certainty.CONSERVATIVE
+    assert "READ on __consumer_offsets" in reason
+    granted = [_rule("topic", name, "read") for name in ("__consumer_offsets", "__transaction_state")]
+    _put(restricted, "primary", *granted)
+    try:
+        with restricted.running():
+            wait_until(lambda: not suspected_groups(restricted.store, restricted.link.id), 60, "the log read back")
+    finally:
+        _put(restricted, "primary", *granted, remove=True)
+    assert planned()[0] is Certainty.EXACT
 
 
 def test_groups_that_a_cluster_hides_are_not_taken_for_deleted(restricted: Mirrored) -> None:
