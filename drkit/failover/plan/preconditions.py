@@ -119,8 +119,8 @@ def _planned(snapshot: Snapshot) -> Iterator[Obstacle]:
         yield Obstacle(
             f"groups of {source} can't all be read: {snapshot.unread_reason}",
             "A planned move takes groups from where they are, not from where they were last seen",
-            f"Bring up the brokers of {source} that coordinate its groups, or fail over with --unplanned: it uses the "
-            "captured positions",
+            f"Bring up the brokers of {source} that coordinate its groups, and grant drkit's principal DESCRIBE on "
+            "them; or fail over with --unplanned: it uses the captured positions",
         )
     if snapshot.unjudged:
         yield Obstacle(

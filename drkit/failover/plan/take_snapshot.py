@@ -58,7 +58,6 @@ class _Side:
     times: Mapping[TopicPartition, int | None] = field(default_factory=dict)
     offsets: tuple[GroupPosition, ...] | None = None
     members: Mapping[str, int] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
     unmovable: tuple[UnmovableGroup, ...] | None = None
     silent: Mapping[TopicPartition, str] = field(default_factory=dict)
     """Its partitions without an answer, though it answers, and why."""
@@ -181,7 +180,7 @@ def observe(
         source_members=source.members,
         problems=tuple(seen_now.problems),
         mirror=memory.mirror,
-        notes=(*source.notes, *_as_captured(link, source, memory.positions)),
+        notes=tuple(_as_captured(link, source, memory.positions)),
         past=memory.past,
         stamped=stamped,
         stored=stored,
@@ -341,18 +340,22 @@ def _with_source_groups(estate: ClusterContext, link: Link, side: _Side) -> _Sid
         GroupPosition(
             found.group, found.topic, found.partition, found.offset, found.metadata, at, ids.get(found.topic, "")
         )
-        for group in fetched.offsets.values()
+        for name, group in fetched.offsets.items()
         for found in group
+        if name not in fetched.failures  # of these, what is left counts as captured, too
         if found.topic in topics or link.covers_topic(found.topic)
     )
     members = groups.members(sorted({position.group for position in offsets}), listing.groups)
-    notes = tuple(
-        f"the offsets of {group} on {alias} can't be read ({why}): its captured positions are used"
-        for group, why in sorted(fetched.failures.items())
-    )
     unmovable = read_unmovable(link, groups, listing, link.covers_topic)
-    unread = None if listing.complete else listing.missing
-    return replace(side, offsets=offsets, members=members, notes=notes, unmovable=tuple(unmovable), unread=unread)
+    unread = [] if listing.complete else [listing.missing]
+    unread += [f"offsets of {group}: {why}" for group, why in sorted(fetched.failures.items())]
+    return replace(
+        side,
+        offsets=offsets,
+        members=members,
+        unmovable=tuple(unmovable),
+        unread=and_more(unread, separator="; ") or None,
+    )
 
 
 def _ask_target(estate: ClusterContext, link: Link, memory: _Memory, groups: Sequence[str], at: Moment | None) -> _Side:

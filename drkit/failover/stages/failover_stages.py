@@ -113,13 +113,8 @@ class Translate:
             raise DrkitError(
                 silent if snapshot.unread_reason is None else unread,
                 meaning="A planned move takes groups from where they are, not from where they were last seen",
-                remedy=snapshot.source.denied or f"Bring {self.source} back, all its group coordinators",
-            )
-        if context.facts.mode is Mode.PLANNED and snapshot.notes:
-            raise DrkitError(
-                snapshot.notes[0],
-                meaning="A planned move takes groups from where they are, not from where they were last seen",
-                remedy=f"Grant drkit's principal DESCRIBE on the groups of {self.source} and their topics",
+                remedy=snapshot.source.denied
+                or f"Bring {self.source} back, its coordinators too, and grant drkit DESCRIBE on its groups",
             )
         context.estate.store.put_group_positions(context.link.id, snapshot.news())  # the drain has just stored all
         if unplanned and not link.inverse:

@@ -221,12 +221,16 @@ class GroupAdmin(ClusterClient):
             for group in response.groups:
                 read_group(group, left, fetched)
 
+        denied: set[str] = set()
         try:
-            self._on_coordinators("read committed offsets", left, ask, GROUPS_A_FETCH, remembered=self._coordinators)
+            self._on_coordinators(
+                "read committed offsets", left, ask, GROUPS_A_FETCH, remembered=self._coordinators, denied=denied
+            )
         except Unreachable as error:
             if not fetched.offsets:
                 raise
             fetched.failures.update(dict.fromkeys(left, str(error)))
+        fetched.failures.update(dict.fromkeys(denied, describe(kafka_errors.GroupAuthorizationFailedError)))
         return fetched
 
     def share_starts(self, groups: Iterable[str]) -> dict[str, dict[TopicPartition, int | None]]:
