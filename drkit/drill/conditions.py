@@ -40,10 +40,16 @@ READ_SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class ConditionResult:
-    """`seen` describes the observation, whether the condition holds or not."""
+    """`seen` describes the observation, whether the condition holds or not. `known`: False where nobody can say."""
 
     holds: bool
     seen: str
+    known: bool = True
+
+
+def _unknown(why: str) -> ConditionResult:
+    """It isn't seen to hold."""
+    return ConditionResult(False, why, known=False)
 
 
 class StatusView:
@@ -83,8 +89,10 @@ def evaluate(env: DrillEnvironment, condition: Condition, view: StatusView) -> C
             return ConditionResult(not up, f"{condition.cluster} {'answers' if up else 'does not answer'}")
         case NoMembers():
             group, members = env.links[condition.link].workload.group, env.members(condition.link, condition.cluster)
-            seen = "can't be asked" if members is None else counted(members, "member")
-            return ConditionResult(members == 0, f"{group} on {condition.cluster}: {seen}")
+            where = f"{group} on {condition.cluster}"
+            if members is None:
+                return _unknown(f"{where}: can't be asked")
+            return ConditionResult(members == 0, f"{where}: {counted(members, 'member')}")
         case ProblemTold():
             return _problem_told(view.status, env.links[condition.link], condition)
         case MirrorTold():
@@ -141,7 +149,7 @@ def _drained(env: DrillEnvironment, condition: Drained) -> ConditionResult:
     try:
         ends = log_ends(env.properties[condition.cluster], topic, workload.partitions, ANSWER_SECONDS)
     except NotRead as error:
-        return ConditionResult(False, str(error))
+        return _unknown(str(error))
     positions = link.clients.positions(condition.cluster)
     behind = sum(max(0, end - positions.get(partition, 0)) for partition, end in ends.items() if end)
     return ConditionResult(behind == 0, f"{workload.group} is {behind} records from the end on {condition.cluster}")
@@ -150,15 +158,13 @@ def _drained(env: DrillEnvironment, condition: Drained) -> ConditionResult:
 def _mirrored(status: dict[str, Any] | None, link: LinkProgress, condition: Mirrored) -> ConditionResult:
     workload = link.workload
     if status is None:
-        return ConditionResult(False, "drkit status gave no answer")
+        return _unknown("drkit status gave no answer")
     rows = [row for row in _rows(status, link, "partitions") if row["topic"] == workload.topic]
     if len({row["partition"] for row in rows}) < workload.partitions:
-        return ConditionResult(
-            False, f"drkit status knows {len(rows)} of {workload.partitions} partitions of {workload.topic}"
-        )
+        return _unknown(f"drkit status knows {len(rows)} of {workload.partitions} partitions of {workload.topic}")
     lags = [row["lag_records"] for row in rows if row["partition"] not in condition.leaving_out]
     if any(lag is None for lag in lags):
-        return ConditionResult(False, f"the lag of {workload.topic} is not known")
+        return _unknown(f"the lag of {workload.topic} is not known")
     return ConditionResult(
         sum(lags) <= condition.at_most_behind,
         f"{workload.topic}{of_link(link.spec.name)} is {sum(lags)} records behind",
@@ -174,7 +180,7 @@ def _same_records(env: DrillEnvironment, link: LinkProgress) -> ConditionResult:
             for cluster in (source, target)
         )
     except NotRead as error:
-        return ConditionResult(False, str(error))
+        return _unknown(str(error))
     differing = [n for n in range(workload.partitions) if _contents(ours, n) != _contents(theirs, n)]
     held = f"{source} holds {len(ours)} records, {target} {len(theirs)}"
     where = f"partitions {', '.join(map(str, differing))} differ" if differing else "each partition is the same"
@@ -189,7 +195,7 @@ def _contents(landed: list[Landed], partition: int) -> list[tuple[RecordId | Non
 def _captured(status: dict[str, Any] | None, link: LinkProgress) -> ConditionResult:
     workload = link.workload
     if status is None:
-        return ConditionResult(False, "drkit status gave no answer")
+        return _unknown("drkit status gave no answer")
     captured = {
         row["partition"]
         for row in _rows(status, link, "groups")
@@ -202,7 +208,7 @@ def _captured(status: dict[str, Any] | None, link: LinkProgress) -> ConditionRes
 def _problem_told(status: dict[str, Any] | None, link: LinkProgress, condition: ProblemTold) -> ConditionResult:
     workload = link.workload
     if status is None:
-        return ConditionResult(False, "drkit status gave no answer")
+        return _unknown("drkit status gave no answer")
     reported = {row["kind"] for row in _rows(status, link, "problems") if row["topic"] == workload.topic}
     seen = f"drkit status tells of {workload.topic}: {', '.join(sorted(reported)) or 'no problem'}"
     return ConditionResult(condition.kind in reported, seen)

@@ -64,4 +64,6 @@ def _abort(env: DrillEnvironment, safety: Safety) -> str | None:
         found = evaluate(env, condition, view)
         if found.holds:
             return f"{condition.condition}: {found.seen}"
+        if not found.known:
+            return f"{condition.condition}: whether it holds isn't known: {found.seen}"
     return None

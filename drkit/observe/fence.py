@@ -61,11 +61,10 @@ def fence_problem(
 def unfenced_problem(store: Store, link: Link, rules: Collection[Acl] | None, at: datetime) -> Problem | None:
     """The problem that a former primary answers and isn't fenced; None: it is fenced, or that is unknown.
 
-
     Args:
         store: its notes.
         link: a configured link that is sealed.
-        rules: the ACLs on the source, which answers; None: they can't be read.
+        rules: the ACLs on the source, which answers (empty: none, or it has no authorizer); None: they can't be read.
         at: now.
     """
     source = link.id.source
@@ -84,7 +83,8 @@ def unfenced_problem(store: Store, link: Link, rules: Collection[Acl] | None, at
         WHOLE_LINK,
         None,
         f"{source} answers and is not fenced: what clients write there never reaches {link.id.target}",
-        f"drkit fence --link '{link.id}' closes it to its clients",
+        f"drkit fence --link '{link.id}' closes it to its clients; where it has no authorizer and no fence command, "
+        "stop them there",
         halted=False,
         since=at if record is None else record.at,
     )

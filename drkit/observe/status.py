@@ -22,7 +22,7 @@ from drkit.lag.partition_lag import partition_lag
 from drkit.lag.problems_now import LOOKS_WITHIN_SECONDS, LinkRecord, LogsSeen, ProblemsNow, problems_now
 from drkit.mapping.store_translator import Translator
 from drkit.model.clock import now
-from drkit.model.errors import AuthenticationError, DrkitError, Refused, Unreachable, answered, unreached
+from drkit.model.errors import AuthenticationError, DrkitError, NoAuthorizer, Refused, Unreachable, answered, unreached
 from drkit.model.groups.unmovable_groups import UnmovableGroup
 from drkit.model.link_state import (
     HARMLESS,
@@ -60,9 +60,9 @@ class ClusterLogEnds:
 
     `reason` says why nothing is known; then both mappings are empty. `refused`: the cluster answers, but one side
     refuses the other (`AuthenticationError`) or it isn't the link's cluster (`NotShown`). `ids`: of its topics;
-    `cluster_id`: its own.
-    `rules`: its ACLs; None: not requested, or not readable. `held`: how many offsets are behind open transactions,
-    if there are any and `end` is the last stable offset. `silent`: why partitions of a cluster that answers don't.
+    `cluster_id`: its own. `rules`: its ACLs (empty: none, or it has no authorizer); None: not requested, or not
+    readable. `held`: how many offsets are behind open transactions, if there are any and `end` is the last stable
+    offset. `silent`: why partitions of a cluster that answers don't.
     """
 
     start: dict[TopicPartition, int] = field(default_factory=dict)
@@ -295,7 +295,9 @@ def _silent(error: DrkitError) -> ClusterLogEnds:
 def _rules(admin: ClusterAdmin) -> frozenset[Acl] | None:
     try:
         return admin.acls()
-    except (Refused, Unreachable):  # no authorizer, no right to read them, or no answer in time
+    except NoAuthorizer:
+        return frozenset()  # it keeps nobody out
+    except (Refused, Unreachable):  # no right to read them, or no answer in time
         return None
 
 
@@ -320,7 +322,7 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
     translator.observe_target(lambda: logs_by_source(link, target.start, target.end))
     translator.heed_silence(target.reason, silent_by_source(link, target.silent))
     flowing = control is None or control.direction.serves_source
-    record = LinkRecord(link, control, watermarks, topics, running=running, flowing=flowing)
+    record = LinkRecord(link, control, watermarks, topics, running=running, flowing=flowing, left=not flowing)
     seen = problems_now(clusters, store, record, logs_seen(source, target), problems, at)
     problems = list(seen.problems)
     translator.heed_problems(seen.problems, seen.unsure)

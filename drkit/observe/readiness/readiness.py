@@ -52,6 +52,8 @@ _RUNS = frozenset({"mirroring", "degraded"})
 STALE_POSITIONS_SECONDS = 10.0
 """Group positions are captured every second; older ones than this are stale."""
 
+MIRROR = "mirror"
+"""The check of the link's state and its mirror."""
 _NAME = "installation"
 
 _DAY = 86_400.0
@@ -186,7 +188,7 @@ def _shown(name: str, check: Callable[[], Check]) -> Check:
 
 
 def _mirror(status: LinkStatus) -> Check:
-    name = "mirror"
+    name = MIRROR
     link = status.link.id
     if status.state == "reversed":
         why = f"the link is reversed: data flows {link.reversed()}"

@@ -106,6 +106,14 @@ def test_a_rule_that_does_not_hold_is_named(env, keys, seconds, said):
     assert broken_rule(env, rules(**keys), a_step(do="hold", seconds=1.0), time.monotonic() - seconds) == said
 
 
+def test_a_rule_whose_condition_cannot_be_asked_does_not_hold(env):
+    """Steps would strike on, blindly, where nobody sees what they are to stop at."""
+    env.status = lambda: None
+    wanted = [{"condition": "problem_told", "kind": "target_purged"}]
+    said = broken_rule(env, rules(abort_when=wanted), a_step(do="hold", seconds=1.0), time.monotonic())
+    assert said == "problem_told: whether it holds isn't known: drkit status gave no answer"
+
+
 def test_after_a_fault_took_data_from_one_side_nothing_strikes_at_the_other(env):
     """Both answer, and both would be hurt."""
     with pytest.raises(DrkitError):

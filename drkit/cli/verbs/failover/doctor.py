@@ -108,10 +108,12 @@ def clock_check(store: Store) -> Check | None:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What `drkit failover --to C --dry-run` says of a link, and whether it would move the link's clients."""
+    """What `drkit failover --to C --dry-run` says of a link, whether it would move the link's clients, and whether it
+    would leave the link out, as it was failed over already."""
 
     checks: tuple[Check, ...]
     moves: bool
+    left_out: bool = False
 
 
 def planned_failovers(estate: ClusterContext, links: Sequence[Link]) -> dict[LinkId, Planned]:
@@ -151,7 +153,7 @@ def _planned(
         if not checks:
             checks = [_plan_check(one, link, [each for each in mine if each.waived_by in ONLY_UNFENCED])]
         checks += directory_checks(one.directories) if one is not None else []
-        found[link] = Planned(tuple(checks), moves=one is not None)
+        found[link] = Planned(tuple(checks), moves=one is not None, left_out=one is None and not mine)
     return found
 
 
@@ -183,13 +185,17 @@ def _plan_check(one: FailoverPlan | None, link: LinkId, unfenced: Sequence[Obsta
 def checks_with_plan(checks: Sequence[Check], planned: Planned) -> tuple[Check, ...]:
     """The checks, begun by what a failover would come to.
 
-    Where it is accepted and would move the clients, what it weighs itself doesn't fail: it is told as a warning. All
+    Where it is accepted and would move the clients, what it weighs itself doesn't fail: it is told as a warning. Nor
+    does a link that it would leave out, beside others, fail for having been failed over. All
     else that fails does so: a fence that locks clients out, a store that lost rows, a serving cluster that is dead.
     """
     from drkit.observe.fence import FENCED
+    from drkit.observe.readiness.readiness import MIRROR
     from drkit.observe.readiness.store_safety import STORE_COPY
 
     beside = {f"problem: {FENCED}", STORE_COPY}
+    if planned.left_out:
+        checks = [replace(each, outcome=CheckOutcome.OK) if each.name == MIRROR else each for each in checks]
     if planned.moves and worst_outcome(planned.checks) not in {CheckOutcome.FAIL, CheckOutcome.UNKNOWN}:
         checks = [
             replace(each, outcome=CheckOutcome.WARN)

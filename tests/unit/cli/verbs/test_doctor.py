@@ -39,6 +39,13 @@ def test_a_dead_cluster_that_serves_fails_where_nothing_would_be_moved() -> None
     assert outcome("clusters", Planned((ACCEPTED,), moves=False)) is CheckOutcome.FAIL
 
 
+def test_a_link_that_would_be_left_out_beside_others_does_not_fail_for_having_been_failed_over():
+    """The dry run of all accepts it: exit 0."""
+    assert outcome("mirror", Planned((ACCEPTED,), moves=False, left_out=True)) is CheckOutcome.OK
+    assert outcome("mirror", Planned((ACCEPTED,), moves=False)) is CheckOutcome.FAIL, "alone, it would be refused"
+    assert outcome("clusters", Planned((ACCEPTED,), moves=False, left_out=True)) is CheckOutcome.FAIL
+
+
 @pytest.mark.parametrize(("seconds", "said"), [(-4, None), (4, None), (90, "behind"), (-90, "ahead of")])
 def test_a_clock_that_a_run_would_be_refused_for_is_told_before(monkeypatch, seconds, said) -> None:
     store = open_store("sqlite:///:memory:")
