@@ -46,7 +46,7 @@ from drkit.model.link_state import (
     Problem,
     TopicState,
 )
-from drkit.model.offsets import Watermark
+from drkit.model.offsets import LOOKS_WITHIN_SECONDS, Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition, is_canary
 from drkit.store.api import Store
 from drkit.store.link_notes import known_target_cluster, other_target_cluster, other_target_remedy
@@ -54,8 +54,6 @@ from drkit.store.link_notes import known_target_cluster, other_target_cluster, o
 if TYPE_CHECKING:
     from drkit.kafka.transform.record_transform import Alteration
 
-LOOKS_WITHIN_SECONDS = 30.0
-"""A running mirror checks each partition every second, and stores the result every ten if there are very many."""
 _DELETED, _MADE_ANEW = True, False
 _RECORDS_SECONDS = 5.0
 

@@ -96,6 +96,13 @@ class Watermark:
         """Source offsets not yet on the target, as last seen."""
         return max(0, self.source_end - self.source_through)
 
+    def lag_at(self, at: datetime) -> tuple[int | None, float]:
+        """The source offsets not yet on the target, and for how many seconds they have been waiting at most; the number
+        is None if no look succeeded for so long that records may have come unseen."""
+        waiting = 0.0 if self.behind_since is None else max(0.0, (at - self.behind_since).total_seconds())
+        unseen = (at - self.observed_at).total_seconds()
+        return (self.lag_records, waiting) if unseen <= LOOKS_WITHIN_SECONDS else (None, max(waiting, unseen))
+
 
 class GroupPosition(NamedTuple):
     """A consumer group's committed offset on the source, with its metadata, as captured.
@@ -144,6 +151,8 @@ class Translation:
     skipped: int | None = 0
 
 
+LOOKS_WITHIN_SECONDS = 30.0
+"""A running mirror checks each partition every second, and stores the result every ten if there are very many."""
 MOST_RANGES = 100
 """So many ranges of offsets a note holds; of more, the older ones are joined or left out."""
 

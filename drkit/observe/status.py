@@ -19,7 +19,7 @@ from drkit.config import Config
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.clusters import Clusters, observing
 from drkit.lag.partition_lag import partition_lag
-from drkit.lag.problems_now import LOOKS_WITHIN_SECONDS, LinkRecord, LogsSeen, ProblemsNow, problems_now
+from drkit.lag.problems_now import LinkRecord, LogsSeen, ProblemsNow, problems_now
 from drkit.mapping.store_translator import Translator
 from drkit.model.clock import now
 from drkit.model.errors import AuthenticationError, DrkitError, NoAuthorizer, Refused, Unreachable, answered, unreached
@@ -32,7 +32,7 @@ from drkit.model.link_state import (
     Problem,
     TopicState,
 )
-from drkit.model.offsets import Certainty, GroupPosition, Watermark
+from drkit.model.offsets import LOOKS_WITHIN_SECONDS, Certainty, GroupPosition, Watermark
 from drkit.model.runs.fence import mark_of, serving_cluster
 from drkit.model.statistics import WorkerStatistics
 from drkit.model.topics.acls import Acl, fence_rules_kind, others_rules_kind, topics_denied

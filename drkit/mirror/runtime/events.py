@@ -11,6 +11,7 @@ from drkit.model.link_state import Problem
 from drkit.model.offsets import Watermark
 from drkit.model.statistics import EngineStatistics, Latency, WorkerStatistics
 from drkit.model.topology import LinkId
+from drkit.model.totals import total
 from drkit.model.wording import counted
 
 
@@ -39,22 +40,22 @@ class ProgressEvent:
 
     @property
     def lag_records(self) -> int | None:
-        """Source offsets not yet mirrored, over all partitions; None: this worker has begun none."""
-        return None if not self.watermarks else sum(watermark.lag_records for watermark in self.watermarks)
+        """Source offsets not yet mirrored, over all partitions; None: this worker has begun none, or could not look at
+        one of them lately."""
+        return total(mark.lag_at(self.at)[0] for mark in self.watermarks) if self.watermarks else None
 
     @property
     def lag_seconds(self) -> float | None:
-        """The age of the oldest end not yet reached; None: this worker has begun no partition."""
-        if not self.watermarks:
-            return None
-        since = [w.behind_since for w in self.watermarks if w.behind_since is not None]
-        return max(0.0, (self.at - min(since)).total_seconds()) if since else 0.0
+        """The age of the oldest end not yet reached, or of the oldest look; None: none has begun here."""
+        return max((mark.lag_at(self.at)[1] for mark in self.watermarks), default=None)
 
     def lag_in_words(self) -> str:
         """For people: records, seconds and partitions."""
         records, seconds = self.lag_records, self.lag_seconds
-        if records is None or seconds is None:
+        if seconds is None:
             return "no partition has begun"
+        if records is None:
+            return f"not known how far behind, the source was not seen for {seconds:.1f} s"
         return f"{records:,} behind ({seconds:.1f} s), {counted(len(self.watermarks), 'partition')}"
 
     def numbers(self) -> WorkerStatistics:
@@ -147,7 +148,7 @@ def problem_document(problem: Problem) -> dict[str, Any]:
 
 
 def _partition(at: datetime, watermark: Watermark) -> dict[str, Any]:
-    since = watermark.behind_since
+    """`lag_records` as last seen; `lag_seconds` tells where that was long ago."""
     return {
         "topic": watermark.topic,
         "partition": watermark.partition,
@@ -156,5 +157,5 @@ def _partition(at: datetime, watermark: Watermark) -> dict[str, Any]:
         "mirrored_through": watermark.source_through,
         "target_end": watermark.target_end,
         "lag_records": watermark.lag_records,
-        "lag_seconds": 0.0 if since is None else max(0.0, (at - since).total_seconds()),
+        "lag_seconds": watermark.lag_at(at)[1],
     }

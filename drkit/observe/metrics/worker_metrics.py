@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
@@ -151,11 +150,9 @@ def _partition_metrics(links: Sequence[LiveLink]) -> Iterable[Metric]:
     for each in links:
         for mark in each.watermarks:
             values = [each.link, mark.topic, str(mark.partition)]
-            lag.add_metric(values, mark.lag_records)
-            seconds.add_metric(values, _behind(mark, each.worker.at))
+            records, waiting = mark.lag_at(each.worker.at)
+            if records is not None:
+                lag.add_metric(values, records)
+            seconds.add_metric(values, waiting)
             through.add_metric(values, mark.source_through)
     return [lag, seconds, through]
-
-
-def _behind(mark: Watermark, at: datetime) -> float:
-    return 0.0 if mark.behind_since is None else max(0.0, (at - mark.behind_since).total_seconds())

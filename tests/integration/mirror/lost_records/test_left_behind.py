@@ -1,5 +1,4 @@
-"""A former primary that comes back: what only it holds, and that nobody keeps its clients out, is told or unknown, never
-nothing."""
+"""A former primary that comes back: what only it holds, and that its clients aren't kept out, is told or unknown."""
 
 from __future__ import annotations
 

@@ -41,3 +41,13 @@ def test_the_lag_is_the_sum_of_records_and_the_oldest_end():
     document = progress(behind, Watermark("t", 1, 1, 5, 5, 0, 5, 0, AT))
     assert (document["lag_records"], document["lag_seconds"]) == (3, 3.0)
     assert event(behind).lag_in_words() == "3 behind (3.0 s), 1 partition"
+
+
+def test_the_lag_of_a_source_that_was_not_seen_for_long_is_not_0():
+    """A primary that stands still was caught up when it was seen last."""
+    old = Watermark("t", 0, 1, 10, 10, 0, 10, 0, AT - timedelta(seconds=31))
+    document = progress(old, Watermark("t", 1, 1, 5, 5, 0, 5, 0, AT))
+    assert (document["lag_records"], document["lag_seconds"]) == (None, 31.0)
+    assert event(old).lag_in_words() == "not known how far behind, the source was not seen for 31.0 s"
+    fresh = Watermark("t", 0, 1, 10, 10, 0, 10, 0, AT - timedelta(seconds=29))
+    assert (event(fresh).lag_records, event(fresh).lag_seconds) == (0, 0.0)
