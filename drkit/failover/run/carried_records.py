@@ -64,6 +64,9 @@ def count_carried(
     cluster, timeout = estate.config.clusters[source], min(seconds, _ANSWER_SECONDS)
     with LogReader(source, cluster, timeout_seconds=timeout, committed=link.committed) as reader:
         for tp, (begin, end) in sorted(wanted.items()):
+            if link.committed and tp not in stable:
+                found[tp].reason = "no leader answers for it"
+                continue
             decided = OffsetRange(begin, max(begin, min(end, stable.get(tp, end))))
             found[tp].unaltered = unaltered
             try:
