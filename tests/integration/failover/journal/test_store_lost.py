@@ -22,6 +22,7 @@ from drkit.cli.application import application
 from drkit.drill.runbook import read_runbook
 from drkit.failover.failback.planner import make_failback_plan
 from drkit.failover.plan.preconditions import ACCEPT_UNFENCED
+from drkit.failover.run.audited_loss import complete_evidence
 from drkit.failover.run.service import run_failback, standing_obstacles
 from drkit.lab import Lab
 from drkit.mirror.runtime import mirror_runtime
@@ -239,6 +240,13 @@ def test_beyond_what_a_lagging_copy_proves_a_group_goes_back_and_skips_nothing(l
     assert moved["evidence"]["rpo_records"] is None
     assert "isn't known" in moved["evidence"]["rpo_reason"]
     assert own.unread("dr", group, topic) == {0: [f"late-0-{number}" for number in range(20)]}
+
+    reopened(own)
+    own.produce("dr", topic, texts("written on dr", 5, [0]))
+    with own.estate() as estate:
+        loss = complete_evidence(estate, own.link)
+    assert (loss.records, loss.lower_bound, loss.upper_bound, loss.basis) == (20, False, True, "audited")
+    assert "how much had landed on the target since its copy was written isn't known" in loss.reason
 
 
 def test_a_mirror_settles_by_the_logs_what_a_lagging_copy_did_not_prove(lagging):

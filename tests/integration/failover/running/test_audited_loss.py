@@ -1,7 +1,5 @@
 """What a failover lost, counted on the old primary once it answers again."""
 
-from dataclasses import replace
-
 import pytest
 from confluent_kafka import Producer
 
@@ -11,8 +9,6 @@ from drkit.failover.plan.take_snapshot import observe
 from drkit.failover.run.audited_loss import complete_evidence
 from drkit.failover.run.service import run_failover
 from drkit.lag.source_batches import compare_batches
-from drkit.model.clock import now
-from drkit.model.link_state import STORE_RECOVERED, Problem
 from drkit.model.topology import TopicPartition
 from tests.support.links.estates import TIMEOUT, mirror, own_link, texts, without_primary
 from tests.support.wait import wait_until
@@ -128,21 +124,6 @@ def test_where_both_cleaners_have_worked_nobody_says_that_the_primary_was_set_ba
     (records, lower, upper), reason = audited(own)
     assert (records, lower, upper) == (sum(place >= 50 for place in own.records("primary", topic)[0]), True, False)
     assert "its cleaner" in reason or "the cleaner of" in reason
-
-
-def test_of_a_store_that_was_recovered_what_the_copy_lacked_may_be_there(own):
-    topic = own.create("primary", "t", partitions=1)
-    write(own, topic, "mirrored", 0, 100)
-    mirror(own)
-    tp, link = TopicPartition(topic, 0), own.link.id
-    mark = own.store.watermarks(link)[tp]
-    own.store.put_watermarks(link, [replace(mark, source_through=80, target_end=80, source_batch=None)])
-    lost = Problem(STORE_RECOVERED, topic, 0, "recovered", "", halted=False, since=now(), unsure_from=80)
-    own.store.put_problem(link, lost)
-    assert away(own).rpo_records is None
-    counted, reason = audited(own)
-    assert counted == (20, False, True)
-    assert "how much had landed on the target since its copy was written isn't known" in reason
 
 
 def transaction(own, topic, values):
