@@ -121,8 +121,14 @@ def test_where_both_cleaners_have_worked_nobody_says_that_the_primary_was_set_ba
             return written_anew and min(own.records("dr", topic)[0]) >= 50
 
         wait_until(cleaned, 90, "the cleaners")
+
+    def late():
+        return sum(place >= 50 for place in own.records("primary", topic)[0])
+
+    most = late()
     (records, lower, upper), reason = audited(own)
-    assert (records, lower, upper) == (sum(place >= 50 for place in own.records("primary", topic)[0]), True, False)
+    assert (lower, upper) == (True, False)
+    assert late() <= records <= most, "its cleaner works on"
     assert "its cleaner" in reason or "the cleaner of" in reason
 
 
