@@ -435,7 +435,7 @@ class Config(Strict):
     @model_validator(mode="after")
     def _no_cycle(self) -> Self:
         links = [link.link() for link in self.links]
-        clusters = self._by_address()
+        clusters = self.clusters_by_address()
         names = names_to_try(links)
         cycle = find_cycle(links, clusters, names)
         if cycle is not None:
@@ -452,7 +452,7 @@ class Config(Strict):
         """The directories that hold this link's entry."""
         return tuple(each for each in self.directory if each.link in {None, str(link)})
 
-    def _by_address(self) -> dict[str, str]:
+    def clusters_by_address(self) -> dict[str, str]:
         """The cluster of each alias: aliases that share an address are one cluster."""
         meant: dict[str, str] = {}
         by_server: dict[str, str] = {}

@@ -31,11 +31,13 @@ from drkit.model.errors import ConfigError, Refused
 from drkit.model.link_state import Direction
 from drkit.model.offsets import Certainty
 from drkit.model.runs.fence import FenceMethod
+from drkit.model.topics.cycles import clash_error, cycle_error, find_clash, find_cycle, names_to_try
 from drkit.model.topology import Link
 from drkit.model.wording import and_more, counted
 from drkit.permissions.missing import Names
 from drkit.permissions.need import Command, Operation, Side, Subject
 from drkit.permissions.resolve import CLUSTER_NAME
+from drkit.store.links_beside import links_beside
 
 _DECISIONS = 2  # reversed, then active again
 
@@ -92,7 +94,7 @@ def make_failback_plan(
             uncompared = (not_compared(chosen.id, age.unknown),)
         else:
             older = decision_not_compared(estate, chosen, age.unknown)
-    further = tuple(_left_by_others(estate, snapshot))
+    further = (*_left_by_others(estate, snapshot), *_in_the_way(estate, snapshot))
     return replace(
         plan,
         warnings=(*plan.warnings, *uncompared, *found.warnings),
@@ -116,6 +118,20 @@ def _left_by_others(estate: ClusterContext, snapshot: FailbackSnapshot) -> Itera
                 f"First drkit failback --link '{other.id}', then this link; or, if {link.id.target} serves again, "
                 f"remove {other.id} from the configuration",
             )
+
+
+def _in_the_way(estate: ClusterContext, snapshot: FailbackSnapshot) -> Iterator[Obstacle]:
+    """Links beside which the mirror of the way back may not run: it would only say so after the scrub."""
+    way_back, clusters = snapshot.link.reversed(), estate.config.clusters_by_address()
+    beside = links_beside(estate.store, way_back, [each.link() for each in estate.config.links])
+    links = [way_back, *beside]
+    names = [*names_to_try(links), *sorted(snapshot.live_topics)]
+    cycle = find_cycle(links, clusters, names, through=way_back)
+    clash = find_clash(links, clusters, names, of=way_back)
+    if cycle is not None:
+        yield Obstacle(*cycle_error(cycle))
+    elif clash is not None:
+        yield Obstacle(*clash_error(clash, clusters))
 
 
 def _rights(estate: ClusterContext, snapshot: FailbackSnapshot, plan: FailbackPlan) -> RightsFound:

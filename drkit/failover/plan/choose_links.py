@@ -11,8 +11,7 @@ from drkit.model.errors import ConfigError, Refused
 from drkit.model.link_patterns import matching
 from drkit.model.link_state import Direction
 from drkit.model.topology import Link, LinkId
-
-_AWAY = frozenset({Direction.SEALED, Direction.REVERSED})
+from drkit.store.links_beside import FAILED_AWAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +139,7 @@ def failed_away(estate: ClusterContext, links: Sequence[Link]) -> list[Link]:
 def was_failed_away(estate: ClusterContext, link: LinkId) -> bool:
     """Whether a link's source was failed away from, and isn't back yet."""
     control = estate.store.link_control(link)
-    return control is not None and control.direction in _AWAY
+    return control is not None and control.direction in FAILED_AWAY
 
 
 def _moved_before(estate: ClusterContext, link: LinkId) -> LinkLeftOut | None:

@@ -6,7 +6,7 @@ other writers is resumed by provenance; any link is refused if its records would
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from drkit.config import Config
@@ -41,17 +41,20 @@ class PipelineFactory:
         config: the clusters, and the links around this one.
         link: the link.
         source, target: its clusters.
+        beside: the links around it.
 
     Raises:
         ConfigError: a callable of the link can't be used.
     """
 
-    def __init__(self, config: Config, link: Link, source: ClusterAdmin, target: ClusterAdmin) -> None:
+    def __init__(
+        self, config: Config, link: Link, source: ClusterAdmin, target: ClusterAdmin, beside: Sequence[Link]
+    ) -> None:
         self._link = link
         self._configs = config.clusters[link.id.source], config.clusters[link.id.target]
         self._admins = source, target
         self._alteration = Alteration.of(config, link)
-        self._guard = TopologyGuard(config, link, source, target, self._identify)
+        self._guard = TopologyGuard(config, link, beside, source, target, self._identify)
         self._producers = ProducerStateAdmin(link.id.target, self._configs[1], timeout_seconds=target.timeout_seconds)
         self._trimmer = FillerTrimmer(link.id.target, self._configs[1], target)
 

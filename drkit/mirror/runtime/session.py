@@ -63,6 +63,7 @@ from drkit.state_topic.guard import check_may_begin
 from drkit.state_topic.other_store import check_one_store, worker_client_id
 from drkit.store.api import Store
 from drkit.store.link_notes import check_clusters, note_clusters
+from drkit.store.links_beside import links_beside
 
 log = logging.getLogger(__name__)
 
@@ -140,7 +141,9 @@ class Session:
         self._source = ClusterAdmin(link.id.source, source, timeout_seconds=_ADMIN_SECONDS)
         self._target = ClusterAdmin(link.id.target, target, timeout_seconds=_ADMIN_SECONDS)
         self._group_admin = GroupAdmin(link.id.source, source, timeout_seconds=_ADMIN_SECONDS)
-        self._pipeline = PipelineFactory(config, link, self._source, self._target)
+        self._pipeline = PipelineFactory(
+            config, link, self._source, self._target, links_beside(store, link, [each.link() for each in config.links])
+        )
         self._check_may_begin = partial(check_may_begin, link, store, self._target, target, self._source.cluster_id)
         self._check_one_store = partial(check_one_store, target, link, store, config.store.plain_url)
 

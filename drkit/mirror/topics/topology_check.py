@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -34,19 +34,25 @@ class TopologyGuard:
     """Checks the configuration's links around the running one. Not thread-safe.
 
     Args:
-        config: all clusters and links.
+        config: all clusters.
         link: the link that runs.
+        beside: the links around it (`drkit.store.links_beside`).
         source, target: its clusters.
         identify: called with both ids.
     """
 
     def __init__(
-        self, config: Config, link: Link, source: ClusterAdmin, target: ClusterAdmin, identify: Identify
+        self,
+        config: Config,
+        link: Link,
+        beside: Sequence[Link],
+        source: ClusterAdmin,
+        target: ClusterAdmin,
+        identify: Identify,
     ) -> None:
-        own = {link.id, link.id.reversed()} if link.inverse else {link.id}
         self._config = config
         self._link = link
-        self._links = [link, *(each for each in (c.link() for c in config.links) if each.id not in own)]
+        self._links = [link, *beside]
         self._names = names_to_try(self._links)
         self._aliases = {alias for each in self._links for alias in (each.id.source, each.id.target)}
         self._own = {link.id.source: source, link.id.target: target}

@@ -166,11 +166,14 @@ def _endless(way: tuple[Link, ...], places: tuple[tuple[str, str], ...]) -> Cycl
 def cycle_error(cycle: Cycle) -> tuple[str, str, str]:
     """What a cycle is, what it means, and what to do."""
     names = ", ".join(str(link.id) for link in cycle.links)
+    way_back = next((link for link in cycle.links if link.inverse), None)
     if len(cycle.links) == 1:
         what = f"{names} would mirror a cluster into itself (both aliases reach the same one)"
         return what, f"Topic {cycle.topic!r} would be appended to itself forever", "Name two different clusters"
     what = f"records of topics such as {cycle.topic!r} would circulate {cycle} forever, by the links {names}"
     meaning = "Each link takes the records that the one before it wrote for new ones"
+    if way_back is not None:
+        return what, meaning, _without([link for link in cycle.links if link is not way_back], way_back)
     remedy = (
         'Use policy = "prefix" on each of these links, or provenance = true on each of them; or make their topics '
         "differ with `topics` and `exclude_topics`. (A way back after a failover needs no link of its own: "
@@ -187,7 +190,22 @@ def clash_error(clash: Clash, clusters: Clusters) -> tuple[str, str, str]:
         "A target partition has one writer: drkit must know each record's offset there before it writes, and positions "
         "on the target stand for one source"
     )
+    way_back = next((link for link in clash.links if link.inverse), None)
+    if way_back is not None:
+        return what, meaning, _without([link for link in clash.links if link is not way_back], way_back)
     if clusters[one.source] == clusters[other.source]:
         return what, meaning, "Let each topic travel on one of these links: `exclude_topics` on the other"
     remedy = 'Use policy = "prefix" on both (each source\'s topics get its name), `rename`, or topics that differ'
     return what, meaning, remedy
+
+
+def _without(links: Sequence[Link], way_back: Link) -> str:
+    """How to bring a link back although others are in the way."""
+    names = ", ".join(str(link.id) for link in links)
+    them, their = ("it", "its") if len(links) == 1 else ("them", "their")
+    old = way_back.id.target
+    return (
+        f"Stop the mirror of {names} and take {them} out of the configuration until {way_back.id.reversed()} is "
+        f"brought back. Once {names} is configured again, drkit status names {their} topics on {old} that were made "
+        "anew"
+    )

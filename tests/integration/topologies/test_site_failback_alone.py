@@ -13,8 +13,10 @@ from confluent_kafka.admin import AdminClient
 
 from drkit.failover.failback.planner import make_failback_plan
 from drkit.failover.plan.choose_links import links_away
+from drkit.failover.plan.planner import PlanRequest, make_plan
+from drkit.failover.plan.waivers import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
 from drkit.failover.run.journal.journal import OUTCOME
-from drkit.failover.run.service import run_failback
+from drkit.failover.run.service import run_failback, run_failover
 from drkit.failover.run.state_machine import Kind, State
 from drkit.failover.site.failback.site_failback_planner import make_site_failback_plan
 from drkit.failover.site.failback.site_failback_run import FailbackMeans, run_site_failback
@@ -48,12 +50,20 @@ def topic_ids(site: Site) -> dict[str, str]:
     return {alias: topic_id(site, alias) for alias in ("a", "b")}
 
 
-def alone(site: Site, link: LinkId) -> None:
+def alone(site: Site, link: LinkId, kind: Kind = Kind.FAILBACK, waived: tuple[str, ...] = (ACCEPT_UNFENCED,)) -> None:
     """One link, brought back by a run of its own."""
     with site.estate() as estate:
         chosen = estate.link(link)
-        plan = make_failback_plan(estate, None, chosen)
-        result = run_failback(estate, plan, site.ports(), cluster_id=plan.target.cluster_id or "", accept_unfenced=True)
+        plan = make_failback_plan(estate, None, chosen, for_good=kind is Kind.REPROTECT)
+        assert [each.what for each in plan.obstacles if each.waived_by not in waived] == []
+        result = run_failback(
+            estate,
+            plan,
+            site.ports(),
+            cluster_id=plan.target.cluster_id or "",
+            accept_unfenced=True,
+            accept_salvage_only=ACCEPT_SALVAGE_ONLY in waived,
+        )
     assert (result.error, result.machine.state) == (None, State.CLOSED)
 
 
@@ -187,3 +197,37 @@ def test_a_chain_is_not_brought_back_from_a_cluster_that_is_scrubbed_itself(
     assert (code, len(refused["refusals"])) == (3, 1), refused
     assert "--link 'b->c'" in refused["refusals"][0]["remedy"]
     assert values(site, "a", unique_name) == [str(number).encode() for number in range(5)]
+    # what was named works: it was refused behind the scrub of b, for a->b, which is sealed
+    alone(site, LinkId("b", "c"))
+    alone(site, LinkId("a", "b"), waived=(ACCEPT_UNFENCED, ACCEPT_SALVAGE_ONLY))  # its topic on b was made anew
+    expected = [*(str(number).encode() for number in range(5)), b"on c"]  # b's own was salvaged: c never had it
+    assert [values(site, alias, unique_name) for alias in ("a", "b", "c")] == [expected] * 3
+
+
+@pytest.mark.parametrize("kind", [Kind.FAILBACK, Kind.REPROTECT])
+def test_a_way_back_beside_another_writer_is_refused_before_anything_is_deleted(
+    net: Callable[..., Net], unique_name: str, kind: Kind
+) -> None:
+    """a is aggregated on b, and b is mirrored to c: both a->b and the way back c->b would write a's topic on b."""
+    aggregating = f'[[links]]\nsource = "a"\ntarget = "b"\ntopics = ["{unique_name}"]\npolicy = "prefix"\n'
+    onward = f'[[links]]\nsource = "b"\ntarget = "c"\ntopics = ["{unique_name}", "a[.]{unique_name}"]\n'
+    site = Site(net(aggregating + onward), unique_name)
+    for alias in ("a", "b"):
+        site.net.sides[alias].create(unique_name)
+        write(site.net.sides[alias], unique_name, [f"{alias} {number}" for number in range(5)])
+    assert all(report.caught_up for report in site.net.catch_up())
+    assert all(report.caught_up for report in site.net.catch_up())
+    with site.estate() as estate:
+        plan = make_plan(estate, PlanRequest("c"))
+        assert run_failover(estate, plan, accept_unfenced=True).error is None
+    write(site.net.sides["c"], unique_name, ["on c"])
+    code, refused = site.drkit(kind.value, "--dry-run", *(["--accept-unfenced"] if kind is Kind.FAILBACK else []))
+    assert (code, len(refused["refusals"])) == (3, 1), refused
+    assert f"'a.{unique_name}' of b" in refused["refusals"][0]["what"]
+    assert "take it out of the configuration until b->c is brought back" in refused["refusals"][0]["remedy"]
+    # what was named works
+    (rest,) = site.net.config.links[1:]
+    site.net.config = site.net.config.model_copy(update={"links": (rest,)})
+    alone(site, LinkId("b", "c"), kind)
+    assert values(site, "b", unique_name) == values(site, "c", unique_name)
+    assert values(site, "b", f"a.{unique_name}") == [f"a {number}".encode() for number in range(5)]
