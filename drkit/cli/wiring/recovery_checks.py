@@ -62,6 +62,9 @@ def _open_site_runs(estate: ClusterContext, link: Link, unfinished: Sequence[Unf
             continue
         if link.id not in record.plan.links or link.id in record.elsewhere or record.finished:
             continue
+        if (damaged := record.damaged.get(link.id)) is not None:
+            yield Check(UNFINISHED, CheckOutcome.WARN, f"site run {summary.run}: {damaged.what}", damaged.remedy)
+            continue
         child = record.children.get(link.id)
         here = "was not begun for this link" if child is None else f"is {child.machine.state} for this link"
         what = f"site run {summary.run} isn't over; it {here}"

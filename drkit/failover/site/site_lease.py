@@ -67,7 +67,7 @@ def links_to_plan_again(site: SiteContext, record: SiteRecord) -> list[tuple[Lin
     it is left alone (another run has decided it since), or None.
     """
     back = {link for link, child in record.children.items() if child.machine.state is State.CANCELLED}
-    back |= record.anew - record.children.keys()
+    back |= record.anew - record.children.keys() - record.damaged.keys()
     plans = {each.link: each for each in record.plan.plans}
     found = []
     for link in site.links:

@@ -39,15 +39,19 @@ CLOSE = "close"
 _ORDER = tuple(State)
 
 
+class JournalDamaged(DrkitError):
+    """The journal of a link's run can't be read; the site's other links can continue."""
+
+
 @dataclass(slots=True)
 class SiteRecord:
     """A site run from its journal, and its links' runs from theirs.
 
-    `runs`: the id of each link's newest run; `children`: those that were begun. `elsewhere`: links that another run
-    decided before theirs began, and why they were left alone. `anew`: links that were planned again after their runs
-    rolled themselves back. `waves_over`: the names of waves whose groups are all committed.
-    `unfenced`: links that move although the clusters that they leave can't be fenced. `accept_salvage_only`: as given
-    to a failback.
+    `runs`: the id of each link's newest run; `children`: those that were begun. `damaged`: links whose runs' journals
+    can't be read. `elsewhere`: links that another run decided before theirs began, or that were given up although
+    damaged, and why they were left alone. `anew`: links that were planned again after their runs rolled themselves
+    back. `waves_over`: the names of waves whose groups are all committed. `unfenced`: links that move although the
+    clusters that they leave can't be fenced. `accept_salvage_only`: as given to a failback.
     """
 
     journal: Journal
@@ -59,6 +63,7 @@ class SiteRecord:
     children: dict[LinkId, RunRecord] = field(default_factory=dict)
     elsewhere: dict[LinkId, str] = field(default_factory=dict)
     anew: set[LinkId] = field(default_factory=set)
+    damaged: dict[LinkId, JournalDamaged] = field(default_factory=dict)
     waves_over: set[str] = field(default_factory=set)
     ended: State | None = None
 
@@ -75,6 +80,12 @@ class SiteRecord:
         states = {link: child.machine.state for link, child in self.children.items()}
         counting = [states.get(link, State.PLANNED) for link in self.plan.links if link not in self.elsewhere]
         return least_far(counting)
+
+    @property
+    def given_up(self) -> frozenset[LinkId]:
+        """Links whose runs were abandoned: the others continue without them."""
+        abandoned = {link for link, child in self.children.items() if child.machine.state is State.ABANDONED}
+        return frozenset(abandoned)
 
     @property
     def finished(self) -> bool:
@@ -123,9 +134,13 @@ def begin_site(record: SiteRecord, origin: dict[str, Any]) -> None:
 def load_site(store: Store, run: str) -> SiteRecord:
     """A site run from its journal, and its links' runs from theirs.
 
+    A link whose run's journal is damaged stops no other one: it is in `damaged`, or, once its run was abandoned, in
+    `elsewhere`.
+
     Raises:
         Refused: there is no such run, or it is not a site run.
-        DrkitError: its hash chain, or that of a link's run, is broken.
+        DrkitError: its hash chain is broken.
+        Unreachable: the store doesn't answer.
     """
     journal = Journal.open(store, run)
     text = journal.read(PLAN)
@@ -144,8 +159,28 @@ def load_site(store: Store, run: str) -> SiteRecord:
     _replay(record)
     for link, child in record.runs.items():
         if store.entries(child):
-            record.children[link] = load_run(store, child)
+            try:
+                record.children[link] = load_run(store, child)
+            except Unreachable:
+                raise
+            except (DrkitError, ValueError, KeyError, TypeError) as error:
+                _without_journal(store, record, link, error)
     return record
+
+
+def _without_journal(store: Store, record: SiteRecord, link: LinkId, error: Exception) -> None:
+    """Note that a link's run can't be read: given up by an operator, or in need of that."""
+    run = record.runs[link]
+    if any(each.run == run and each.state == State.ABANDONED for each in store.runs()):
+        record.elsewhere[link] = f"its run {run} was abandoned; the journal is damaged"
+        return
+    why = error.what if isinstance(error, DrkitError) else f"its journal can't be read: {type(error).__name__}"
+    record.damaged[link] = JournalDamaged(
+        why,
+        meaning=f"How far the run of {link} came isn't known; nothing of {link} is continued",
+        remedy=f"drkit abandon {run} ends it by what the clusters say; then drkit resume {record.run} continues the "
+        "others without it",
+    )
 
 
 def _replay(record: SiteRecord) -> None:

@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from drkit.config import Objectives
-from drkit.failover.run.evidence import Evidence, Judgement, judge
+from drkit.failover.run.evidence import Evidence, Judgement, expected_evidence, judge
 from drkit.failover.run.journal.journal import StageRecord
 from drkit.failover.run.journal.run_record import Plan, RunRecord
 from drkit.failover.run.runner import RunResult
 from drkit.failover.run.state_machine import State
 from drkit.failover.site.site_plan import AnySitePlan, summed
-from drkit.failover.site.site_record import SiteRecord, least_far
+from drkit.failover.site.site_record import JournalDamaged, SiteRecord, least_far
 from drkit.model.errors import DrkitError, OutcomeUnknown, PartlyDone
 from drkit.model.topology import LinkId
 from drkit.model.wording import and_more, counted
@@ -82,7 +82,8 @@ class SiteResult:
     @property
     def evidence(self) -> Evidence:
         """The numbers of all links together, as far as they are known."""
-        return summed(each.result.evidence for each in self.links if each.result is not None)
+        unread = [expected_evidence(None) for each in self.links if isinstance(each.error, JournalDamaged)]
+        return summed([*unread, *(each.result.evidence for each in self.links if each.result is not None)])
 
     def judged(self, objectives: Objectives) -> Judgement:
         """What the numbers say of the objectives of the configuration; nothing of a run that stopped."""
@@ -92,7 +93,12 @@ class SiteResult:
 def result_of(record: SiteRecord) -> SiteResult:
     """A site run from its journals, without doing anything."""
     links = tuple(
-        LinkResult.so_far(plan, record.children.get(plan.link), elsewhere=record.elsewhere.get(plan.link))
+        LinkResult.so_far(
+            plan,
+            record.children.get(plan.link),
+            record.damaged.get(plan.link),
+            elsewhere=record.elsewhere.get(plan.link),
+        )
         for plan in record.plan.plans
     )
     return SiteResult(record.run, record.plan, record.state, links)

@@ -135,13 +135,15 @@ def cancel_site(site: SiteContext, run: str, *, watch: SiteWatch = nobody_watche
 
     Raises:
         Refused: no such run, it is over, a link is beyond its point of no return, or another run acts on one.
-        DrkitError: a journal is broken.
+        DrkitError: a journal is broken, its own or that of a link's run.
         Unreachable: the store doesn't answer.
     """
     with leases(site, links_left(load_site(site.estate.store, run)), run) as held:
         record = load_site(site.estate.store, run)
         if record.finished:
             raise Refused(f"run {run} is {record.state}: there is nothing to cancel", remedy="`drkit runs`")
+        for error in record.damaged.values():  # it may have begun to commit, or to delete
+            raise error
         beyond = [link for link, child in record.children.items() if _beyond(child)]
         if beyond:
             begun = "commit" if isinstance(record.plan, SitePlan) else "delete"
@@ -199,10 +201,11 @@ class _SiteRunner:
     def carry_out(self) -> SiteResult:
         """Execute every remaining link concurrently; the outcome of each is journaled as it ends."""
         plan = self.plan
-        groups = SharedGroups(self.record.run, plan, self.record.elsewhere)
+        left = {*self.record.elsewhere, *self.record.given_up}
+        groups = SharedGroups(self.record.run, plan, left)
         results: dict[LinkId, LinkResult] = {}
         links = [link for link in plan.links if link not in self.record.elsewhere]
-        waves = self._waves(links, groups) if plan.waves else None
+        waves = self._waves([link for link in links if link not in left], groups) if plan.waves else None
         with ThreadPoolExecutor(len(links) + 1, "drkit-link") as pool:
             began = time.monotonic()
             running = {pool.submit(self._link, link, groups, waves): link for link in links}
@@ -263,13 +266,15 @@ class _SiteRunner:
             found = LinkResult.so_far(self._plan(link), self.record.children.get(link), error)
         finally:
             groups.ended(link, found.state)
-            if waves is not None:
+            if waves is not None and link not in self.record.given_up:
                 if found.state in COMMITTED:
                     waves.has_committed(link)
                 waves.ended(link)
         return found
 
     def _carried_out(self, link: LinkId, groups: SharedGroups, waves: Waves | None) -> LinkResult:
+        if link in self.record.damaged:
+            raise self.record.damaged[link]
         if link in self._refused:
             raise self._refused[link]
         estate, plan, child = self.site.of(link), self._plan(link), self.record.children.get(link)
@@ -323,6 +328,8 @@ def _cancelled(site: SiteContext, record: SiteRecord, held: dict[LinkId, RunLeas
 
     def back(link: Link) -> LinkResult:
         child, plan = record.children.get(link.id), record.plan.of(link.id)
+        if link.id in record.damaged:
+            return LinkResult.so_far(plan, None, record.damaged[link.id])
         if child is None or child.machine.finished:
             return LinkResult.so_far(plan, child)
         part = PartOfSite(record.run, child.run, held[link.id], lambda _stage, _run, _positions: None)

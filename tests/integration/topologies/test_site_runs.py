@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ from drkit.model.runs.journal import verify_chain
 from tests.support.clusters.topologies import write
 from tests.support.collection.sampling import sampled, some_of, swept
 from tests.support.killing.killed_process import Boundary, boundaries
-from tests.support.links.sites import LINKS, TIMEOUT, A, Site, configure, without
+from tests.support.links.sites import LINKS, TIMEOUT, A, B, Site, configure, without
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, some_of("runs of a site", 6)]
@@ -319,6 +320,48 @@ def test_an_abandoned_site_leaves_each_link_to_the_cluster_that_serves(site: Sit
         assert (code, [each["link"] for each in done["not_abandoned"]]) == (7, ["b->c"])
         assert begun == {"b->c"}
     assert "a->c" in [each["link"] for each in done["links"]]
+
+
+@pytest.mark.parametrize("waves", ["", "the first one"])
+def test_the_others_continue_without_a_link_whose_run_was_given_up(site: Site, waves: str) -> None:
+    """b shares a group with a, or its wave comes after a's: it waited for a on every resume, and had no way out."""
+    if waves:
+        configure(site, f'[[waves]]\nname = "{waves}"\ngroups = ["{site.group("alone")}"]\n')
+    site.killed("failover", "a->c", "translate", INTENT, "after")
+    run = site_to_resume(site.net.store, None)
+    assert run is not None
+    given_up = load_site(site.net.store, run).runs[A]
+    assert site.drkit("abandon", given_up)[0] == 0
+    code, done = site.drkit("resume", run, "--yes")
+    assert (code, done["state"]) == (0, "closed"), done
+    assert {each["link"]: each["state"] for each in done["links"]} == {"a->c": "abandoned", "b->c": "closed"}
+    assert site.directions() == {"a->c": Direction.ACTIVE, "b->c": Direction.SEALED}
+    assert site.committed("both") == {site.topics["b"]: 9}
+
+
+def test_a_link_s_damaged_journal_stops_no_other_link_for_good(site: Site) -> None:
+    """The site could not be resumed, what it named did not help, and b could be resumed alone, past its waves."""
+    site.killed("failover", "a->c", "translate", INTENT, "after")
+    run = site_to_resume(site.net.store, None)
+    assert run is not None
+    runs = load_site(site.net.store, run).runs
+    with closing(sqlite3.connect(site.net.path.parent / "drkit.db")) as store, store:
+        store.execute("UPDATE journal SET payload = payload || ' ' WHERE run = ? AND seq = 1", (runs[A],))
+    code, stopped = site.drkit("resume", run, "--yes")
+    assert (code, f"drkit abandon {runs[A]}" in stopped["links"][0]["error"]["remedy"]) == (7, True), stopped
+    assert stopped["evidence"]["rpo_records"] is None, "what a lost isn't known"
+    assert site.drkit("resume", run, "--cancel", "--yes")[0] == 1, "whether a has committed isn't known"
+    code, shown = site.drkit("runs", run)
+    assert (code, shown["result"]["evidence"]["rpo_records"]) == (0, None)
+    if load_site(site.net.store, run).children[B].machine.state is not State.CLOSED:
+        code, alone = site.drkit("resume", runs[B], "--yes")
+        assert (code, f"drkit resume {run}" in alone["error"]["remedy"]) == (3, True), alone
+
+    assert site.drkit("abandon", runs[A])[0] == 0
+    code, done = site.drkit("resume", run, "--yes")
+    assert (code, done["state"]) == (0, "closed"), done
+    assert site.directions() == dict.fromkeys(LINKS, Direction.SEALED), "abandoned unread, a stays as its run left it"
+    assert site.committed("both") == {site.topics["b"]: 9}
 
 
 def test_groups_move_in_waves_and_a_command_that_fails_stops_the_next_one(site: Site, tmp_path: Path) -> None:

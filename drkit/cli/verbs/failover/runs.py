@@ -158,7 +158,9 @@ def _show_site(
             verdict = judge_chain(summary.run, entries, places, record.plan.anchor)
             result = result_of(record)
             judgement = result.judged(run.config.objectives)
-        except DrkitError as error:  # the chain of a link's run is broken
+            for error in record.damaged.values():
+                run.writer.log.print(f"[dim]{escape(str(error))}[/]")
+        except DrkitError as error:
             run.writer.log.print(f"[dim]{escape(error.what)}[/]")
     document = journal_document(summary.run, summary, entries, verdict, places, None)
     if result is not None:
@@ -251,8 +253,11 @@ def _audit(run: Invocation, run_id: str | None) -> None:
         raise ConfigError("--audit needs a run", remedy="drkit runs RUN --audit")
     store = run.store()
     if is_site(store, run_id):
-        for child in load_site(store, run_id).children.values():
+        site = load_site(store, run_id)
+        for child in site.children.values():
             _audit(run, child.run)
+        for error in site.damaged.values():
+            raise error
         return
     record = load_run(store, run_id)
     with ClusterContext(run.config, store) as estate:

@@ -151,6 +151,8 @@ class SiteFailbackRunner:
         """All phases; the outcome of each link is journaled as it ends or stops."""
         began = time.monotonic()
         links = [link for link in self.plan.links if link not in self.record.elsewhere]
+        for link, error in self.record.damaged.items():
+            self._end(self._as_it_is(link, error))
         try:
             self._go_through(links, began)
         except KeyboardInterrupt:
