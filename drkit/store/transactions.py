@@ -47,6 +47,7 @@ class TransactionNotes:
         dropped: Mapping[TopicPartition, int],
         undecided: Mapping[TopicPartition, int],
         elsewhere: Mapping[str, frozenset[str]],
+        topic_ids: Mapping[str, str],
     ) -> None:
         """Store new and changed commits, and how far the logs were read. Durable on return.
 
@@ -69,13 +70,15 @@ class TransactionNotes:
             "dropped": _offsets(dropped),
             "undecided": _offsets(undecided),
             "elsewhere": {group: sorted(topics) for group, topics in sorted(elsewhere.items())},
+            "topic_ids": dict(sorted(topic_ids.items())),
         }
         self._store.put_notes(self._link, _KIND, notes)  # before the head, which says how far they are complete
         self._store.put_notes(self._link, _KIND, {_HEAD: _text(head)})
 
 
 def transaction_history(store: LinkStore, link: LinkId) -> TransactionHistory | None:
-    """The history of the newest watch; None: no group was seen that commits in transactions."""
+    """The history of the newest watch, as far as it holds for the topics that are mirrored now; None: no group was seen
+    that commits in transactions."""
     notes = store.notes(link, _KIND)
     head = notes.pop(_HEAD, None)
     if head is None:
@@ -86,7 +89,7 @@ def transaction_history(store: LinkStore, link: LinkId) -> TransactionHistory | 
         chunk = json.loads(text)
         if chunk["watch"] == kept["watch"]:
             commits += [_unpack(each) for each in chunk["commits"]]
-    return TransactionHistory(
+    history = TransactionHistory(
         kept["watch"],
         datetime.fromisoformat(kept["seen_at"]),
         _read_offsets(kept["begun"]),
@@ -95,7 +98,9 @@ def transaction_history(store: LinkStore, link: LinkId) -> TransactionHistory | 
         _read_offsets(kept["dropped"]),
         _read_offsets(kept["undecided"]),
         {group: frozenset(topics) for group, topics in kept["elsewhere"].items()},
+        kept["topic_ids"],
     )
+    return history.of_topics(store.topic_states(link))
 
 
 def suspect(store: LinkStore, link: LinkId, groups: Iterable[str]) -> None:

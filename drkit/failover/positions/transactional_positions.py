@@ -63,9 +63,8 @@ def place_by_transactions(
     key = (captured.group, captured.tp)
     concerned = [each for each in history.transactions if each.offsets is None or key in each.offsets]
     known = [each.offsets[key] for each in concerned if each.offsets is not None]
-    if not known:
-        written = history.elsewhere.get(captured.group)
-        return None if written is None else _as_captured(captured, _elsewhere(written))
+    if not known or captured.group in history.made_anew:
+        return _by_no_transaction(history, captured)
     unknown = _unknown(history, captured, through)
     if unknown is not None:
         return _as_captured(captured, unknown)
@@ -110,6 +109,14 @@ def place_unwatched(captured: GroupPosition) -> TransactionalPlace:
         "__consumer_offsets and __transaction_state): how much of their output is on the target "
     )
     return TransactionalPlace(captured.offset, captured.metadata, None, None, why + "is not known")
+
+
+def _by_no_transaction(history: TransactionHistory, captured: GroupPosition) -> TransactionalPlace | None:
+    """Of a group whose transactions say nothing of the partition; None if none of it are known."""
+    if (topic := history.made_anew.get(captured.group)) is not None:
+        return _as_captured(captured, f"since {topic} was made anew, how much of their output is on the target")
+    written = history.elsewhere.get(captured.group)
+    return None if written is None else _as_captured(captured, _elsewhere(written))
 
 
 def _as_captured(captured: GroupPosition, unknown: str) -> TransactionalPlace:

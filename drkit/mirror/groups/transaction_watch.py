@@ -8,6 +8,9 @@ failover's facts are mostly known before the output reaches the target, and miss
 
 A group whose partition of the coordinators' log has transactions is suspected of committing in one, until it is seen to
 commit without, or its last commits in the existing log are plain (`drkit.mirror.groups.commit_scan`).
+
+The logs know topics by their names. Where one that was read or written is made anew on the source, the watch begins
+anew; the groups that it knew stay suspected.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
 
 from drkit.config.schema.config import ClusterConfig
@@ -87,8 +90,11 @@ class TransactionWatch:
         try:
             if self._discovered_at is None or at - self._discovered_at >= _DISCOVER_SECONDS:
                 self._discovered_at = at  # also after a failure: don't retry sooner
+                self._check_topics()
                 self._discover()
             if self._following is not None:
+                if self._following.unidentified():
+                    self._check_topics()
                 self._anchor(self._following)
                 self._suspect_new(self._following)
             if suspected := suspected_groups(self._store, self._link.id):
@@ -142,6 +148,22 @@ class TransactionWatch:
         self._discovered_at = None
         if following is not None:
             following.close()
+
+    def _check_topics(self) -> None:
+        """Begin anew where a topic that transactions read or write was made anew."""
+        following = self._following
+        if following is None:
+            return
+        names = following.topics()
+        ids = {name: info.topic_id for name, info in self._source.topics(names, denied=set()).items()}
+        anew = following.identify(ids)
+        if not anew:
+            return
+        log.warning(
+            "%s: transactions are watched again: %s was made anew on %s", self._link.id, min(anew), self._link.id.source
+        )
+        self._suspect_new(following)
+        self._end()
 
     def _discover(self) -> None:
         self._counts = self._admin.partitions()
@@ -242,11 +264,14 @@ class _Following:
         self._link = link
         self._cluster = cluster
         self.lock = threading.Lock()
-        self.tracker = Tracker(cache(link.covers_topic))
+        self._covers = cache(link.covers_topic)
+        self.tracker = Tracker(self._covers)
         self.tail = LogTail(link.id.source, cluster, self._take, self._lost, self._answered)
         self._notes = TransactionNotes(store, link.id, secrets.token_hex(8))
         self._begun: dict[TopicPartition, int] = {}
         self.suspected: set[str] = set()
+        self._topic_ids: dict[str, str] = {}
+        self._inputs: set[str] = set()
         self._scan: CommitScan | None = None
         self._scanned: set[TopicPartition] = set()
         self._news = threading.Event()
@@ -262,6 +287,21 @@ class _Following:
     def failed(self) -> str | None:
         """Why it can't continue."""
         return self._gone or (None if self.tail.failure is None else str(self.tail.failure))
+
+    def topics(self) -> set[str]:
+        """The link's topics that transactions read or write."""
+        with self.lock:
+            return {*self._inputs, *(tp.topic for tp in self._begun)}
+
+    def unidentified(self) -> bool:
+        """Whether the id of one of these isn't known yet."""
+        return bool(self.topics() - self._topic_ids.keys())
+
+    def identify(self, ids: Mapping[str, str]) -> set[str]:
+        """Take the topics' current ids; returns those that had another one before."""
+        anew = {name for name, topic_id in ids.items() if self._topic_ids.get(name, topic_id) != topic_id}
+        self._topic_ids = {**ids, **self._topic_ids}
+        return anew
 
     def begin(self, places: dict[TopicPartition, int]) -> None:
         """Follow partitions that were anchored; those already followed stay at their position."""
@@ -326,8 +366,15 @@ class _Following:
                         tracker.ended(tp, batch.producer_id, batch.base_offset, commit=commits(batch))
                 elif tp.topic == OFFSETS_TOPIC:
                     producer_id = batch.producer_id if batch.is_transactional else None
-                    records = commit_records(batch)
+                    records = list(commit_records(batch))
                     tracker.committed(tp, producer_id, batch.base_offset, batch.last_offset, records)
+                    self._inputs.update(
+                        each.tp.topic
+                        for each in records
+                        if each.offset is not None
+                        and each.group in tracker.transactional
+                        and self._covers(each.tp.topic)
+                    )
                 elif batch.is_transactional:
                     tracker.written(tp, batch.producer_id, batch.base_offset, batch.last_offset)
 
@@ -352,14 +399,14 @@ class _Following:
                 news = self.tracker.news()
                 dropped, undecided = dict(self.tracker.dropped), self.tracker.undecided()
                 elsewhere = dict(self.tracker.elsewhere)
-            begun = dict(self._begun)
+            begun, topic_ids = dict(self._begun), self._topic_ids
             read = {tp: positions[tp] for tp in begun if tp in positions}
             at = time.monotonic()
             due = at - saved_at >= _SAVE_AGAIN_SECONDS
-            if (begun or elsewhere) and (news or due or saved != (begun, read, undecided, elsewhere)):
+            if (begun or elsewhere) and (news or due or saved != (begun, read, undecided, elsewhere, topic_ids)):
                 try:
-                    self._notes.save(news, begun, read, dropped, undecided, elsewhere)
-                    saved, saved_at = (begun, read, undecided, elsewhere), at
+                    self._notes.save(news, begun, read, dropped, undecided, elsewhere, topic_ids)
+                    saved, saved_at = (begun, read, undecided, elsewhere, topic_ids), at
                 except Unreachable as error:
                     self._gone = f"what was seen can't be kept: {error}"
                     return

@@ -23,6 +23,7 @@ from drkit.failover.run.state_machine import State
 from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC, partition_of
 from drkit.lab import Lab
 from drkit.lab.toolchain import ensure
+from drkit.mirror.control import accept_recreated
 from drkit.model.clock import now
 from drkit.model.link_state import Direction, LinkControl
 from drkit.model.offsets import Certainty
@@ -334,6 +335,45 @@ def test_output_that_goes_to_none_of_the_links_topics_makes_nothing_exact(lab, o
         assert (position.transactional, position.transactions_again) == (True, None), position
         assert position.translation is Certainty.CONSERVATIVE
         assert f"to {output}, none of this link's topics" in position.reason
+
+
+def test_what_was_processed_of_a_topic_that_was_made_anew_is_no_place_in_the_new_one(lab, own):
+    """The application processed 40 records of the former topic, and a few of the new one, whose output isn't on dr."""
+    topic, other = (own.create("primary", name, partitions=1) for name in ("in", "other"))
+    output = own.create("primary", "out")
+    own.produce("primary", topic, texts("former", 300, [0]))
+    own.produce("primary", other, texts("other", 10, [0]))
+    own.commit("primary", "app", other, {0: 3})  # so that the group outlives the topic
+    with mirroring(own):
+        first = App(own, "primary", topic, [output])
+        first.wait_for(40)
+        wait_until(lambda: known(own) >= 40, 60, "the transactions known")
+        first.kill()
+        admin = AdminClient(own.client("primary"))
+        admin.delete_topics([topic])[topic].result(TIMEOUT)
+        wait_until(lambda: topic not in own.topic_names("primary"), what="the deletion")
+        wait_until(lambda: own.committed("primary", own.topic("app")) == {(other, 0): 3}, what="its offset dropped")
+        own.create("primary", "in", partitions=1)
+        own.produce("primary", topic, texts("new", 100, [0]))
+        with own.estate() as estate:
+            clusters = [estate.admin(alias) for alias in ("primary", "dr")]
+            accept_recreated(own.store, own.link, topic, source=clusters[0], target=clusters[1])
+        control = LinkControl(own.link.id, Direction.ACTIVE, 1, now(), "held", None, frozenset({output}))
+        assert own.store.set_link_control(control, expected_version=None)
+        app = App(own, "primary", topic, [output])
+        app.wait_for(5)
+        wait_until(lambda: own.store.watermarks(own.link.id)[topic, 0].source_through == 100, 60, "the new records")
+        here = (own.topic("app"), topic)
+        wait_until(
+            lambda: here in {(p.group, p.topic) for p in own.store.group_positions(own.link.id)}, 60, "a capture"
+        )
+        with frozen(lab):
+            app.kill()
+            with own.estate(without_primary(own)) as estate:
+                plan = make_plan(estate, PlanRequest("dr"))
+    (placed,) = [position for position in plan.positions if (position.group, position.topic) == here]
+    assert placed.source_offset <= app.committed + 1, "not where it was in the former topic"
+    assert (placed.transactional, placed.translation) == (True, Certainty.CONSERVATIVE)
 
 
 def test_output_that_arrived_in_part_is_counted_as_transactions_that_are_processed_again(lab, own):
