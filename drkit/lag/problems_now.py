@@ -25,7 +25,7 @@ from drkit.lag.last_records import compare_records, last_places
 from drkit.lag.partition_lag import Doubts
 from drkit.lag.returned_records import with_returned
 from drkit.lag.source_batches import compare_batches, replaced_reason, set_back_remedy, unmirrored_reason
-from drkit.lag.target_purges import LogStarts, with_unseen_purges
+from drkit.lag.target_purges import LogStarts, held_again, with_unseen_purges
 from drkit.lag.unmirrored_tail import LinkSides, unmirrored_tail
 from drkit.mapping.settled_watermark import settled_watermark
 from drkit.mapping.target_start import MappingRows
@@ -230,6 +230,7 @@ def _left_behind(
     remedy = f"`drkit failback` keeps what only {source} holds before it brings {source} back"
     found = [each if each in problems else replace(each, remedy=remedy) for each in found]
     found = with_returned(store, record.link.id, kept, logs.of_source(), found)
+    found = held_again(rows, record.link, kept, logs.target_start, found)
     unjudged = dict(seen.unjudged) | deeper | reasons | _ending_early(record, logs, found, at)
     unsure = f"whether {source} still holds what was mirrored is not known"
     unjudged |= {

@@ -78,6 +78,8 @@ def with_unseen_purges(
     except (Unreachable, AuthenticationError, Refused) as error:
         silent = {tp: _unjudged(link, each.target, each.stretch, str(error)) for tp, each in missing.items()}
         return list(problems), unjudged | silent
+    unread = {tp: mark for tp, mark in watermarks.items() if tp not in seen}
+    problems = held_again(rows, link, unread, starts.target, problems)
     accepted = accepted_purges(store, link.id) if found else {}
     since = {place: problem.since for problem in problems if (place := _place(problem)) is not None}
     kept = [problem for problem in problems if _place(problem) not in seen]
@@ -87,6 +89,39 @@ def with_unseen_purges(
             first = since.get(tp, seen[tp].observed_at)  # else it isn't known when it happened
             kept.append(purge_problem(link.id, seen[tp], where, *left, first))
     return kept, unjudged
+
+
+def held_again(
+    rows: MappingRows,
+    link: Link,
+    watermarks: Mapping[TopicPartition, Watermark],
+    target_starts: Mapping[TopicPartition, int],
+    problems: Sequence[Problem],
+) -> list[Problem]:
+    """The problems, those that name removals from the target without what its log holds by now: a broker that crashes
+    may have again what was removed. Not where others write to the target, too.
+
+    Args:
+        rows: the mapping rows.
+        link: the link.
+        watermarks: of partitions whose topics on the target are the mirror's.
+        target_starts: where logs begin now, by the target's partitions.
+        problems: of the link.
+    """
+    if link.shares_target:
+        return list(problems)
+    left = []
+    for problem in problems:
+        tp = _place(problem)
+        start = None if tp is None else target_starts.get(TopicPartition(link.target_topic(tp.topic), tp.partition))
+        if tp is None or start is None or tp not in watermarks or problem.missing is None:
+            left.append(problem)
+            continue
+        begin, end = problem.missing
+        lacking = missing_until(rows, link.id, replace(watermarks[tp], target_start=start))
+        if begin < lacking:
+            left.append(problem if end <= lacking else replace(problem, unsure_until=lacking))
+    return left
 
 
 def _beyond(link: Link, watermarks: Mapping[TopicPartition, Watermark], starts: LogStarts) -> dict[TopicPartition, str]:

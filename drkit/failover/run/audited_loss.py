@@ -33,7 +33,7 @@ from drkit.mapping.mapping_rows import former_ranges
 from drkit.mapping.translate import left_unread
 from drkit.model.clock import from_millis, now
 from drkit.model.errors import DrkitError, Refused, Unreachable
-from drkit.model.link_state import PARTED, SOURCE_TRUNCATED, Direction, Problem, TopicState
+from drkit.model.link_state import PARTED, SOURCE_TRUNCATED, TARGET_PURGED, Direction, Problem, TopicState
 from drkit.model.offsets import Watermark
 from drkit.model.topology import Link, TopicPartition, is_canary
 from drkit.model.wording import and_more
@@ -113,9 +113,11 @@ def count_loss(estate: ClusterContext, link: Link, record: RunRecord, *, seconds
     starts, ends = admin.start_offsets(tps, partial=True), admin.end_offsets(tps, committed=False, partial=True)
     logs = {tp: OffsetRange(start, ends[tp]) for tp, start in starts.items() if tp in ends}
     seen_now = _problems_now(estate, link, of_these, states, topics, logs)
+    recorded = [each for each in estate.store.problems(link.id) if each.kind != TARGET_PURGED]
+    recorded += [each for each in seen_now.problems if each.kind == TARGET_PURGED]  # as far as it is still so
     missing = _Missing(
         of_these,
-        with_returned(estate.store, link.id, of_these, logs, estate.store.problems(link.id)),
+        with_returned(estate.store, link.id, of_these, logs, recorded),
         _partings(estate, link, of_these, states, seen_now),
         seen_now,
     )

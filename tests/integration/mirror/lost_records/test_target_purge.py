@@ -9,6 +9,9 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from drkit.drill.environment.log_surgery import stopped
+from drkit.failover.plan.planner import PlanRequest, make_plan
+from drkit.failover.run.cluster_context import ClusterContext
+from drkit.failover.run.service import run_failover
 from drkit.mapping import Translator
 from drkit.mirror.control import acknowledge, pause, resume_link
 from drkit.mirror.health import purge_watch
@@ -175,6 +178,32 @@ def test_a_purge_that_a_crash_undoes_while_no_mirror_looks_skips_no_record(mirro
     asked = mirrored.drkit("translate", "--topic", f"{topic}:0", "--offset", "10", "--output", "json")
     (position,) = json.loads(asked.stdout)["positions"]
     assert (position["translation"], position["target_offset"]) == ("exact", 10)
+
+
+def test_what_a_crash_brought_back_is_no_loss_of_a_failover_whose_source_is_gone(mirrored: Mirrored) -> None:
+    """Neither by the plan, nor by the count once the source is back."""
+    topic = mirrored.name("undone-gone")
+    mirrored.source.create(topic)
+    for first in range(0, 60, 20):
+        write(mirrored.source, topic, range(first, first + 20))
+    with mirrored.running() as running:
+        mirrored.wait_through(topic, offset=60)
+        mirrored.target.purge(topic, 40)
+        told(mirrored, topic, (0, 40))
+    assert running.error is None
+    assert mirrored.planned_loss(mirrored.without_primary()).records == 40
+    with stopped(mirrored.lab, "dr-1") as disk:
+        disk.forget_start(topic, 0)
+    assert len(mirrored.target.read(topic)) == 60, "all are there again"
+    with ClusterContext(mirrored.without_primary(), mirrored.store) as estate:
+        plan = make_plan(estate, PlanRequest("dr"))
+        assert plan.loss.records == 0
+        done = run_failover(estate, plan, accept_unfenced=True)
+    assert done.error is None
+    told_by = mirrored.drkit("runs", done.run, "--audit", "--output", "json")
+    assert told_by.returncode == 0, told_by.stderr
+    run = json.loads(told_by.stdout)["result"]
+    assert (run["evidence"]["rpo_records"], run["evidence"]["rpo_basis"]) == (0, "audited")
 
 
 def test_a_purge_counts_what_a_mirror_that_died_had_not_recorded(mirrored: Mirrored) -> None:
