@@ -153,6 +153,7 @@ def _audit(
         + _hidden_by_compaction(scope, counts)
         + _unproven(scope, counts),
         overdue=overdue,
+        whole=request.whole,
     )
 
 

@@ -22,11 +22,13 @@ AUDIT = "audit"
 FAILED = "failed"
 """The verdict of an audit that ended without one."""
 
-VERDICTS = ("clean", "incomplete", "deviated", FAILED)
+CLEAN = "clean"
+VERDICTS = (CLEAN, "incomplete", "deviated", FAILED)
 
 
 class AuditOfLink(NamedTuple):
-    """One audit's outcome for one link. `totals` is None if the audit failed; `detail` then has the reason."""
+    """One audit's outcome for one link. `totals` is None if the audit failed; `detail` then has the reason. `whole`:
+    whether it was about all that the link covers."""
 
     run: str
     link: str
@@ -34,6 +36,7 @@ class AuditOfLink(NamedTuple):
     verdict: str
     totals: dict[str, int] | None
     detail: str
+    whole: bool = True
 
 
 def past_audits(store: Store) -> list[AuditOfLink]:
@@ -43,13 +46,15 @@ def past_audits(store: Store) -> list[AuditOfLink]:
 
 
 def last_audits(store: Store, links: Iterable[str]) -> list[AuditOfLink]:
-    """The last audit of each of these links (in either direction), if there is one."""
+    """The last audit of each of these links (in either direction), if there is one. One of some topics, or of some
+    time, that found nothing says nothing of the rest: an earlier one of the whole link stands."""
     wanted = set(links)
     wanted |= {"->".join(reversed(link.split("->"))) for link in wanted}
     found: dict[str, AuditOfLink] = {}
     for summary in sorted((each for each in store.runs() if each.kind == AUDIT), key=_began, reverse=True):
         for each in audits_of_run(store, summary):
-            found.setdefault(each.link, each)
+            if each.whole or each.verdict != CLEAN:
+                found.setdefault(each.link, each)
         if wanted <= found.keys():
             break
     return [each for link, each in sorted(found.items()) if link in wanted]
@@ -64,7 +69,8 @@ def audits_of_run(store: Store, summary: RunSummary) -> Iterable[AuditOfLink]:
     for entry in store.entries(summary.run):
         payload = json.loads(entry.payload)
         for each in payload.get("links", ()):
-            yield AuditOfLink(summary.run, each["link"], summary.started_at, each["verdict"], each["totals"], "")
+            began, verdict, whole = summary.started_at, each["verdict"], each["whole"]
+            yield AuditOfLink(summary.run, each["link"], began, verdict, each["totals"], "", whole)
         for each in payload.get("failures", ()):
             yield AuditOfLink(summary.run, each["link"], summary.started_at, FAILED, None, each["what"])
 

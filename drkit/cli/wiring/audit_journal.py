@@ -48,6 +48,7 @@ def keep_run(
             {
                 "link": str(result.link),
                 "verdict": result.verdict.value,
+                "whole": result.whole,
                 "totals": {name: getattr(result.counts, name) for name in Counts.__slots__},
                 "from": iso(result.since),
                 "until": iso(result.until),

@@ -273,12 +273,17 @@ class AuditRequest:
     unseen_since: datetime | None = None
     run: str = ""
 
+    @property
+    def whole(self) -> bool:
+        """Whether it is about all that the link covers."""
+        return not self.topics and self.since is None and self.until is None
+
 
 @dataclass(frozen=True, slots=True)
 class AuditResult:
     """An audit's result. `findings` holds the first ones, worst kinds first; the Parquet holds all. `coverage`: what
     was proven by digest, or None. `incomplete`: what could not be compared, and why. `overdue`: unseen records older
-    than `AuditRequest.unseen_since`, or None."""
+    than `AuditRequest.unseen_since`, or None. `whole`: whether it is about all that the link covers."""
 
     link: LinkId
     counts: Counts
@@ -296,6 +301,7 @@ class AuditResult:
     coverage: Coverage | None = None
     incomplete: tuple[str, ...] = ()
     overdue: int | None = None
+    whole: bool = True
 
     @property
     def verdict(self) -> Verdict:

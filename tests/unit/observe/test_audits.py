@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from drkit.cli.wiring.audit_journal import Failure, keep_run, new_run
@@ -45,6 +46,20 @@ def test_the_last_audit_of_each_link_is_a_metric():
     assert (told["a->b", "lost"], told["a->b", "matched"], told["d->c", "lost"]) == (2, 3, 0)
     assert ("b->c", "lost") not in told  # nothing is known of it
     assert len(age.samples) == 3
+    store.close()
+
+
+def test_an_audit_of_a_part_that_found_nothing_says_nothing_of_the_rest():
+    """An alert on lost records of one topic cleared where another topic was audited."""
+    store = open_store("sqlite:///:memory:")
+    part = replace(result("a->b", CLEAN), whole=False)
+    for hour, found in enumerate((result("a->b", BAD), part, replace(result("x->y", CLEAN), whole=False))):
+        at = FIRST + timedelta(hours=hour)
+        keep_run(store, new_run(at), [found], [], at)
+    assert [(each.link, each.verdict) for each in last_audits(store, ["a->b", "x->y"])] == [("a->b", "deviated")]
+    worse = replace(result("x->y", BAD), whole=False)
+    keep_run(store, new_run(FIRST + timedelta(hours=9)), [worse], [], FIRST + timedelta(hours=9))
+    assert [(each.link, each.verdict) for each in last_audits(store, ["x->y"])] == [("x->y", "deviated")]
     store.close()
 
 
