@@ -13,6 +13,7 @@ from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.plan.waivers import ACCEPT_LOSS
 from drkit.failover.positions.selection import Selection
 from drkit.failover.run.service import plan_again
+from drkit.failover.run.state_machine import Mode
 from drkit.failover.site.other_links import other_links
 from drkit.failover.site.site_context import SiteContext
 from drkit.failover.site.site_plan import SitePlan
@@ -64,12 +65,13 @@ def site_plan_again(site: SiteContext, planned: SitePlan, *, allow_rewind: bool,
         StalePlan: a link's would decide otherwise; the message names the links and what changed.
     """
     by_link = {each.link: each for each in planned.plans}
+    own = accept_loss if accept_loss in {None, "unknown"} else 0  # a number is for all links together, shared out below
     moved: dict[LinkId, StalePlan] = {}
 
     def again(link: Link) -> FailoverPlan:
         kept = by_link[link.id]
         try:
-            return plan_again(site.of(link.id), kept, allow_rewind=allow_rewind, accept_loss=accept_loss)
+            return plan_again(site.of(link.id), kept, allow_rewind=allow_rewind, accept_loss=own)
         except StalePlan as error:
             moved[link.id] = error
             return kept
@@ -197,8 +199,8 @@ def _at_one_instant(
 def _accepting(plans: Sequence[FailoverPlan], accepted: AcceptedLoss) -> tuple[list[FailoverPlan], list[Obstacle]]:
     """The plans with each link's share of the accepted loss, and obstacles to that.
 
-    Each link gets what its plan needs, and the rest is divided evenly: so the links together lose no more than
-    accepted.
+    Each link gets what it loses as planned, also within its budget, and the rest is divided evenly. Not counted: a link
+    that waits for its backlog, and one of which nothing needs to be accepted although its loss isn't known.
     """
     if accepted is None:
         return list(plans), []
@@ -206,6 +208,8 @@ def _accepting(plans: Sequence[FailoverPlan], accepted: AcceptedLoss) -> tuple[l
         return [_accepting_loss(plan, accepted) for plan in plans], []
     losing = [plan for plan in plans if any(each.waived_by == ACCEPT_LOSS for each in plan.obstacles)]
     needs = {plan.link: None if plan.loss.lower_bound else plan.loss.records for plan in losing}
+    within = [plan for plan in plans if plan.link not in needs and not plan.loss.lower_bound and plan.loss.records]
+    needs |= {plan.link: plan.loss.records for plan in within if plan.mode is Mode.UNPLANNED and not plan.catch_up}
     if None in needs.values():
         return [replace(plan, accept_loss=0) for plan in plans], []  # the obstacles of those links report it
     needed = sum(each or 0 for each in needs.values())

@@ -453,7 +453,8 @@ def test_all_links_are_rehearsed(site: Site) -> None:
     assert site.committed("both") == {}
 
 
-def test_a_loss_above_its_budget_is_refused_until_it_is_accepted(site: Site) -> None:
+@pytest.mark.parametrize("by_file", [False, True])
+def test_a_loss_above_its_budget_is_refused_until_it_is_accepted(site: Site, tmp_path: Path, by_file: bool) -> None:
     configure(
         site, '[objectives]\nmax_loss_records = 2\n[[objectives.max_loss]]\nlinks = ["b.*"]\nmax_loss_records = 0\n'
     )
@@ -464,8 +465,11 @@ def test_a_loss_above_its_budget_is_refused_until_it_is_accepted(site: Site) -> 
     assert site.directions() == dict.fromkeys(LINKS, Direction.ACTIVE)
     words = ("failover", "--to", "c", "--unplanned", "--accept-unfenced", "--accept-loss")
     assert site.drkit(*words, "0")[0] == 3
+    if by_file:  # what is accepted is shared out by what each link needs: b's was half of it
+        assert site.drkit("failover", "--to", "c", "--unplanned", "--out", str(tmp_path / "plan"))[0] == 3
+        words = ("failover", "--plan", str(tmp_path / "plan"), "--accept-unfenced", "--accept-loss")
     code, done = site.drkit(*words, "1")
-    assert (code, done["evidence"]["rpo_records"]) == (0, 1)
+    assert (code, done["evidence"]["rpo_records"]) == (0, 1), done
 
 
 def test_of_a_primary_that_is_gone_no_number_of_records_is_known(site: Site) -> None:

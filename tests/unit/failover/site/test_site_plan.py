@@ -207,6 +207,20 @@ def test_less_than_is_needed_is_refused_with_the_number():
     assert [plan.accept_loss for plan in plans] == [0, 0]
 
 
+def test_what_a_link_loses_within_its_budget_counts_too():
+    """150 were accepted, 50 + 150 planned: the run lost 200."""
+    within = replace(losing(EAST, 50), obstacles=())
+    _, (obstacle,) = _accepting([within, losing(WEST, 150)], 150)
+    assert "200 records on 2 links" in obstacle.what
+    plans, obstacles = _accepting([within, losing(WEST, 150)], 201)
+    assert (obstacles, [plan.accept_loss for plan in plans]) == ([], [50, 150])
+    waits, planned = replace(within, catch_up=True), replace(within, mode=Mode.PLANNED)
+    dead = replace(within, loss=replace(within.loss, lower_bound=True))
+    for other in (waits, planned, dead):
+        plans, obstacles = _accepting([other, losing(WEST, 150)], 150)
+        assert (obstacles, [plan.accept_loss for plan in plans]) == ([], [0, 150])
+
+
 def test_what_is_not_known_needs_the_word():
     plans, _ = _accepting([losing(EAST, None), losing(WEST, 5)], 1000)
     assert any(obstacle.waived_by == ACCEPT_LOSS for obstacle in plans[0].obstacles)
