@@ -668,6 +668,11 @@ def events(entries: list[Row]) -> Iterator[tuple[Row, Any]]:
         yield entry, body
 
 
+def run_ended_at(happened: list[tuple[Row, Any]]) -> str:
+    """When a run ended, or stopped: at its last entry but for losses that were counted later."""
+    return next(str(entry["at"]) for entry, _ in reversed(happened) if entry["event"] != "audited")
+
+
 def replay(kind: str, started_at: str, facts: Row, happened: list[tuple[Row, Any]]) -> tuple[str, Row, list[Row]]:
     """A run's state, its facts, and the last outcome of each of its stages."""
     reaches = dict(step.split(":") for step in PATHS[kind].split())
@@ -698,7 +703,7 @@ def check_identity(folder: Path, evidence: Row) -> Iterator[str]:
     entries = _lines(folder, journal_of(evidence["run"]))
     happened = list(events(entries))
     first = happened[0][1]
-    plan, origin, began, ended = first["plan"], first["origin"], first["started_at"], entries[-1]["at"]
+    plan, origin, began, ended = first["plan"], first["origin"], first["started_at"], run_ended_at(happened)
     link = f"{plan['link']['source']}->{plan['link']['target']}"
     views = [plan[role] for role in ("source", "live", "target") if plan.get(role)]
     yield from compare(

@@ -69,7 +69,7 @@ def gather_run(config: Config, store: Store, run: str, statements: ExportStateme
     runbook, more = runbook_of(statements.runbook)
     files |= more
     deviations = list(_deviations(rows, record))
-    ended = rows[-1]["at"]
+    ended = verifier.run_ended_at(list(verifier.events(rows)))
     document = {
         "run": run,
         "kind": kind,

@@ -17,7 +17,7 @@ from drkit.failover.failback.failback_plan import FailbackPlan, failback_plan_js
 from drkit.failover.plan.failover_plan import plan_json
 from drkit.failover.plan.snapshot import ClusterView
 from drkit.failover.run.evidence import missed_objectives
-from drkit.failover.run.journal.journal import PLAN, Journal, StageRecord
+from drkit.failover.run.journal.journal import AUDITED, LOSS, PLAN, Journal, StageRecord
 from drkit.failover.run.journal.run_record import begin, load_run, origin_of
 from drkit.failover.run.runner import RunResult
 from drkit.failover.run.state_machine import PATHS, Facts, Kind, Loss, Mode, PlacesSeen, StageOutcome
@@ -135,6 +135,21 @@ def test_a_loss_that_is_a_lower_bound_meets_no_objective(tmp_path, config, store
     assert document["verdict"] == "unknown"
     (records,) = (each for each in document["objectives"] if each["name"] == "rpo_records")
     assert (records["outcome"], records["reason"]) == ("unknown", "primary does not answer")
+
+
+def test_a_loss_that_is_counted_days_later_does_not_prolong_the_run(tmp_path, config, store, monkeypatch):
+    """A failover of 10 s, whose primary came back after three days, had taken three days."""
+    journal = played(store, config, Kind.FAILOVER)
+    before = gather_run(config, store, "R", ExportStatements()).document
+    assert 10 <= before["seconds"] < 3600
+    loss = Loss(records=2, seconds=0.5, observed_at=now(), basis="audited")
+    later = now() + timedelta(days=3)
+    monkeypatch.setattr("drkit.failover.run.journal.journal.now", lambda: later)
+    journal.write(AUDITED, AUDITED, LOSS.dump_json(loss).decode())
+    document = bundle_of(tmp_path, config, store)
+    assert document["measured"]["rpo_records"] == 2
+    assert [document[name] for name in ("ended_at", "seconds")] == [before[name] for name in ("ended_at", "seconds")]
+    assert document["timeline"]["events"][-1]["seconds"] > 3 * 86400
 
 
 @pytest.mark.parametrize("lower", [False, True])
