@@ -10,7 +10,7 @@
 | where a shared target's log begins (`drkit.mirror.resume.shared_target_start`) | partition |
 | drkit's ACLs on the target, with their roles (`drkit.model.topics.acls`) | ACL |
 | ACLs by which a cluster is fenced | ACL |
-| where the link's newest record is in it (`drkit.mirror.resume.shared_target`) | partition |
+| where the link's newest record is in it, and its epoch begins (`drkit.mirror.resume.shared_target`) | partition |
 
 Workers' notes are in `drkit.store.workers`.
 """
@@ -305,11 +305,13 @@ def put_judged_start(store: LinkStore, link: LinkId, tp: TopicPartition, judged:
 
 class NewestOwn(NamedTuple):
     """Where the link's newest record of a partition in this epoch was when a mirror last took it up: at `place`, or -1
-    where there was none. The target's log ended at `log_end` then: records acknowledged beyond that came later."""
+    where there was none. The target's log ended at `log_end` then: records acknowledged beyond that came later. The
+    epoch began at the target's offset `begin`: own records below it are of a former topic with the name."""
 
     epoch: int
     log_end: int
     place: int
+    begin: int
 
     def now(self, mark: Watermark) -> int | None:
         """The offset of the link's newest acknowledged record, by this watermark. -1: there is none; None: unknown."""

@@ -4,6 +4,9 @@ There is no mapping, and the target's end says nothing about this link. But each
 source record (`drkit.kafka.transform.provenance`), and they are in order. So the target is read from the last
 acknowledged record on, and the link continues after its own newest record found there: none is missing or duplicated.
 
+Provenance doesn't say of which topic with the name, or of what an operator accepted anew, a record is. So where an
+epoch begins on the target is noted before anything of it is appended: own records below are of an earlier one.
+
 Where nothing is known of a partition (it is new to the link, or the store was lost) the whole of it is
 read once. So it is where the target has lost what was acknowledged. Others may have written since, so that its end
 tells nothing; but the newest record of the link's is at a known place (`drkit.store.link_notes`), where no
@@ -109,6 +112,7 @@ class SharedResumer(Resumer):
         self._reader = reader
         self._alteration = alteration
         self._places: dict[TopicPartition, int | None] = {}
+        self._begins: dict[TopicPartition, int] = {}
         self._lost: set[TopicPartition] = set()
         self._leader_epochs: dict[TopicPartition, int] = {}
         return self
@@ -133,12 +137,13 @@ class SharedResumer(Resumer):
             Unreachable: the target or the store doesn't answer.
         """
         notes = newest_own(self._notes, self._link)
-        self._places, self._lost = {}, set()
+        self._places, self._lost, self._begins = {}, set(), {}
         wanted: dict[LogPosition, Observed] = {}
         for seen in observations:
+            note = notes.get(seen.tp)
+            self._begins[seen.tp] = _epoch_begin(seen, note)
             if seen.watermark is None:
                 continue
-            note = notes.get(seen.tp)
             place = self._places[seen.tp] = None if note is None else note.now(seen.watermark)
             if place is not None and seen.target_start <= place < seen.target_end:
                 wanted[LogPosition(_target_of(seen), place)] = seen
@@ -179,7 +184,7 @@ class SharedResumer(Resumer):
         mark, place = seen.watermark, self._places.get(seen.tp)
         lost = mark is not None and (seen.target_end < mark.target_end or seen.tp in self._lost)
         if mark is None or lost or place is None:
-            landed = self._landed(replace(seen, watermark=None))  # it is unknown what remains: read all of it
+            landed = self._landed(replace(seen, watermark=None))  # it is unknown what remains: read all of the epoch
             known, place = seen.source_start, -1
         else:
             landed = self._landed(seen)
@@ -194,7 +199,8 @@ class SharedResumer(Resumer):
         if source_offset < seen.source_start:
             self._note_gap(seen, source_offset)
             source_offset = seen.source_start
-        newest = NewestOwn(seen.topic.state.epoch, end, place if landed is None else landed[1])
+        place = place if landed is None else landed[1]
+        newest = NewestOwn(seen.topic.state.epoch, end, place, self._begins[seen.tp])
         put_newest_own(self._notes, self._link, {seen.tp: newest})  # first: an older watermark ends below its `log_end`
         watermark = self._watermark(seen, source_offset, end)
         self._store.put_watermarks(self._link, [watermark])
@@ -259,10 +265,21 @@ class SharedResumer(Resumer):
 
     def _landed(self, seen: Observed) -> tuple[int, int] | None:
         """The newest source offset on the target above the last acknowledged record, and its target offset."""
-        begin = seen.target_start if seen.watermark is None else max(seen.target_start, seen.watermark.target_end)
+        begin = max(seen.target_start, self._begins[seen.tp])
+        if seen.watermark is not None:
+            begin = max(begin, seen.watermark.target_end)
         if seen.target_end > begin:
             log.info("%s: looking for own records among %d of %s", self._link, seen.target_end - begin, seen.tp)
         return self._reader.newest(seen, self._alteration.source_id, begin, seen.target_end)
+
+
+def _epoch_begin(seen: Observed, note: NewestOwn | None) -> int:
+    """The target's offset from which on own records are of this epoch: its log's end when the epoch is first taken up.
+    0 in the first epoch, of which a store that was lost may know nothing."""
+    epoch = seen.topic.state.epoch
+    if note is not None and note.epoch == epoch:
+        return min(note.begin, seen.target_end)  # a target that lost more than the epoch: it grows on from there
+    return seen.target_end if epoch > 1 else 0
 
 
 def _target_of(seen: Observed) -> TopicPartition:

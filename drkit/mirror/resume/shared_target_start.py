@@ -27,7 +27,7 @@ from drkit.model.offsets import Watermark
 from drkit.model.record import Record
 from drkit.model.topology import Link, TopicPartition
 from drkit.store.api import LinkStore
-from drkit.store.link_notes import JudgedStart, judged_start, put_judged_start
+from drkit.store.link_notes import JudgedStart, judged_start, newest_own, put_judged_start
 
 _NOTHING = OffsetRange(0, 0)
 _MOST_KEYS = 200_000
@@ -79,6 +79,9 @@ class SharedTargetStart:
 
     def _look(self, mark: Watermark) -> OffsetRange:
         there = TopicPartition(self._link.target_topic(mark.topic), mark.partition)
+        note = newest_own(self._store, self._link.id).get(mark.tp)
+        if note is not None and note.epoch == mark.epoch and mark.target_start <= note.begin:
+            return _NOTHING  # what is gone was an earlier epoch's
         left = self._reader.oldest(there, mark.tp, self._alteration.source_id, mark.target_start, mark.target_end)
         until = mark.source_through if left is None else min(left, mark.source_through)
         begin = self._reader.first(mark.tp, mark.source_start, until, self._carries)

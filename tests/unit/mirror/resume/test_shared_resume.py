@@ -97,7 +97,7 @@ class World:
         self.at_place = own(79, 49)
         self.there, self.here = b"v", b"v"
         self._landed = landed
-        self.notes: dict[str, dict[str, str]] = {NEWEST: {str(TP): "1:10:69"}}
+        self.notes: dict[str, dict[str, str]] = {NEWEST: {str(TP): "1:10:69:0"}}
         store = SimpleNamespace(
             put_watermarks=lambda *_: None,
             notes=lambda _, kind: self.notes.get(kind, {}),
@@ -187,7 +187,7 @@ def test_a_target_that_was_cut_and_grew_beyond_what_was_acknowledged_gets_the_lo
         assert world.looked == [(0, 90)]
         (problem,) = world.problems
         assert problem[0] == "target_lost_data"
-        assert world.notes[NEWEST][str(TP)] == "1:90:30"
+        assert world.notes[NEWEST][str(TP)] == "1:90:30:0"
 
 
 def test_a_record_that_compaction_may_have_taken_is_no_loss_and_one_that_cannot_be_read_waits() -> None:
@@ -212,7 +212,31 @@ def test_where_the_newest_own_record_stands_is_noted_and_unknown_it_is_looked_fo
     assert world.decide(SEEN).start.source_offset == 50
     assert world.looked == [(0, 90)]
     assert world.problems == []
-    assert world.notes[NEWEST][str(TP)] == "1:90:70"
-    later = NewestOwn(1, 90, 70)
+    assert world.notes[NEWEST][str(TP)] == "1:90:70:0"
+    later = NewestOwn(1, 90, 70, 0)
     assert (later.now(replace(MARK, target_end=90)), later.now(replace(MARK, target_end=96))) == (70, 95)
     assert later.now(replace(MARK, epoch=2)) is None
+
+
+def test_own_records_below_an_epoch_are_of_a_former_topic() -> None:
+    """Only who takes it up first sees where it begins; the next one looks from there on."""
+    accepted: Any = SimpleNamespace(**{**vars(TOPIC), "state": SimpleNamespace(**{**vars(TOPIC.state), "epoch": 2})})
+    anew = replace(SEEN, topic=accepted, watermark=None)
+    world = World({30: 20, 85: 55})
+    start = world.decide(anew).start
+    assert (start.source_offset, start.target_offset) == (0, 90)
+    assert world.notes[NEWEST][str(TP)] == "2:90:-1:90"
+    world._landed[92] = 7
+    assert world.decide(replace(anew, target_end=95)).start.source_offset == 8, "killed before its first watermark"
+    assert world.looked == [(90, 90), (90, 95)]
+    assert world.notes[NEWEST][str(TP)] == "2:95:92:90"
+
+
+def test_a_target_that_lost_more_than_an_epoch_holds_has_it_begin_at_its_end() -> None:
+    world = World({30: 20, 45: 3})
+    accepted: Any = SimpleNamespace(**{**vars(TOPIC), "state": SimpleNamespace(**{**vars(TOPIC.state), "epoch": 2})})
+    seen = replace(SEEN, topic=accepted, watermark=replace(MARK, epoch=2), target_end=40)
+    world.notes[NEWEST][str(TP)] = "2:80:79:70"
+    assert world.decide(seen).start.source_offset == 0
+    assert world.notes[NEWEST][str(TP)] == "2:40:-1:40"
+    assert world.decide(replace(seen, target_end=50)).start.source_offset == 4, "what it has copied since counts"
