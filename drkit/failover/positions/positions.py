@@ -16,8 +16,9 @@ records. If only one is known it is used, and the reason says so.
 - by order (`--to-earliest`, `--to-latest`, `--group NAME=earliest`): an end of the target's log, whatever that skips;
   skipped records are counted.
 
-By mapping, a group that commits its offsets in transactions goes after the last transaction whose output reached the
-target, wherever it was captured (`drkit.failover.positions.transactional_positions`).
+A group that commits its offsets in transactions has got, by mapping, to the end of the last transaction whose output
+reached the target, wherever it was captured (`drkit.failover.positions.transactional_positions`). By time and by the
+timeline it goes no further than that, or results would be missing.
 
 A partition on which a group never committed on the source is left alone on the target: the consumer's own
 `auto.offset.reset` decides there, as on the source.
@@ -198,9 +199,12 @@ def choose_positions(
         existing = snapshot.committed.get((group, tp))
         if by_commits and where is rule:
             placed = place(position, snapshot.partitions.get(tp), snapshot, where, present.get((group, tp)))
-            chosen.append(_bounded(replace(placed, existing=existing), tp, snapshot, final=final))
+            placed = _bounded(replace(placed, existing=existing), tp, snapshot, final=final)
+            if by_output is not None:
+                placed = by_output.not_past(placed, present.get((group, tp), position))
+            chosen.append(placed)
             continue
-        by_transactions = by_output.place(position) if by_output is not None and where is None else None
+        by_transactions = by_output.place(position, where) if by_output is not None else None
         if by_transactions is not None:
             chosen.append(replace(by_transactions, existing=existing))
             continue
@@ -384,7 +388,7 @@ class _ByOutput:
         watched = {} if snapshot.transactions is None else snapshot.partitions
         return cls(snapshot, {tp: view.through for tp, view in watched.items()})
 
-    def place(self, position: GroupPosition) -> PlannedPosition | None:
+    def place(self, position: GroupPosition, where: Where | None = None) -> PlannedPosition | None:
         """None if the group doesn't commit in transactions."""
         snapshot = self.snapshot
         found = None
@@ -396,9 +400,11 @@ class _ByOutput:
             return None
         stands = position._replace(offset=found.offset, metadata=found.metadata)
         view = snapshot.partitions.get(position.tp)
-        placed = replace(place(stands, view, snapshot, None), transactional=True, transactions_again=found.again)
+        placed = replace(place(stands, view, snapshot, where), transactional=True, transactions_again=found.again)
         if placed.target_offset is None or view is None or view.target_end is None:
             return placed
+        if where is not None and placed.target_offset != place(stands, view, snapshot, None).target_offset:
+            placed.transactions_again = None  # those in between, too: their number isn't known
         reread = placed.reread
         if found.again is None:
             reread = None
@@ -412,6 +418,23 @@ class _ByOutput:
             reread_at_most=view.target_end - placed.target_offset if reread is None else None,
             reason=_and(found.reason, placed.reason),
             why=_and(found.reason or "after the last transaction whose output is on the target", placed.why) or "",
+        )
+
+    def not_past(self, placed: PlannedPosition, position: GroupPosition) -> PlannedPosition:
+        """A position in the group's past, or where its output on the target ends, if that is earlier. `position`: its
+        current one on the source."""
+        limit = self.place(position)
+        if limit is None or placed.target_offset is None:
+            return placed
+        if limit.target_offset is not None and limit.target_offset < placed.target_offset:
+            why = f"{placed.reason}; its output is on {self.snapshot.target.alias} only up to an earlier one"
+            return replace(limit, existing=placed.existing, reason=_and(limit.reason, why), why=why)
+        unknown = limit.target_offset is None or limit.transactions_again is None
+        return replace(
+            placed,
+            transactional=True,
+            translation=Certainty.CONSERVATIVE if unknown else placed.translation,
+            reason=_and(placed.reason, limit.reason if unknown else None),
         )
 
 

@@ -11,6 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -18,13 +19,14 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from drkit.config import load_config
 from drkit.failover.plan.planner import PlanRequest, make_plan
+from drkit.failover.plan.point_in_time import TimeBasis, parse_moment
 from drkit.failover.run.service import run_failover
 from drkit.failover.run.state_machine import State
 from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC, partition_of
 from drkit.lab import Lab
 from drkit.lab.toolchain import ensure
 from drkit.mirror.control import accept_recreated
-from drkit.model.clock import now
+from drkit.model.clock import iso, now
 from drkit.model.link_state import Direction, LinkControl
 from drkit.model.offsets import Certainty
 from drkit.store import open_store
@@ -173,6 +175,12 @@ def behind_the_mirror(position):
 def results(own, *outputs):
     """How often each result stands on dr, by output."""
     return [Counter(value for values in own.values("dr", output).values() for value in values) for output in outputs]
+
+
+def planned(own, at):
+    with own.estate(without_primary(own)) as estate:
+        plan = make_plan(estate, PlanRequest("dr", at=at))
+    return [position for position in plan.positions if position.group == own.topic("app")]
 
 
 def failed_over(own):
@@ -389,6 +397,19 @@ def test_output_that_arrived_in_part_is_counted_as_transactions_that_are_process
         wait_until(lambda: known(own) > held + 40, 60, "transactions after the pause")
         with frozen(lab):
             app.kill()
+            wait_until(
+                lambda: all(p.transactions_again is not None for p in planned(own, None)),
+                30,
+                "the last save of the mirror",
+            )
+            lately = parse_moment(iso(now()), now=now())
+            usual, stamped, committed = (
+                planned(own, at) for at in (None, lately, replace(lately, basis=TimeBasis.COMMITS))
+            )
+            assert usual
+            assert [(p.target_offset, p.transactional) for p in stamped] == [(p.target_offset, True) for p in usual]
+            assert all(p.transactional for p in committed)
+            assert [p for p, most in zip(committed, usual, strict=True) if p.target_offset > most.target_offset] == []
             positions = failed_over(own)
             there = [sum(counts.values()) for counts in results(own, ahead, behind)]
             assert there[0] > there[1]

@@ -7,8 +7,11 @@ from datetime import timedelta
 
 import pytest
 
+from drkit.failover.plan.point_in_time import TimeBasis, parse_moment
+from drkit.failover.positions.past_positions import PastPosition
 from drkit.failover.positions.positions import Selection, choose_positions
 from drkit.failover.positions.transactional_positions import place_by_transactions
+from drkit.model.clock import iso
 from drkit.model.groups.transactions import GroupTransaction, TransactionHistory
 from drkit.model.offsets import Certainty
 from drkit.model.topology import TopicPartition
@@ -118,6 +121,29 @@ def test_a_position_says_what_it_rests_on():
     exact = replace(out, watermark=replace(out.watermark, source_through=8))
     (found,) = choose_positions(replace(lost, partitions={v.tp: v for v in (there, exact)}), Selection(), None)
     assert (found.source_offset, found.translation, found.reread, found.reason) == (30, Certainty.EXACT, 0, None)
+    after, before = (parse_moment(iso(AT + timedelta(minutes=n)), now=AT + timedelta(hours=1)) for n in (30, 10))
+    views = {v.tp: v for v in (replace(there, at_offset=None), exact)}
+    captured_past = replace(lost, partitions=views, positions=(position(55),))
+    (found,) = choose_positions(captured_past, Selection(), after)
+    assert (found.target_offset, found.skipped, found.transactional, found.transactions_again) == (30, 0, True, None), (
+        "a time doesn't put it past its output; it has committed 55 by transactions that aren't known"
+    )
+    committed = replace(after, basis=TimeBasis.COMMITS)
+    key = ("billing", there.tp)
+    for offset, target, certainty in ((50, 30, Certainty.EXACT), (20, 20, Certainty.EXACT)):
+        past = {key: PastPosition(offset, "", Certainty.EXACT, None, AT)}
+        (found,) = choose_positions(
+            replace(captured_past, positions=(position(50),), past=past), Selection(), committed
+        )
+        assert (found.target_offset, found.translation, found.transactional) == (target, certainty, True)
+    views[there.tp] = replace(there, at_offset=12)
+    (found,) = choose_positions(replace(captured_past, partitions=views), Selection(), before)
+    assert (found.target_offset, found.transactional, found.transactions_again) == (12, True, None)
+    unwatched = replace(captured_past, transactions=None, suspected=frozenset({"billing"}))
+    for at in (after, committed):
+        past = {key: PastPosition(50, "", Certainty.EXACT, None, AT)}
+        (found,) = choose_positions(replace(unwatched, past=past), Selection(), at)
+        assert (found.translation, found.reread, found.transactional) == (Certainty.CONSERVATIVE, None, True)
     unsettled = replace(exact, target_end=exact.target_end + 1)
     (found,) = choose_positions(replace(lost, partitions={v.tp: v for v in (there, unsettled)}), Selection(), None)
     assert found.transactions_again is None, "the target holds more than is accounted for"
