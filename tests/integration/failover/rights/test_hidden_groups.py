@@ -9,6 +9,7 @@ import pytest
 
 from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.run.state_machine import Mode
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.lab import Lab
 from drkit.model.topics.acls import Acl
 from tests.support.clusters.secured import put
@@ -33,12 +34,17 @@ def test_a_group_whose_offsets_are_hidden_is_not_read_live(own: OwnLink, exact: 
     hidden = own.commit("primary", "billing", topic, {0: 100})
     shown = own.commit("primary", "shipping", topic, {0: 100})
     mirror(exact)
-    put(own, "primary", Acl("group", hidden, "literal", "User:exact", "*", "describe", "deny"))
-    for group in ("billing", "shipping"):
-        own.commit("primary", group, topic, {0: 450})
-    with exact.estate() as estate:
-        plan = make_plan(estate, PlanRequest("dr"))
-        planned = make_plan(estate, PlanRequest("dr", mode=Mode.PLANNED))
+    rule = Acl("group", hidden, "literal", "User:exact", "*", "describe", "deny")
+    put(own, "primary", rule)
+    try:
+        for group in ("billing", "shipping"):
+            own.commit("primary", group, topic, {0: 450})
+        with exact.estate() as estate:
+            plan = make_plan(estate, PlanRequest("dr"))
+            planned = make_plan(estate, PlanRequest("dr", mode=Mode.PLANNED))
+    finally:  # a failback of the next test looks at all groups
+        with ClusterAdmin("primary", own.config.clusters["primary"]) as admin:
+            admin.delete_acls([rule])
     placed = {each.group: each for each in plan.placed}
     assert (placed[shown].source_offset, placed[shown].reread) == (450, 0)
     assert (placed[hidden].source_offset, placed[hidden].reread, placed[hidden].reread_at_most) == (100, None, 400)
