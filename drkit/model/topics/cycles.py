@@ -201,11 +201,9 @@ def clash_error(clash: Clash, clusters: Clusters) -> tuple[str, str, str]:
 
 def _without(links: Sequence[Link], way_back: Link) -> str:
     """How to bring a link back although others are in the way."""
-    names = ", ".join(str(link.id) for link in links)
-    them, their = ("it", "its") if len(links) == 1 else ("them", "their")
-    old = way_back.id.target
+    names, them = ", ".join(str(link.id) for link in links), "it" if len(links) == 1 else "them"
+    link = way_back.id.reversed()
     return (
-        f"Stop the mirror of {names} and take {them} out of the configuration until {way_back.id.reversed()} is "
-        f"brought back. Once {names} is configured again, drkit status names {their} topics on {old} that were made "
-        "anew"
+        f"Stop the mirror of {names} and take {them} out of the configuration until {link} is brought back. "
+        f"(After a reprotect of {link} its topics have to differ from those of {names} for good)"
     )

@@ -226,8 +226,14 @@ def test_a_way_back_beside_another_writer_is_refused_before_anything_is_deleted(
     assert f"'a.{unique_name}' of b" in refused["refusals"][0]["what"]
     assert "take it out of the configuration until b->c is brought back" in refused["refusals"][0]["remedy"]
     # what was named works
-    (rest,) = site.net.config.links[1:]
-    site.net.config = site.net.config.model_copy(update={"links": (rest,)})
+    both = site.net.config
+    site.net.config = both.model_copy(update={"links": both.links[1:]})
     alone(site, LinkId("b", "c"), kind)
     assert values(site, "b", unique_name) == values(site, "c", unique_name)
     assert values(site, "b", f"a.{unique_name}") == [f"a {number}".encode() for number in range(5)]
+    if kind is Kind.FAILBACK:  # after it, a->b goes on where it was
+        site.net.config = both
+        write(site.net.sides["a"], unique_name, ["a more"])
+        (report,) = site.net.catch_up("a->b")
+        assert (report.records, report.halted) == (1, ())
+        assert values(site, "b", f"a.{unique_name}") == [*(f"a {number}".encode() for number in range(5)), b"a more"]
