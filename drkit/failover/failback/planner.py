@@ -10,6 +10,7 @@ from drkit.failover.failback.checks import obstacles, warnings, why_not_level
 from drkit.failover.failback.failback_plan import FailbackPlan, with_digest
 from drkit.failover.failback.failback_snapshot import FailbackSnapshot, take_failback_snapshot
 from drkit.failover.failback.inherited_offsets import Inherited, inherited_offsets
+from drkit.failover.failback.other_way import check_way_back_is_free
 from drkit.failover.plan.choose_links import failed_away, leading_away, was_failed_away
 from drkit.failover.plan.failover_plan import DirectoryView, Obstacle, StagePlan
 from drkit.failover.plan.older_store import decision_not_compared, later_decision, not_compared, read_age
@@ -56,17 +57,13 @@ def make_failback_plan(
 
     Raises:
         ConfigError: no such cluster; several links qualify.
-        Refused: no link leads away from it, it is not failed away from, a cluster doesn't answer, or the
-            link alters the records that it carries.
+        Refused: no link leads away from it, it is not failed away from, a cluster doesn't answer, the link
+            alters the records that it carries, or the other direction is a link of its own.
         Unreachable: the store doesn't answer.
     """
     chosen = _find_link(estate, to, link)
-    if any(configured.link().id == chosen.id.reversed() for configured in estate.config.links):
-        raise Refused(
-            f"{chosen.id.reversed()} is a link of its own (active-active)",
-            meaning=f"The way back of {chosen.id} would have its name, and the two records would mix",
-            remedy="Take that link out of the configuration during the failback",
-        )
+    kind = Kind.REPROTECT if for_good else Kind.FAILBACK
+    check_way_back_is_free(estate, chosen.id, kind)
     if chosen.alters:
         raise Refused(
             f"{chosen.id} can't be failed back: its filter, transform or provenance alters what it carries",
@@ -82,7 +79,7 @@ def make_failback_plan(
         estate.endpoint(chosen.id.source),
         read_directories(estate, chosen.id),
         hooks_of(estate.config.hooks, Kind.FAILBACK, {}),
-        Kind.REPROTECT if for_good else Kind.FAILBACK,
+        kind,
         by_spark=by_spark,
     )
     found = _rights(estate, snapshot, plan)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from drkit.failover.failback.failback_plan import FailbackPlan, failback_plan_json
+from drkit.failover.failback.other_way import check_way_back_is_free
 from drkit.failover.fencing.cluster_fence import fence_record
 from drkit.failover.fencing.fence_command import why_unreached
 from drkit.failover.plan.failover_plan import AcceptedLoss, FailoverPlan, Obstacle, plan_json, shown, what_moved
@@ -241,6 +242,8 @@ def resume_run(
         if record.machine.finished:
             return runner.run()
         _check_cluster(estate, record.plan)
+        if isinstance(record.plan, FailbackPlan) and not record.journal.attempted(CANCEL):
+            check_way_back_is_free(estate, record.plan.link, record.plan.kind, run)
         if part is None or not part.continued:
             take_over(record.journal, lease.owner, estate.approval)
         if record.journal.attempted(CANCEL):

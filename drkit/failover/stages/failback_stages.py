@@ -17,6 +17,7 @@ from functools import partial
 
 from drkit.failover.failback.brought_back import refuse_missing
 from drkit.failover.failback.failback_plan import ScrubTopic
+from drkit.failover.failback.other_way import check_way_back_is_free
 from drkit.failover.failback.reverse_mapping import FormerDirection, reverse_record, save_reversed
 from drkit.failover.fencing.cluster_fence import ClusterFence
 from drkit.failover.fencing.quiescence import QUIET_SECONDS, differing, ends_of, frozen_ends, still_written
@@ -25,7 +26,7 @@ from drkit.failover.plan.take_snapshot import mirror_at_work, observe
 from drkit.failover.plan.waivers import ACCEPT_UNFENCED
 from drkit.failover.run.evidence import loss_at
 from drkit.failover.run.interfaces import PATIENCE_SECONDS
-from drkit.failover.run.state_machine import Facts, Mode, StageOutcome
+from drkit.failover.run.state_machine import Facts, Kind, Mode, StageOutcome
 from drkit.failover.stages.directory_update import publish
 from drkit.failover.stages.failover_stages import publication
 from drkit.failover.stages.fence_stages import behind, settle_watermarks, wait_for_mirror
@@ -78,6 +79,8 @@ class Reverse:
         """Forget the way back's old record, then decide both links."""
         store = context.estate.store
         back = self.configured.reversed()
+        moves = Kind.REPROTECT if self.for_good else Kind.FAILBACK
+        check_way_back_is_free(context.estate, self.configured, moves, context.run)  # a mirror may have begun since
         control = store.link_control(back)
         admitted = ClusterFence(context, self.configured.source).admit_mirror()
         filler = trimmed_again(context, self.configured).removeprefix("; ")  # or it would be mirrored back as records
