@@ -94,7 +94,7 @@ def make_failback_plan(
     further = (*_left_by_others(estate, snapshot), *_in_the_way(estate, snapshot))
     return replace(
         plan,
-        warnings=(*plan.warnings, *uncompared, *found.warnings),
+        warnings=(*plan.warnings, *_other_readers(estate, plan), *uncompared, *found.warnings),
         obstacles=(*(() if older is None else (older,)), *plan.obstacles, *further, *found.obstacles),
     )
 
@@ -115,6 +115,32 @@ def _left_by_others(estate: ClusterContext, snapshot: FailbackSnapshot) -> Itera
                 f"First drkit failback --link '{other.id}', then this link; or, if {link.id.target} serves again, "
                 f"remove {other.id} from the configuration",
             )
+
+
+def _other_readers(estate: ClusterContext, plan: FailbackPlan) -> Iterator[str]:
+    """What becomes of links that aren't brought back and read topics which the scrub makes anew."""
+    clusters, old = estate.config.clusters_by_address(), plan.target.alias
+    for configured in estate.config.links:
+        other = configured.link()
+        if not plan.deletes or other.id == plan.link or clusters[other.id.source] != clusters[old]:
+            continue
+        topics = [topic.topic for topic in plan.topics if other.covers_topic(topic.topic)]
+        if not topics:
+            continue
+        anew = f"{and_more(topics)} on {old} {'is' if len(topics) == 1 else 'are'} deleted and made anew"
+        if was_failed_away(estate, other.id):
+            yield (
+                f"{other.id} was failed away from, too: {anew}, and {other.id} can then be brought back only into "
+                f"topics that are deleted on {old} first"
+            )
+            continue
+        deletes = other.mirrors_deletions
+        meanwhile = f" Stop its mirror first: it may delete them on {other.id.target}, too." if deletes else ""
+        yield (
+            f"{other.id} reads {old}, too: {anew}, so it stops there (topic_recreated), and {other.id.target} gets "
+            f"nothing more of them.{meanwhile} After the failback delete each on {other.id.target}, or all of it is "
+            f"there a second time; then drkit link resume '{other.id}' --topic T --accept-recreated"
+        )
 
 
 def _in_the_way(estate: ClusterContext, snapshot: FailbackSnapshot) -> Iterator[Obstacle]:

@@ -237,3 +237,48 @@ def test_a_way_back_beside_another_writer_is_refused_before_anything_is_deleted(
         (report,) = site.net.catch_up("a->b")
         assert (report.records, report.halted) == (1, ())
         assert values(site, "b", f"a.{unique_name}") == [*(f"a {number}".encode() for number in range(5)), b"a more"]
+
+
+def test_the_plan_says_what_becomes_of_another_reader_of_the_old_primary(
+    net: Callable[..., Net], unique_name: str
+) -> None:
+    """A hub: a is mirrored to b and to c, and its topic is made anew by the failback from b."""
+    spokes = "".join(
+        f'[[links]]\nsource = "a"\ntarget = "{alias}"\ntopics = ["{unique_name}"]\ngroups = []\n{more}'
+        for alias, more in (("b", ""), ("c", 'deletions = "mirror"\n'))
+    )
+    site = Site(net(spokes), unique_name)
+    sides = site.net.sides
+    sides["a"].create(unique_name)
+    write(sides["a"], unique_name, [f"a {number}" for number in range(5)])
+    assert all(report.caught_up for report in site.net.catch_up())
+    with site.estate() as estate:
+        assert run_failover(estate, make_plan(estate, PlanRequest("b")), accept_unfenced=True).error is None
+    write(sides["b"], unique_name, ["on b"])
+    code, level = site.drkit("failback", "--dry-run", "--accept-unfenced")
+    assert (code, level["warnings"]) == (0, []), "nothing is made anew, so a->c just goes on"
+
+    write(sides["a"], unique_name, ["only a"])
+    code, planned = site.drkit("failback", "--dry-run", "--accept-unfenced")
+    (said,) = [each for each in valid(planned, "failover")["warnings"] if each.startswith("a->c")]
+    assert code == 0
+    assert f"{unique_name} on a is deleted and made anew, so it stops there (topic_recreated)" in said
+    assert "Stop its mirror first: it may delete them on c, too" in said
+    alone(site, LinkId("a", "b"))
+    (report,) = site.net.catch_up("a->c")
+    assert (report.records, [each.kind for each in site.net.problems("a->c")]) == (0, ["topic_recreated"])
+    # what it says works
+    sides["c"].delete(unique_name)
+    accept = ("link", "resume", "a->c", "--topic", unique_name, "--accept-recreated")
+    assert f"drkit link resume 'a->c' --topic T {accept[-1]}" in said
+    assert site.drkit(*accept)[0] == 0
+    (report,) = site.net.catch_up("a->c")
+    assert (report.caught_up, report.halted) == (True, ())
+    assert values(site, "c", unique_name) == values(site, "a", unique_name) == values(site, "b", unique_name)
+
+    with site.estate() as estate:
+        for alias in ("b", "c"):
+            assert run_failover(estate, make_plan(estate, PlanRequest(alias)), accept_unfenced=True).error is None
+    write(sides["a"], unique_name, ["only a again"])
+    code, planned = site.drkit("failback", "--link", "a->b", "--dry-run", "--accept-unfenced")
+    assert any(each.startswith("a->c was failed away from, too") for each in planned["warnings"]), planned["warnings"]

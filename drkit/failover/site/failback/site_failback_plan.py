@@ -52,7 +52,7 @@ class SiteFailbackPlan:
 
     @property
     def others(self) -> tuple[OtherLink, ...]:
-        """Links that are not brought back see nothing of it."""
+        """None: what becomes of links that are not brought back is in the warnings of each link's plan."""
         return ()
 
     @property
