@@ -11,9 +11,10 @@ from drkit.model.errors import AuthenticationError, Refused, Unreachable
 from drkit.model.link_state import WHOLE_LINK, LinkControl, Problem
 from drkit.model.runs.fence import FENCES, FenceMethod, FenceState, mark_of, newest, serving_cluster, write_block_kind
 from drkit.model.topics.acls import Acl, fence_rules_kind, topics_denied
-from drkit.model.topology import Link
+from drkit.model.topology import Link, LinkId
 from drkit.model.wording import and_more
 from drkit.store.api import Store
+from drkit.store.link_notes import command_fences
 
 FENCED = "fenced"
 """Kind of the problem that a cluster that clients should use is fenced; checked at each poll."""
@@ -25,7 +26,12 @@ _OVER = frozenset({"closed", "cancelled", "abandoned"})
 
 
 def fence_problem(
-    store: Store, link: Link, control: LinkControl | None, rules: Collection[Acl] | None, at: datetime
+    store: Store,
+    link: Link,
+    control: LinkControl | None,
+    rules: Collection[Acl] | None,
+    at: datetime,
+    others: Collection[LinkId],
 ) -> Problem | None:
     """The fence that keeps clients out of the cluster that they should use; None: there is none.
 
@@ -35,6 +41,7 @@ def fence_problem(
         control: its decision.
         rules: the ACLs on that cluster; None: they can't be read.
         at: now.
+        others: the configured links: a command that closes a cluster for one closes it for all.
     """
     cluster = serving_cluster(link, None if control is None else control.direction)
     noted = {Acl.parse(key) for key in store.notes(link.id, fence_rules_kind(cluster))}
@@ -42,6 +49,18 @@ def fence_problem(
     standing = denying if rules is None else denying & set(rules)
     record = newest(store.notes(link.id, FENCES), cluster)
     by_command = record is not None and record.method is FenceMethod.COMMAND and record.state is not FenceState.OPEN
+    shut = {} if by_command else command_fences(store, (other for other in others if other != link.id), cluster)
+    if shut and not standing:
+        for_links = and_more([str(each) for each in shut])
+        return Problem(
+            FENCED,
+            WHOLE_LINK,
+            None,
+            f"{cluster} is closed to its clients by its command, for {for_links}, and those of {link.id} are to use it",
+            f"It opens once it isn't needed closed for any link: drkit failback --link '{min(shut, key=str)}'",
+            halted=False,
+            since=max(each.at for each in shut.values()),
+        )
     marked = rules is not None and mark_of(link) in rules
     if not (standing or marked or by_command):
         return None

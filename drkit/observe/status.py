@@ -9,7 +9,7 @@ mirror's progress.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -36,7 +36,7 @@ from drkit.model.offsets import LOOKS_WITHIN_SECONDS, Certainty, GroupPosition, 
 from drkit.model.runs.fence import mark_of, serving_cluster
 from drkit.model.statistics import WorkerStatistics
 from drkit.model.topics.acls import Acl, fence_rules_kind, others_rules_kind, topics_denied
-from drkit.model.topology import Link, TopicPartition, is_canary
+from drkit.model.topology import Link, LinkId, TopicPartition, is_canary
 from drkit.model.totals import greatest
 from drkit.model.wording import and_more, counted
 from drkit.observe.fence import blocked_problem, fence_problem, unfenced_problem
@@ -208,14 +208,15 @@ def link_statuses(
         with observing(config.clusters, timeout_seconds) as own:
             return link_statuses(config, store, links, clusters=own)
     clusters.connect_soon({alias for link in links for alias in (link.id.source, link.id.target)})
+    configured = [each.link().id for each in config.links]
     statuses = []
     for link in links:
         control = store.link_control(link.id)
-        status = _link_status(clusters, store, link, control)
+        status = _link_status(clusters, store, link, control, configured)
         statuses.append(_recovered_in_part(status) if begun(store, link) else status)
         if control is not None and control.direction is Direction.REVERSED:
             back = link.reversed()
-            statuses.append(_link_status(clusters, store, back, store.link_control(back.id)))
+            statuses.append(_link_status(clusters, store, back, store.link_control(back.id), configured))
     return statuses
 
 
@@ -301,7 +302,9 @@ def _rules(admin: ClusterAdmin) -> frozenset[Acl] | None:
         return None
 
 
-def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkControl | None) -> LinkStatus:
+def _link_status(
+    clusters: Clusters, store: Store, link: Link, control: LinkControl | None, configured: Collection[LinkId]
+) -> LinkStatus:
     at = now()
     covers = cache(link.covers_topic)  # formerly covered topics are neither mirrored nor moved
     watermarks = {tp: mark for tp, mark in store.watermarks(link.id).items() if covers(tp.topic)}
@@ -335,7 +338,7 @@ def _link_status(clusters: Clusters, store: Store, link: Link, control: LinkCont
     if not link.inverse:  # the way back has no clients of its own
         serving = serving_cluster(link, None if control is None else control.direction)
         ends = source if serving == link.id.source else target
-        fenced = fence_problem(store, link, control, ends.rules, at)
+        fenced = fence_problem(store, link, control, ends.rules, at, configured)
         blocked = blocked_problem(store, link, clusters, at) if source.reachable else None
         problems = [*filter(None, (fenced, blocked)), *problems]
     unmovable = tuple(each for each in unmovable_groups(store, link.id) if link.covers_group(each.group))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
 from drkit.failover.failback.carried_offsets import carried, not_on
@@ -33,18 +33,25 @@ from drkit.model.link_state import Direction
 from drkit.model.offsets import Certainty
 from drkit.model.runs.fence import FenceMethod
 from drkit.model.topics.cycles import clash_error, cycle_error, find_clash, find_cycle, names_to_try
-from drkit.model.topology import Link
+from drkit.model.topology import Link, LinkId
 from drkit.model.wording import and_more, counted
 from drkit.permissions.missing import Names
 from drkit.permissions.need import Command, Operation, Side, Subject
 from drkit.permissions.resolve import CLUSTER_NAME
+from drkit.store.link_notes import command_fences
 from drkit.store.links_beside import links_beside
 
 _DECISIONS = 2  # reversed, then active again
 
 
 def make_failback_plan(
-    estate: ClusterContext, to: str | None, link: Link | None = None, *, for_good: bool = False, by_spark: bool = False
+    estate: ClusterContext,
+    to: str | None,
+    link: Link | None = None,
+    *,
+    for_good: bool = False,
+    by_spark: bool = False,
+    together: Collection[LinkId] = (),
 ) -> FailbackPlan:
     """Observe and plan.
 
@@ -54,6 +61,7 @@ def make_failback_plan(
         link: the configured link, if `to` has several.
         for_good: don't go back: the live cluster stays the source permanently, the old primary its standby (reprotect).
         by_spark: let Spark's tasks seed the old primary.
+        together: the links that the same run brings back.
 
     Raises:
         ConfigError: no such cluster; several links qualify.
@@ -92,6 +100,8 @@ def make_failback_plan(
         else:
             older = decision_not_compared(estate, chosen, age.unknown)
     further = (*_left_by_others(estate, snapshot), *_in_the_way(estate, snapshot))
+    if not for_good:
+        further += tuple(_kept_closed(estate, chosen, together))
     return replace(
         plan,
         warnings=(*plan.warnings, *_other_readers(estate, plan), *uncompared, *found.warnings),
@@ -140,6 +150,23 @@ def _other_readers(estate: ClusterContext, plan: FailbackPlan) -> Iterator[str]:
             f"{other.id} reads {old}, too: {anew}, so it stops there (topic_recreated), and {other.id.target} gets "
             f"nothing more of them.{meanwhile} After the failback delete each on {other.id.target}, or all of it is "
             f"there a second time; then drkit link resume '{other.id}' --topic T --accept-recreated"
+        )
+
+
+def _kept_closed(estate: ClusterContext, link: Link, together: Collection[LinkId]) -> Iterator[Obstacle]:
+    """Links that aren't brought back `together` with this one, and for which a command keeps all clients out of the old
+    primary."""
+    old = link.id.source
+    brought_back = {link.id, *together}
+    links = [each.link().id for each in estate.config.links if each.link().id not in brought_back]
+    shut = sorted(map(str, command_fences(estate.store, links, old)))
+    if shut:
+        yield Obstacle(
+            f"{old} is closed to all clients by its command, for {and_more(shut)}, too",
+            f"If opened for {link.id}, clients of {and_more(shut)} may write there, which reaches no other cluster; if "
+            f"not, those of {link.id} can't use it",
+            "Bring all of them back in one run: drkit failback; or, to go back without what clients have written to "
+            f"{shut[0].partition('->')[2]} since: drkit fence --lift --cluster {old} --yes --link '{shut[0]}'",
         )
 
 

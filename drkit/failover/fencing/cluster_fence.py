@@ -46,9 +46,9 @@ from drkit.model.runs.fence import (
 )
 from drkit.model.topics.acls import Acl, fence_rules_kind, others_rules_kind
 from drkit.model.topology import LinkId, is_canary
-from drkit.model.wording import counted
+from drkit.model.wording import and_more, counted
 from drkit.store.api import Store
-from drkit.store.link_notes import check_source_cluster
+from drkit.store.link_notes import check_source_cluster, command_fences
 
 PROPAGATION_SECONDS = 10.0
 """How long brokers may take to apply a created or removed ACL, and a command to take effect."""
@@ -263,9 +263,17 @@ class ClusterFence:
             return f", shown to {probe.principal} by {counted(len(found), 'broker')}"
 
     def _seen_let_in(self, record: FenceRecord) -> FenceRecord:
-        """The record with the client that is let in before the command runs; kept, as an interruption may follow."""
+        """The record with the client that is let in before the command runs; kept, as an interruption may follow.
+
+        Where the command keeps clients out for another link already, it is the client that was let in before that.
+        """
         with self._probe() as probe:
             if record.let_in == probe.principal:  # in an earlier attempt
+                return record
+            earlier = command_fences(self._store, self._other_links(), self._cluster).values()
+            if any(each.proven and each.let_in == probe.principal for each in earlier):
+                record = replace(record, let_in=probe.principal)
+                self._keep(record)
                 return record
             try:
                 if not any(probe.may_write(self._topics()).values()):
@@ -315,6 +323,10 @@ class ClusterFence:
         blocked = let_writes_in(self._estate, self._link, self._cluster, also)
         return "; ".join(filter(None, (*opened, blocked)))
 
+    def closed_for_others(self) -> list[LinkId]:
+        """The other links for whose sake the cluster's command keeps the clients of all links out."""
+        return list(command_fences(self._store, self._other_links(), self._cluster))
+
     def closed_before(self) -> frozenset[Acl]:
         """ACLs of others that closed topics or groups already when the fence was put up."""
         return frozenset(Acl.parse(key) for key in self._store.notes(self._link, others_rules_kind(self._cluster)))
@@ -353,16 +365,13 @@ class ClusterFence:
     def _open_noted(self) -> str:
         before = fence_record(self._store, self._link, self._cluster)
         if before is None or before.state is FenceState.OPEN:
-            return ""
+            return self._stays_closed(self.closed_for_others())
         record = self._claim(FenceState.OPENING, before.method)
         if not before.stands:
             self._keep(replace(record, state=FenceState.OPEN))
-            return ""
+            return self._stays_closed(self.closed_for_others())
         if before.method is FenceMethod.COMMAND:
-            self._still_mine(record)
-            run_command(self._config.fence, "unfence", record, self._link, self._acting.say)
-            self._refuse_if_late(record, frozenset(), frozenset())
-            done = f"the fence of {self._cluster} is lifted by its command"
+            done = self._lift_command(record)
         else:
             ours = self._ours()
             remove = ours - self._wanted_elsewhere()
@@ -373,6 +382,26 @@ class ClusterFence:
         self._note_others(record, frozenset())
         self._keep(replace(record, state=FenceState.OPEN, detail=done))
         return done
+
+    def _lift_command(self, record: FenceRecord) -> str:
+        """Run the command that opens the cluster, unless another link's fence needs it closed; in words."""
+        others = self.closed_for_others()
+        if others:
+            self._keep(replace(record, state=FenceState.OPEN))
+            others = self.closed_for_others()  # they may have been opened meanwhile, and have seen this one's
+        if not others:
+            self._keep(record)
+            self._still_mine(record)
+            run_command(self._config.fence, "unfence", record, self._link, self._acting.say)
+            self._refuse_if_late(record, frozenset(), frozenset())
+            others = self.closed_for_others()
+            if others:  # meanwhile
+                run_command(self._config.fence, "fence", record, self._link, self._acting.say)
+        return self._stays_closed(others) or f"the fence of {self._cluster} is lifted by its command"
+
+    def _stays_closed(self, others: Collection[LinkId]) -> str:
+        links = and_more([str(link) for link in others])
+        return f"{self._cluster} stays closed by its command, which the fence of {links} needs" if others else ""
 
     def admit_mirror(self) -> str:
         """Let drkit itself, and nobody else, write to a closed cluster; returns what was done, "" for nothing.
@@ -385,7 +414,7 @@ class ClusterFence:
         if before is None or not before.stands or (before.state is FenceState.STANDBY and before.detail):
             return ""
         if before.method is FenceMethod.COMMAND:
-            return f"{self.open()} (it can make no exception for the mirror)"
+            return self._admit_past_command(before)
         record = self._claim(FenceState.STANDBY, before.method)
         closed = for_everybody(self._ours())
         topics = sorted(rule.name for rule in closed if rule.resource == "topic")
@@ -409,6 +438,27 @@ class ClusterFence:
             done = f"{self._cluster} {kept}{open_to}"
         self._keep(replace(record, detail=done, proven=before.proven and kept_closed))
         return done
+
+    def _admit_past_command(self, before: FenceRecord) -> str:
+        """As `admit_mirror`, of a cluster that its command closes: it can make no exception, but need not concern
+        drkit."""
+        topics = self._topics() or ["drkit"]  # brokers check the right first, then whether there is such a topic
+        with WriteProbe(self._cluster, self._config, timeout_seconds=self._estate.timeout_seconds) as probe:
+            passes = all(names >= {topics[0]} for names in probe.may_write(topics[:1]).values())
+        others = self.closed_for_others()
+        if passes:
+            record = self._claim(FenceState.STANDBY, before.method)
+            done = f"{self._cluster} stays closed by its command, which lets drkit itself write"
+            self._keep(replace(record, detail=done, proven=before.proven))
+            return done
+        if others:
+            raise Refused(
+                f"the command that closes {self._cluster} keeps drkit itself out, too, and the fence of "
+                f"{and_more([str(link) for link in others])} needs it",
+                meaning=f"The mirror can't write to {self._cluster}",
+                remedy=f"Have the command of [clusters.{self._cluster}.fence] let drkit itself in",
+            )
+        return f"{self.open()} (it can make no exception for the mirror)"
 
     # -- acting, in the order in which an interruption does no harm ------------------------------------
 
@@ -504,12 +554,15 @@ class ClusterFence:
     def _ours(self) -> frozenset[Acl]:
         return frozenset(Acl.parse(key) for key in self._store.notes(self._link, fence_rules_kind(self._cluster)))
 
+    def _other_links(self) -> list[LinkId]:
+        configured = (each.link().id for each in self._estate.config.links)
+        return [link for link in configured if link != self._link]
+
     def _wanted_elsewhere(self) -> frozenset[Acl]:
         """ACLs that a fence of another link needs on this cluster."""
         found: set[Acl] = set()
-        for configured in self._estate.config.links:
-            link = configured.link().id
-            record = fence_record(self._store, link, self._cluster) if link != self._link else None
+        for link in self._other_links():
+            record = fence_record(self._store, link, self._cluster)
             if record is not None and record.stands:
                 found |= {Acl.parse(key) for key in self._store.notes(link, fence_rules_kind(self._cluster))}
         return frozenset(found)

@@ -206,7 +206,7 @@ def _opened(context: CommandFenceContext, cluster: str) -> FenceProof:
             f"{'denies' if len(others) == 1 else 'deny'} it ({and_more(others)}): remove those that aren't "
             "wanted with kafka-acls.sh --remove"
         )
-    return FenceProof(proven=False, reason=done, denied_by=tuple(others))
+    return FenceProof(proven=bool(fence.closed_for_others()), reason=done, denied_by=tuple(others))
 
 
 def _also_let_in(estate: ClusterContext, link: Link) -> str:

@@ -249,10 +249,14 @@ def _open(context: CommandFenceContext, looked: _Looked, serves: str) -> bool | 
         held = f"; its fence (epoch {record.epoch}) is in place, and {lift} lifts it then" if closed and record else ""
         looked.stands.append(f"{looked.unreached(serves)}{held}")
         return False if closed else None
+    fence = ClusterFence(context, serves)
     try:
-        done = ClusterFence(context, serves).open()
+        done = fence.open()
     except DrkitError as error:
         looked.stands.append(f"the fence of {serves} is in place: {error.what}; {lift} lifts it")
+        return False
+    if fence.closed_for_others():
+        looked.stands.append(done)
         return False
     if done:
         looked.did.append(done)

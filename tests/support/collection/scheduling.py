@@ -31,6 +31,7 @@ TOGETHER = {
         "tests/integration/audit/command/test_secured.py",
         "tests/integration/failover/rights/",
         "tests/integration/failover/fencing/test_fence.py",
+        "tests/integration/failover/fencing/test_shared_command.py",
         "tests/integration/failover/running/test_frozen.py",
         "tests/integration/failover/planning/test_page_troubles.py",
         "tests/integration/failover/recovery/test_recovery_walk.py",

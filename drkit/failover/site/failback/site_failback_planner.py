@@ -35,7 +35,14 @@ def make_site_failback_plan(
 
     def planned(link: Link) -> FailbackPlan:
         with site.naming(link, f"bring the others back without it: drkit {kind}"):
-            return make_failback_plan(site.of(link.id), None, link, for_good=kind is Kind.REPROTECT, by_spark=by_spark)
+            return make_failback_plan(
+                site.of(link.id),
+                None,
+                link,
+                for_good=kind is Kind.REPROTECT,
+                by_spark=by_spark,
+                together=[each.id for each in site.links],
+            )
 
     plans = tuple(site.side_by_side(planned))
     return SiteFailbackPlan(kind, made_at, plans, tuple(left_out), tuple(_contended(plans)))

@@ -251,7 +251,14 @@ class SiteFailbackRunner:
         """
         kept = self.plan.of(link.id)
         estate = self.site.of(link.id)
-        made = make_failback_plan(estate, None, link, for_good=self.plan.kind is Kind.REPROTECT, by_spark=kept.by_spark)
+        made = make_failback_plan(
+            estate,
+            None,
+            link,
+            for_good=self.plan.kind is Kind.REPROTECT,
+            by_spark=kept.by_spark,
+            together=self.plan.links,
+        )
         confirm_cluster(made, kept.target.cluster_id or "")
         if made.deletes and made.target.alias not in self.plan.deleting:
             raise Refused(
