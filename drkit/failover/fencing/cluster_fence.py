@@ -287,7 +287,7 @@ class ClusterFence:
         return record
 
     def _by_command(self, record: FenceRecord) -> str:
-        topics = self._topics()
+        topics = self._topics_behind_command()
         with self._probe() as probe:
             self._still_mine(record)
             run_command(self._config.fence, "fence", record, self._link, self._acting.say)
@@ -550,6 +550,16 @@ class ClusterFence:
     def _topics(self) -> list[str]:
         link = self._acting.link
         return [name for name in self._admin().topics() if link.covers_topic(name) and not is_canary(name)]
+
+    def _topics_behind_command(self) -> list[str]:
+        """The topics of all links for which the command closes the cluster: the client that is asked may have been let
+        in to another link's alone."""
+        fenced = command_fences(self._store, self._other_links(), self._cluster)
+        others = [each.link() for each in self._estate.config.links if each.link().id in fenced]
+        links = [link if link.id.source == self._cluster else link.reversed() for link in others]
+        links.append(self._acting.link)
+        topics = self._admin().topics()
+        return [name for name in topics if not is_canary(name) and any(link.covers_topic(name) for link in links)]
 
     def _ours(self) -> frozenset[Acl]:
         return frozenset(Acl.parse(key) for key in self._store.notes(self._link, fence_rules_kind(self._cluster)))
