@@ -161,8 +161,9 @@ def test_a_worker_that_takes_a_partition_over_accepts_nothing_that_the_one_befor
     assert (report.caught_up, report.missing) == (True, ())
 
 
-def test_a_purge_that_a_crash_undoes_while_no_mirror_looks_skips_no_record(mirrored: Mirrored) -> None:
-    topic = mirrored.name("undone-alone")
+def purged(mirrored: Mirrored, name: str) -> str:
+    """A topic of 60 records whose first 40 somebody removes from the target under a mirror, which then stops."""
+    topic = mirrored.name(name)
     mirrored.source.create(topic)
     for first in range(0, 60, 20):
         write(mirrored.source, topic, range(first, first + 20))
@@ -171,9 +172,19 @@ def test_a_purge_that_a_crash_undoes_while_no_mirror_looks_skips_no_record(mirro
         mirrored.target.purge(topic, 40)
         told(mirrored, topic, (0, 40))
     assert running.error is None
+    return topic
+
+
+def undo(mirrored: Mirrored, topic: str) -> None:
+    """The target's broker crashes, and has them again."""
     with stopped(mirrored.lab, "dr-1") as disk:
         disk.forget_start(topic, 0)
-    assert len(mirrored.target.read(topic)) == 60, "all are there again"
+    assert len(mirrored.target.read(topic)) == 60
+
+
+def test_a_purge_that_a_crash_undoes_while_no_mirror_looks_skips_no_record(mirrored: Mirrored) -> None:
+    topic = purged(mirrored, "undone-alone")
+    undo(mirrored, topic)
     assert status_of(mirrored).recovery_point.records == 0
     asked = mirrored.drkit("translate", "--topic", f"{topic}:0", "--offset", "10", "--output", "json")
     (position,) = json.loads(asked.stdout)["positions"]
@@ -182,19 +193,9 @@ def test_a_purge_that_a_crash_undoes_while_no_mirror_looks_skips_no_record(mirro
 
 def test_what_a_crash_brought_back_is_no_loss_of_a_failover_whose_source_is_gone(mirrored: Mirrored) -> None:
     """Neither by the plan, nor by the count once the source is back."""
-    topic = mirrored.name("undone-gone")
-    mirrored.source.create(topic)
-    for first in range(0, 60, 20):
-        write(mirrored.source, topic, range(first, first + 20))
-    with mirrored.running() as running:
-        mirrored.wait_through(topic, offset=60)
-        mirrored.target.purge(topic, 40)
-        told(mirrored, topic, (0, 40))
-    assert running.error is None
+    topic = purged(mirrored, "undone-gone")
     assert mirrored.planned_loss(mirrored.without_primary()).records == 40
-    with stopped(mirrored.lab, "dr-1") as disk:
-        disk.forget_start(topic, 0)
-    assert len(mirrored.target.read(topic)) == 60, "all are there again"
+    undo(mirrored, topic)
     with ClusterContext(mirrored.without_primary(), mirrored.store) as estate:
         plan = make_plan(estate, PlanRequest("dr"))
         assert plan.loss.records == 0
