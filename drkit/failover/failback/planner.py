@@ -104,7 +104,7 @@ def make_failback_plan(
         further += tuple(_kept_closed(estate, chosen, together))
     return replace(
         plan,
-        warnings=(*plan.warnings, *_other_readers(estate, plan), *uncompared, *found.warnings),
+        warnings=(*plan.warnings, *_other_readers(estate, plan, together), *uncompared, *found.warnings),
         obstacles=(*(() if older is None else (older,)), *plan.obstacles, *further, *found.obstacles),
     )
 
@@ -127,12 +127,13 @@ def _left_by_others(estate: ClusterContext, snapshot: FailbackSnapshot) -> Itera
             )
 
 
-def _other_readers(estate: ClusterContext, plan: FailbackPlan) -> Iterator[str]:
-    """What becomes of links that aren't brought back and read topics which the scrub makes anew."""
+def _other_readers(estate: ClusterContext, plan: FailbackPlan, together: Collection[LinkId]) -> Iterator[str]:
+    """What becomes of links that aren't brought back `together` with this one and read topics that the scrub makes
+    anew."""
     clusters, old = estate.config.clusters_by_address(), plan.target.alias
     for configured in estate.config.links:
         other = configured.link()
-        if not plan.deletes or other.id == plan.link or clusters[other.id.source] != clusters[old]:
+        if not plan.deletes or other.id in {plan.link, *together} or clusters[other.id.source] != clusters[old]:
             continue
         topics = [topic.topic for topic in plan.topics if other.covers_topic(topic.topic)]
         if not topics:
