@@ -4,7 +4,9 @@ is there. That is said by name, no failover goes there unless an operator says s
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -131,14 +133,33 @@ def test_a_cluster_that_has_a_topic_of_the_same_name_is_not_taken_for_the_target
     assert [each.value for each in world.net.sides["c"].read(world.topic)][40:] == [b"v%d" % n for n in range(30)]
 
 
-def test_a_running_mirror_ends_when_its_target_comes_back_as_another_cluster(world: World, three: Lab) -> None:
+@pytest.fixture
+def another_b(three: Lab, tmp_path: Path) -> Iterator[Callable[[], None]]:
+    """Brings b back on a new disk, as another cluster; the old disk is there again for the next test."""
+    data, kept = three.dir / "nodes" / "b-1" / "data", tmp_path / "disk-of-b"
+
+    def on_a_new_disk() -> None:
+        three.kill("b")
+        shutil.copytree(data, kept)
+        format_anew(data)
+        three.restart("b-1")
+
+    yield on_a_new_disk
+    if kept.exists():
+        three.kill("b")
+        shutil.rmtree(data)
+        shutil.copytree(kept, data)
+        three.restart("b-1")
+
+
+def test_a_running_mirror_ends_when_its_target_comes_back_as_another_cluster(
+    world: World, another_b: Callable[[], None]
+) -> None:
     with world.net.running() as runs:
         (running,) = runs.values()
         write(world.net.sides["a"], world.topic, ["later"])
         world.net.wait_through("a->b", world.topic)
-        three.kill("b")
-        format_anew(three.dir / "nodes" / "b-1" / "data")
-        three.restart("b-1")
+        another_b()
         with pytest.raises(Refused, match="b is another cluster than the one that was mirrored to") as refused:
             running.result()
     assert refused.value.what.endswith(f"was {world.ids['b']}")

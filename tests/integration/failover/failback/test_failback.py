@@ -296,7 +296,8 @@ def test_behind_a_large_hole_of_a_compacted_topic_offsets_differ_and_positions_g
     assert result.error is None
     assert seen.keys() == {"sealed", "reversed", "stopped"}
     assert seen["reversed"] == {(None, None)}
-    assert {records for records, *_ in seen["sealed"]} <= {0, 4}, "what only the primary holds, until it is scrubbed"
+    # what only the primary holds, until it is scrubbed; unknown where cleaners leave nothing to compare
+    assert {records for records, *_ in seen["sealed"]} <= {0, 4, None}
     assert seen["stopped"] == {(0, 0)}
     on_primary = own.records("primary", topic)
     assert own.values("primary", topic) == own.values("dr", topic)
