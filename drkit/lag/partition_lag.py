@@ -164,8 +164,7 @@ def partition_lag(
 
 def _through(mark: Watermark, problems: Iterable[Problem]) -> int:
     """The source offset from which on all is missing."""
-    parted = (each.differs_from for each in problems if each.differs_from is not None)
-    return min(mark.source_through, *parted, mark.source_through)
+    return min([mark.source_through, *(each.differs_from for each in problems if each.differs_from is not None)])
 
 
 def seen_since(mark: Watermark, lost: Problem) -> bool:

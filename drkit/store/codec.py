@@ -10,7 +10,7 @@ order. Instants are whole microseconds since 1970: neither backend has a type th
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache, lru_cache, wraps
 from sys import intern
@@ -197,6 +197,11 @@ def read_group_positions(rows: Iterable[Sequence[Any]]) -> list[GroupPosition]:
         GroupPosition(group, topic, partition, offset, metadata, instant(captured_at), intern(topic_id))
         for group, topic, partition, offset, metadata, captured_at, topic_id in rows
     ]
+
+
+def in_mirrored_topics(positions: Iterable[GroupPosition], topics: Mapping[str, TopicState]) -> list[GroupPosition]:
+    """The positions, without those in another topic of that name than is mirrored (`topics`: their states)."""
+    return [each for each in positions if each.topic not in topics or topics[each.topic].is_topic(each.topic_id)]
 
 
 def link_control_row(control: LinkControl) -> tuple[Any, ...]:

@@ -16,7 +16,7 @@ from drkit.failover.run.cluster_context import ClusterContext
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.client.timestamp_scan import OffsetRange
 from drkit.kafka.protocol.records import Damaged, RawRecord
-from drkit.model.errors import ConfigError, DrkitError
+from drkit.model.errors import DrkitError
 from drkit.model.topology import Link, TopicPartition
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _alteration(estate: ClusterContext, link: Link, source: ClusterAdmin) -> tup
         alteration = Alteration.of(estate.config, link)
         if link.marks and alteration is not None:
             alteration.identify(source.cluster_id(), estate.admin(link.id.target).cluster_id())
-    except (ConfigError, DrkitError) as error:
+    except DrkitError as error:
         return None, error.what
     return alteration, None
 

@@ -133,8 +133,7 @@ class CassandraStore(CassandraTimeline, CassandraDigests, CassandraContents):
 
     def group_positions(self, link: LinkId) -> list[GroupPosition]:
         found = codec.read_group_positions(self._session.rows(self._do.group_positions, (str(link),)))
-        topics = self.topic_states(link)
-        return [each for each in found if each.topic not in topics or topics[each.topic].is_topic(each.topic_id)]
+        return codec.in_mirrored_topics(found, self.topic_states(link))
 
     def forget_group_positions(self, link: LinkId, groups: Sequence[str], topic: str | None = None) -> None:
         if topic is None:

@@ -157,13 +157,11 @@ class SqliteStore:
 
     def group_positions(self, link: LinkId) -> list[GroupPosition]:
         found = self._db.rows(
-            "SELECT group_id, topic, partition, source_offset, metadata, captured_at, topic_id"
-            " FROM group_position AS position WHERE link = ? AND (topic_id = '' OR NOT EXISTS (SELECT 1 FROM"
-            " topic_state AS state WHERE state.link = position.link AND state.topic = position.topic"
-            " AND state.source_topic_id NOT IN ('', position.topic_id))) ORDER BY group_id, topic, partition",
+            "SELECT group_id, topic, partition, source_offset, metadata, captured_at, topic_id FROM group_position"
+            " WHERE link = ? ORDER BY group_id, topic, partition",
             (str(link),),
         )
-        return codec.read_group_positions(found)
+        return codec.in_mirrored_topics(codec.read_group_positions(found), self.topic_states(link))
 
     def forget_group_positions(self, link: LinkId, groups: Sequence[str], topic: str | None = None) -> None:
         rows = ((str(link), group, topic) for group in groups)
