@@ -21,12 +21,11 @@ from bench.processes import end, spawn
 from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.lab import kafka_node
-from drkit.lab.interrupts import Interrupts
 from drkit.lab.kafka_node import formatted_bootstrap
-from drkit.lab.layout import Layout, Node
-from drkit.lab.node_readiness import brokers_seen
+from drkit.lab.layout import Layout, Node, cluster_uuid
 from drkit.lab.ports import free_ports
-from drkit.lab.start import last_lines, refuse_too_little_memory
+from drkit.lab.process import Interrupts
+from drkit.lab.start import brokers_seen, last_lines, refuse_too_little_memory
 from drkit.lab.toolchain import Toolchain
 from drkit.model.errors import DrkitError
 
@@ -108,7 +107,7 @@ class Clusters:
             brokers=1,
             store=None,
             clusters=aliases,
-            cluster_ids={alias: kafka_node.cluster_uuid() for alias in aliases},
+            cluster_ids={alias: cluster_uuid() for alias in aliases},
             nodes=tuple(self._nodes),
             broker_config={**_SETTINGS, **(settings or {})},
         )

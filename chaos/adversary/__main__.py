@@ -13,11 +13,10 @@ from typing import Annotated
 
 import typer
 
-from chaos.adversary.minimise import minimise
-from chaos.adversary.plan import Plan, make
+from chaos.adversary.plan import Plan, make, minimise
 from chaos.adversary.run import Run
 from chaos.adversary.world import BROKER_CONFIG
-from chaos.soak.sides import SoakError
+from chaos.soak.clusters import SoakError
 from drkit.drill.environment.waiting import NotInTime
 from drkit.lab import Lab
 

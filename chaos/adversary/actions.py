@@ -11,12 +11,11 @@ from typing import Any
 import psutil
 
 from chaos.adversary import oracle
-from chaos.adversary.cluster import Cluster
-from chaos.adversary.journal import DEAD, PURGED
-from chaos.adversary.late_answers import told_in
+from chaos.adversary.fault_points import told_in
+from chaos.adversary.oracle import DEAD, PURGED
 from chaos.adversary.plan import Action
-from chaos.adversary.world import LINK, World
-from chaos.soak.reader import Content
+from chaos.adversary.world import LINK, Cluster, World
+from chaos.soak.clusters import Content
 
 PROVENANCE = "drkit."
 """The prefix of the headers that a link with provenance adds."""

@@ -12,10 +12,9 @@ from typing import Any
 from confluent_kafka import KafkaException, Producer
 
 from chaos.adversary.callables import ALTERED, DROPPED
-from chaos.adversary.journal import Journal, Written
+from chaos.adversary.oracle import Journal, Written
+from chaos.soak.clusters import SoakError, digest
 from chaos.soak.load import OLD_STAMP
-from chaos.soak.reader import digest
-from chaos.soak.sides import SoakError
 
 _AHEAD_MS = 50 * 60 * 1000  # brokers accept an hour by default
 _LARGEST_BYTES = 4_000_000

@@ -1,4 +1,4 @@
-"""A plan: a link and a sequence of actions, made from a seed. Pure.
+"""A plan: a link and a sequence of actions, made from a seed; and the fewest actions that still fail. Pure.
 
 Every choice is made here, none while the plan is played, so an action does the same without the actions before it:
 this makes a plan replayable and minimisable.
@@ -10,7 +10,7 @@ import json
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 Options = dict[str, Any]
 
@@ -457,3 +457,29 @@ _MAKERS: dict[str, tuple[int, Callable[[random.Random, int], Options]]] = {
     "quiet": (6, _nothing),
 }
 """Each kind's weight, and the function that makes its options."""
+
+
+T = TypeVar("T")
+
+
+def minimise(items: Sequence[T], fails: Callable[[list[T]], bool]) -> list[T]:
+    """A subsequence that still fails, and doesn't without any one of its items.
+
+    Args:
+        items: a failing sequence.
+        fails: whether a subsequence fails.
+    """
+    kept = list(items)
+    parts = 2
+    while len(kept) > 1:
+        size = -(-len(kept) // parts)
+        for at in range(0, len(kept), size):
+            rest = kept[:at] + kept[at + size :]
+            if fails(rest):
+                kept, parts = rest, max(2, parts - 1)
+                break
+        else:
+            if size == 1:
+                break
+            parts = min(len(kept), parts * 2)
+    return kept

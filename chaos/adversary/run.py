@@ -13,9 +13,8 @@ import jsonschema
 
 from chaos.adversary import oracle
 from chaos.adversary.actions import PROVENANCE, Actions
-from chaos.adversary.cluster import Cluster
 from chaos.adversary.plan import Plan
-from chaos.adversary.world import LINK, World
+from chaos.adversary.world import LINK, Cluster, World
 from drkit.lab import Lab
 
 _REST_SECONDS = 1.2

@@ -11,8 +11,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-from chaos.adversary.fault_points import FaultPoints
-from chaos.adversary.late_answers import LateAnswers, told_in
+from chaos.adversary.fault_points import FaultPoints, LateAnswers, told_in
 from chaos.adversary.plants import plant
 
 _CLOCKS = {

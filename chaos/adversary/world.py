@@ -1,4 +1,4 @@
-"""The environment of a run: its own topic and link on a lab that many runs share, its store, its workers."""
+"""The environment of a run: its own topic and link on a lab that many runs share, its clusters, store and workers."""
 
 from __future__ import annotations
 
@@ -12,16 +12,41 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from chaos.adversary.cluster import Cluster
-from chaos.adversary.journal import Journal
 from chaos.adversary.load import Load
+from chaos.adversary.oracle import Journal
 from chaos.adversary.plan import Plan
 from chaos.adversary.plants import plant as plant_here
 from chaos.adversary.plants import unplant
+from chaos.soak.clusters import Content, SoakError, read
 from chaos.soak.mirrors import Worker
-from chaos.soak.sides import SoakError
 from drkit.cli.application import application
+from drkit.drill.environment.lab_cluster import LabCluster
+from drkit.drill.environment.log_surgery import stopped
 from drkit.model.errors import ExitCode
+
+
+class Cluster(LabCluster):
+    """A cluster of one broker."""
+
+    def read(self, topic: str, partition: int, *, committed: bool, ignore: str | None = None) -> Content:
+        """Everything that a consumer with this isolation sees."""
+        return read(self.bootstrap, topic, partition, committed=committed, ignore=ignore)
+
+    def forget_start(self, topic: str, partition: int) -> None:
+        """Let the broker forget where the log of a partition begins. It is down meanwhile."""
+        with stopped(self._lab, self._node) as disk:
+            disk.forget_start(topic, partition)
+
+    def copy_disks(self, copy: Path) -> None:
+        """Copy all data of the broker, including the controller's log. It is down meanwhile."""
+        with stopped(self._lab, self._node) as disk:
+            disk.copy_to(copy)
+
+    def set_back(self, copy: Path) -> None:
+        """Replace all its data with such a copy."""
+        with stopped(self._lab, self._node) as disk:
+            disk.set_back(copy)
+
 
 BROKER_CONFIG = {
     "log.retention.check.interval.ms": "1000",

@@ -19,7 +19,7 @@ from kafka.admin import KafkaAdminClient
 from kafka.errors import KafkaError as KafkaPythonError
 from kafka.structs import TopicPartition
 
-from chaos.soak.sides import Side
+from chaos.soak.clusters import Side
 from drkit.drill.environment.waiting import wait_for
 from drkit.drill.faults.nodes.disconnect import reset_connections
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from chaos.soak.reader import Record
+from chaos.soak.clusters import Record
 
 _SHOWN = 10
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from chaos.soak.reader import digest
-from chaos.soak.sides import SoakError
+from chaos.soak.clusters import SoakError, digest
 
 OLD_STAMP = 1_370_000_000_000
 """Milliseconds: 31 May 2013. Brokers forget the producers of such records."""

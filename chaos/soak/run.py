@@ -16,10 +16,9 @@ from typing import Any
 import psutil
 
 from chaos.soak import judge
+from chaos.soak.clusters import Content, SoakError, read
 from chaos.soak.faults import Fault, schedule
 from chaos.soak.load import COMPACTED, KINDS, Kind, Load
-from chaos.soak.reader import Content, read
-from chaos.soak.sides import SoakError
 from chaos.soak.world import World
 from drkit.mapping import Translator
 from drkit.model.topology import LinkId, TopicPartition

@@ -9,9 +9,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from chaos.soak.clusters import Side
 from chaos.soak.load import KINDS
 from chaos.soak.mirrors import Mirrors
-from chaos.soak.sides import Side
 from drkit.lab import Lab
 
 BROKER_CONFIG = {

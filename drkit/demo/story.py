@@ -15,18 +15,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from drkit.config import load_config
-from drkit.demo.groups import GROUPS, READ_TOPICS, Consumers
 from drkit.demo.picture import Picture
 from drkit.demo.shell import Shell, command_line
-from drkit.demo.witness import PartitionContent, committed, partitions_of, read_topics
+from drkit.demo.witness import GROUPS, READ_TOPICS, Consumers, PartitionContent, committed, partitions_of, read_topics
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.lab import Lab
 from drkit.lab.datasets.catalogue import open_dataset
 from drkit.lab.datasets.events import TimestampMode
 from drkit.lab.datasets.report import LoadReport
-from drkit.lab.datasets.topics import prepare_topics
-from drkit.lab.datasets.workload import DatasetWorkload, LoadOptions
+from drkit.lab.datasets.workload import DatasetWorkload, LoadOptions, prepare_topics
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError
 from drkit.model.topology import TopicPartition

@@ -1,6 +1,8 @@
-"""An independent witness: what a topic really holds, read with a plain consumer, not with drkit.
+"""What the demo's claims rest on: an independent witness, and the consumer groups.
 
-The demo's claims rest on it: drkit's own numbers are compared with what this reads.
+The witness reads with a plain consumer, not with drkit, what a topic really holds; drkit's own numbers are compared
+with that. The groups are the same three on one cluster, then on the other. Records are kept as content hashes, so that
+records read twice, or never, are counted by content and not by offsets.
 """
 
 from __future__ import annotations
@@ -8,14 +10,19 @@ from __future__ import annotations
 import time
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
+from drkit.demo.picture import ReaderLine
+from drkit.lab.datasets.readers import Behaviour, GroupReader
 from drkit.model.errors import Unreachable
 from drkit.model.topology import TopicPartition
+
+# --- the witness ---------------------------------------------------------------------------------------------------
 
 _BATCH = 5000
 _NO_PROGRESS_SECONDS = 60.0
@@ -125,3 +132,71 @@ def _consumer(bootstrap: str, group: str = "drkit-demo-witness") -> Consumer:
             "log_level": 2,
         }
     )
+
+
+# --- the groups ----------------------------------------------------------------------------------------------------
+
+GROUPS = {
+    "flights-live": Behaviour.LIVE,
+    "flights-lagging": Behaviour.LAGGING,
+    "flights-ahead": Behaviour.AHEAD,
+}
+"""Up to date; lagging far behind; committing ahead of what it has processed."""
+
+_STOP_SECONDS = 20.0
+
+
+@dataclass(slots=True)
+class Readings:
+    """What one group has read on one cluster, by partition in order of reading."""
+
+    hashes: set[int] = field(default_factory=set)
+    first_offset: dict[TopicPartition, int] = field(default_factory=dict)
+
+    def take(self, messages: Sequence[Message]) -> None:
+        """Keep a batch (called in the reader's thread)."""
+        for message in messages:
+            self.hashes.add(content_hash(message))
+            tp = TopicPartition(str(message.topic()), int(message.partition() or 0))
+            self.first_offset.setdefault(tp, int(message.offset() or 0))
+
+
+READ_TOPICS = ("flights", "weather")
+
+
+class Consumers:
+    """The three groups on one cluster."""
+
+    def __init__(self, cluster: str, client: Mapping[str, Any], *, live: bool) -> None:
+        self.cluster = cluster
+        self.readings = {group: Readings() for group in GROUPS}
+        self._readers = [
+            GroupReader(
+                group,
+                READ_TOPICS,
+                client,
+                Behaviour.LIVE if live else behaviour,
+                on_messages=self.readings[group].take,
+            )
+            for group, behaviour in GROUPS.items()
+        ]
+
+    def start(self) -> None:
+        """Join and read."""
+        for reader in self._readers:
+            reader.start()
+
+    def stop(self, *, catch_up_seconds: float = 0.0) -> None:
+        """Stop all concurrently; abandon a reader of a dead cluster after a timeout."""
+        for reader in self._readers:
+            reader.request_stop(catch_up_seconds=catch_up_seconds)
+        for reader in self._readers:
+            reader.join(catch_up_seconds + _STOP_SECONDS)
+
+    def lines(self) -> list[ReaderLine]:
+        """For the picture."""
+        return [ReaderLine(reader.group, self.cluster, reader.report().read) for reader in self._readers]
+
+    def read(self, group: str) -> int:
+        """Records that a group has processed."""
+        return next(reader.report().read for reader in self._readers if reader.group == group)

@@ -2,7 +2,7 @@
 
     experiment file ── experiment/ ──► steps ── played (runner.py) ──► history (by the clients)
                                                                                    │
-                                     verdict, RPO, RTO ◄── judge/ (checkers.py, measure.py)
+                                     verdict, RPO, RTO ◄── judge/ (checkers.py, verdict.py)
 
 Producer and consumer are separate processes with plain confluent-kafka (`workload/`); mirror and failover are the real
 commands as child processes. So no component judges itself.

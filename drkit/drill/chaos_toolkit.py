@@ -14,30 +14,35 @@ from pathlib import Path
 from typing import Any, Final
 
 from drkit import __version__
-from drkit.drill.experiment.base import DEFAULT_LINK
-from drkit.drill.experiment.conditions import Answers, Condition, Mirrored, PositionsCaptured, ProblemTold, Silent
+from drkit.drill.experiment.base import DEFAULT_LINK, Place
 from drkit.drill.experiment.faults import Kill, NodeFault, Pause, Restart, Resume
 from drkit.drill.experiment.reader import ExperimentFile
-from drkit.drill.experiment.step_descriptions import describe, describe_strike
 from drkit.drill.experiment.steps import (
+    Answers,
+    Condition,
     Failback,
     Failover,
     Hold,
     Load,
     Mirror,
+    Mirrored,
     Move,
     MoveClients,
     Parallel,
     PlainStep,
+    PositionsCaptured,
+    ProblemTold,
     Reprotect,
     Rollback,
+    Silent,
     Step,
     StopClients,
     Wait,
     Workload,
+    describe,
+    describe_strike,
     strikes_in,
 )
-from drkit.drill.experiment.yaml_lines import Place
 from drkit.drill.judge.result import Document
 from drkit.model.errors import Refused
 from drkit.model.wording import counted

@@ -1,18 +1,25 @@
-"""Evaluates conditions: whether one holds now, with the observation. One function each; none of them waits."""
+"""Evaluates conditions, and the safety rules that rest on them. Each observes now; none of them waits.
+
+Safety rules are checked before every step from the disturbance on, and before every fault at a stage. If one doesn't
+hold, the method ends there, and a fault at a stage is not injected. Rollbacks run nevertheless, except for a kill or
+pause that would strike the other side. A rule that can't be evaluated doesn't hold.
+"""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, assert_never
 
-from drkit.drill.environment.cancellation import rest
+from drkit.drill.environment.clients import LinkProgress
 from drkit.drill.environment.environment import DrillEnvironment
-from drkit.drill.environment.link_progress import LinkProgress
-from drkit.drill.experiment.base import of_link
-from drkit.drill.experiment.conditions import (
+from drkit.drill.environment.waiting import rest
+from drkit.drill.experiment.base import SOURCE, of_link
+from drkit.drill.experiment.experiment import Safety
+from drkit.drill.experiment.steps import (
     Acknowledged,
     Answers,
     Condition,
@@ -24,11 +31,15 @@ from drkit.drill.experiment.conditions import (
     NoMembers,
     PositionsCaptured,
     ProblemTold,
+    Rollback,
     SameRecords,
     Silent,
+    Step,
+    struck_clusters,
 )
 from drkit.drill.judge.history import Landed, RecordId
 from drkit.drill.workload.reading import NotRead, answers, log_ends, read_all
+from drkit.model.errors import DrkitError
 from drkit.model.wording import counted
 
 INTERVAL_SECONDS = 0.1
@@ -218,3 +229,56 @@ def _rows(status: dict[str, Any], link: LinkProgress, kind: str) -> Iterator[dic
     for each in status["links"]:
         if (each["source"], each["target"]) == link.configured:
             yield from each[kind]
+
+
+# --- safety rules --------------------------------------------------------------------------------------------------
+
+
+def broken_rule(env: DrillEnvironment, safety: Safety, step: Step | Rollback, began: float) -> str | None:
+    """Why a step may not be played now; None: it may. `began`: the drill's start, by CLOCK_MONOTONIC."""
+    limit = safety.time_limit_seconds
+    if limit is not None and time.monotonic() - began > limit:
+        return f"the drill takes longer than {limit:g} s"
+    broken = strikes_both_sides(env, safety, step)
+    return broken or _unhealthy(env, safety) or _abort(env, safety)
+
+
+def strikes_both_sides(env: DrillEnvironment, safety: Safety, step: Step | Rollback) -> str | None:
+    """Why a step may not be played by `never_both_sides`, the only rule for rollbacks; None: it may."""
+    return _both_sides(env, step) if safety.never_both_sides else None
+
+
+def _both_sides(env: DrillEnvironment, step: Step | Rollback) -> str | None:
+    pairs = ((cluster, other) for cluster in struck_clusters(step) for other in env.experiment.linked_with(cluster))
+    for cluster, other in pairs:
+        if other in env.took_data_from:
+            return f"it would strike {cluster} after a fault took data from {other}: both sides would be damaged"
+        if other == SOURCE and env.wan is not None and env.wan.state.blocked:
+            return f"it would strike {cluster} while nothing passes to {other}: both sides would be unavailable"
+        if not answers(env.properties[other], ANSWER_SECONDS):
+            return f"it would strike {cluster} while {other} does not answer: both sides would be unavailable"
+    return None
+
+
+def _unhealthy(env: DrillEnvironment, safety: Safety) -> str | None:
+    if not safety.healthy_brokers:
+        return None
+    try:
+        up = Counter(node.cluster for node in env.lab.status() if node.state == "up")
+    except DrkitError as error:
+        return f"the healthy brokers can't be counted: {error}"
+    for cluster, least in safety.healthy_brokers.items():
+        if up[cluster] < least:
+            return f"{counted(up[cluster], 'broker')} of {cluster} healthy, at least {least} must be"
+    return None
+
+
+def _abort(env: DrillEnvironment, safety: Safety) -> str | None:
+    view = StatusView(env)
+    for condition in safety.abort_when:
+        found = evaluate(env, condition, view)
+        if found.holds:
+            return f"{condition.condition}: {found.seen}"
+        if not found.known:
+            return f"{condition.condition}: whether it holds isn't known: {found.seen}"
+    return None

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, get_args
 
-from drkit.drill.experiment.base import SOURCE, TARGET
+from drkit.drill.experiment.base import SOURCE, TARGET, Place
 from drkit.drill.experiment.experiment import Experiment
 from drkit.drill.experiment.faults import (
     APPLICATION_FAULTS,
@@ -39,9 +39,16 @@ from drkit.drill.experiment.faults import (
     word_of,
 )
 from drkit.drill.experiment.reader import ExperimentFile, load_experiment
-from drkit.drill.experiment.step_descriptions import describe, describe_strike
-from drkit.drill.experiment.steps import FailbackStage, FailoverStage, Move, Parallel, Reprotect, strikes_in
-from drkit.drill.experiment.yaml_lines import Place
+from drkit.drill.experiment.steps import (
+    FailbackStage,
+    FailoverStage,
+    Move,
+    Parallel,
+    Reprotect,
+    describe,
+    describe_strike,
+    strikes_in,
+)
 from drkit.drill.judge.result import Document, DrillResult, Instant, StepResult, StrikeResult, Verdict
 from drkit.drill.results.archive import Drills
 from drkit.model.errors import DrkitError

@@ -21,11 +21,9 @@ from drkit.drill.environment.child_processes import Finished, environment, run_c
 from drkit.drill.environment.environment import document
 from drkit.drill.experiment.faults import Fault
 from drkit.drill.experiment.reader import ExperimentFile
-from drkit.drill.experiment.step_descriptions import describe
-from drkit.drill.experiment.steps import Move, Reprotect
+from drkit.drill.experiment.steps import Move, Reprotect, describe
 from drkit.drill.judge.result import Document, ExitValue, Instant, StepOutcome, Verdict
-from drkit.drill.results.archive import new_run
-from drkit.drill.results.store_history import ALL_DRILLS, drill_lease, keep_run, lost
+from drkit.drill.results.archive import ALL_DRILLS, drill_lease, keep_run, lost, new_run
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, ExitCode, Refused
 from drkit.model.topology import Link

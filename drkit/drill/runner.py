@@ -17,21 +17,20 @@ from datetime import datetime
 from pathlib import Path
 from types import FrameType
 
-from drkit.drill.conditions import wait_for
+from drkit.drill.conditions import broken_rule, strikes_both_sides, wait_for
+from drkit.drill.environment.clients import LinkProgress
 from drkit.drill.environment.environment import DrillEnvironment, own_configuration
-from drkit.drill.environment.link_progress import LinkProgress
 from drkit.drill.environment.secured import LISTENERS as SECURED_LISTENERS
 from drkit.drill.environment.secured import new_users, tls_listeners
+from drkit.drill.environment.waiting import play_parallel
 from drkit.drill.environment.wan import LISTENERS as WAN_LISTENERS
+from drkit.drill.experiment.base import Place
 from drkit.drill.experiment.experiment import Experiment, LabSpec
 from drkit.drill.experiment.faults import Fault, Kill, Pause
 from drkit.drill.experiment.reader import ExperimentFile
-from drkit.drill.experiment.step_descriptions import describe
-from drkit.drill.experiment.steps import Parallel, PlainStep, Rollback, Step
-from drkit.drill.experiment.yaml_lines import Place
+from drkit.drill.experiment.steps import Parallel, PlainStep, Rollback, Step, describe
 from drkit.drill.judge.checkers import judge
 from drkit.drill.judge.history import ClientHistory, HistoryPart, Landed, LinkHistory, LogEnd
-from drkit.drill.judge.measure import measure, measure_site
 from drkit.drill.judge.result import (
     DrillResult,
     LinkResult,
@@ -41,17 +40,21 @@ from drkit.drill.judge.result import (
     StepResult,
     StrikeResult,
 )
-from drkit.drill.judge.verdict import check_result, objective_results, outcome_of_branches, verdict
-from drkit.drill.parallel import play_parallel
+from drkit.drill.judge.verdict import (
+    check_result,
+    measure,
+    measure_site,
+    objective_results,
+    outcome_of_branches,
+    verdict,
+)
 from drkit.drill.results.archive import LAB_NOTE, Drills, new_run
-from drkit.drill.results.origin import add_lab, write_origin
-from drkit.drill.results.recording import write_experiment, write_history
-from drkit.drill.safety import broken_rule, strikes_both_sides
+from drkit.drill.results.recording import add_lab, write_experiment, write_history, write_origin
 from drkit.drill.steps import Played, PlayedStrike, play
 from drkit.drill.workload.reading import NotRead, read_all, stable_ends
 from drkit.lab import Lab
+from drkit.lab.lab import LabLink
 from drkit.lab.layout import LabDir
-from drkit.lab.settings_file import LabLink
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.process.signal_handlers import handled

@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from drkit.drill.conditions import wait_for
-from drkit.drill.environment.cancellation import rest
 from drkit.drill.environment.child_processes import Finished
 from drkit.drill.environment.environment import DrillEnvironment, document, stated_positions
+from drkit.drill.environment.waiting import rest
 from drkit.drill.experiment.faults import Fault
-from drkit.drill.experiment.step_descriptions import describe_strike
 from drkit.drill.experiment.steps import (
     Failback,
     Failover,
@@ -28,6 +27,7 @@ from drkit.drill.experiment.steps import (
     StopClients,
     Wait,
     Workload,
+    describe_strike,
 )
 from drkit.drill.faults.inject import inject
 from drkit.drill.judge.result import StepOutcome

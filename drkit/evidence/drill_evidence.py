@@ -14,8 +14,7 @@ from drkit.drill.results.archive import Drills
 from drkit.drill.results.recording import CHAINED_FILES, chain_anchors, other_chain_anchors, read_chain
 from drkit.evidence import verifier
 from drkit.evidence.run_evidence import BundleContent
-from drkit.evidence.statements import ExportStatements, findings_of, runbook_of
-from drkit.evidence.unknown_values import Unknown, known, with_reasons
+from drkit.evidence.statements import ExportStatements, Unknown, findings_of, known, runbook_of, with_reasons
 from drkit.failover.run.journal.files import anchor_document, entry_document, json_lines
 from drkit.model.errors import DrkitError, Refused
 

@@ -11,8 +11,7 @@ from typing import Any
 from drkit import __version__
 from drkit.config import Config
 from drkit.evidence import verifier
-from drkit.evidence.statements import ExportStatements, findings_of, runbook_of
-from drkit.evidence.unknown_values import Unknown, known, with_reasons
+from drkit.evidence.statements import ExportStatements, Unknown, findings_of, known, runbook_of, with_reasons
 from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.run.journal.files import JournalFiles, entry_document, journal_files
 from drkit.failover.run.journal.journal import POSITION_LIST

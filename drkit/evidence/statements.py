@@ -1,4 +1,8 @@
-"""Statements that people add to a bundle: witness, purpose, runbook, and the owner and due date of each finding."""
+"""What people add to a bundle, and values that are unknown.
+
+Statements: witness, purpose, runbook, and the owner and due date of each finding. An unknown value is null in the
+document, with the reason under `unknown`, by JSON pointer (RFC 6901).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import getpass
 import platform
 import subprocess
 import tomllib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -14,8 +18,46 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from drkit.evidence.unknown_values import Unknown, known
 from drkit.model.errors import ConfigError
+
+# --- unknown values ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """The placeholder of an unknown value."""
+
+    reason: str
+
+
+def known(value: Any, reason: str) -> Any:
+    """The value, or the reason why it is unknown."""
+    return Unknown(reason) if value is None else value
+
+
+def with_reasons(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The document with null for each unknown value, and `unknown` with the reasons."""
+    reasons: dict[str, str] = {}
+    settled: dict[str, Any] = _replace_unknowns(document, "", reasons)
+    return {**settled, "unknown": reasons}
+
+
+def _replace_unknowns(value: Any, pointer: str, reasons: dict[str, str]) -> Any:
+    if isinstance(value, Unknown):
+        reasons[pointer] = value.reason
+        return None
+    if isinstance(value, Mapping):
+        return {key: _replace_unknowns(each, f"{pointer}/{_escaped(str(key))}", reasons) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_replace_unknowns(each, f"{pointer}/{number}", reasons) for number, each in enumerate(value)]
+    return value
+
+
+def _escaped(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1")
+
+
+# --- statements ----------------------------------------------------------------------------------------------------
 
 _GIT_SECONDS = 10.0
 NOT_NAMED = "nobody was named: --findings FILE at the export"

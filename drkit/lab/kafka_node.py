@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import shutil
 import subprocess
 import tempfile
-import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from xml.sax.saxutils import escape
 
 from drkit.files import write_atomically
-from drkit.lab.interrupts import Interrupts
-from drkit.lab.layout import Layout, Node
-from drkit.lab.process import mark
+from drkit.lab.layout import Layout, Node, cluster_uuid
+from drkit.lab.process import Interrupts, mark
 from drkit.lab.toolchain import Toolchain
 from drkit.model.errors import DrkitError
 
@@ -49,14 +46,6 @@ _AUTHORIZER = {
 }
 """Users have no rights by default. The plain listener stays, for the brokers and the lab itself: its anonymous user is
 a super user."""
-
-
-def cluster_uuid() -> str:
-    """A new id as Kafka writes them: 22 characters of URL-safe base64, not starting with a dash."""
-    while True:
-        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        if not text.startswith("-"):
-            return text
 
 
 def properties(

@@ -1,4 +1,4 @@
-"""A lab's folder: its paths, and the file with the lab's layout.
+"""A lab's folder and layout: its paths, its nodes, ports and ids, and the file that holds them.
 
 lab.json: nodes, ports, options, written once, when the lab is created. drkit.toml: the configuration for
 every other command. secure/: certificates and passwords of a secured lab.
@@ -7,8 +7,10 @@ nodes/NAME/: one node's configuration, data/, log/, and process.json.
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
+import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -16,8 +18,9 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from drkit.files import write_atomically
-from drkit.lab.secure import SecureDir
-from drkit.model.errors import ConfigError, DrkitError
+from drkit.lab.ports import free_ports
+from drkit.lab.secure import LISTENER, SecureDir
+from drkit.model.errors import ConfigError, DrkitError, Refused
 
 StoreKind = Literal["cassandra", "sqlite"]
 NodeKind = Literal["kafka", "cassandra"]
@@ -181,3 +184,133 @@ def _layout(data: Mapping[str, object]) -> Layout:
     if any(node.kind not in get_args(NodeKind) for node in parsed):
         raise ValueError("a node of an unknown kind")
     return Layout(nodes=parsed, clusters=tuple(clusters), **raw)  # type: ignore[arg-type]  # checked by their use
+
+
+# --- a new layout --------------------------------------------------------------------------------------------------
+
+_REFUSED_CHARACTERS = set(",:#%$\"'\\\n\r\t")
+
+
+def usable_folder(path: Path) -> Path:
+    """The folder; creates it if necessary.
+
+    Raises:
+        Refused: it can't be created or written, or its name would break a configuration file.
+    """
+    folder = path.expanduser().resolve()
+    bad = sorted(_REFUSED_CHARACTERS & set(str(folder)))
+    if bad:
+        raise Refused(
+            f"{folder} can't hold a lab: Kafka's and Cassandra's configuration can't name a path with {' '.join(bad)}",
+            remedy="Choose another --dir",
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe_file = folder / ".writable"
+        probe_file.touch()
+        probe_file.unlink()
+    except OSError as error:
+        raise Refused(
+            f"{folder} can't be written: {error.strerror or error}",
+            remedy="Choose another --dir, or correct its permissions",
+        ) from error
+    return folder
+
+
+def new_layout(
+    folder: LabDir,
+    brokers: int,
+    store: StoreKind,
+    clusters: tuple[str, ...],
+    broker_config: Mapping[str, str],
+    users: Mapping[str, str] | None = None,
+    listeners: Mapping[str, Mapping[str, str]] | None = None,
+    releases: Mapping[str, str] | None = None,
+    *,
+    secure: bool = False,
+    store_config: Mapping[str, object] | None = None,
+) -> Layout:
+    """The layout of a new lab: nodes, free ports, ids for its clusters.
+
+    Raises:
+        Refused: the folder holds another drkit.toml, or there aren't enough free ports.
+        ConfigError: no broker, a name twice, a user or listener that a broker's configuration can't name, or a
+            release for an unknown cluster.
+    """
+    if folder.config.exists():
+        raise Refused(
+            f"{folder.config} exists, and {folder.path} holds no lab",
+            meaning="A lab writes its own drkit.toml and never overwrites another",
+            remedy="Choose another --dir, or move that file away",
+        )
+    if brokers < 1 or CASSANDRA in clusters or len(set(clusters)) != len(clusters):
+        raise ConfigError("a lab has at least one broker per cluster, and each cluster has its own name")
+    if not (releases or {}).keys() <= set(clusters):
+        raise ConfigError(f"releases are for the lab's clusters: {', '.join(clusters)}")
+    users = users or {}
+    if not all(text.isalnum() and text.isascii() for user in users.items() for text in user):
+        raise ConfigError("names and passwords of a lab's users are letters and digits")
+    further = {name: dict(settings) for name, settings in (listeners or {}).items()}
+    if not all(name.isascii() and name.isalpha() and name.islower() for name in further):
+        raise ConfigError("names of a lab's listeners are lower-case letters")
+    if secure:
+        further[LISTENER] = folder.secure.listener()
+    with_cassandra = store == "cassandra"
+    count = brokers * len(clusters)
+    ports = iter(free_ports(2 * (count + with_cassandra) + count * (bool(users) + len(further))))
+    nodes = [
+        Node(
+            f"{alias}-{number}",
+            "kafka",
+            alias,
+            number,
+            next(ports),
+            next(ports),
+            next(ports) if users else 0,
+            {name: next(ports) for name in further},
+        )
+        for alias in clusters
+        for number in range(1, brokers + 1)
+    ]
+    if with_cassandra:
+        nodes.append(Node("cassandra-1", "cassandra", CASSANDRA, 1, next(ports), next(ports)))
+    ids = {alias: cluster_uuid() for alias in clusters}
+    return Layout(
+        brokers,
+        store,
+        clusters,
+        ids,
+        tuple(nodes),
+        dict(broker_config),
+        dict(users),
+        further,
+        dict(releases or {}),
+        secure,
+        dict(store_config or {}),
+    )
+
+
+def refuse_other_shape(
+    folder: LabDir, layout: Layout, brokers: int | None, store: StoreKind | None, *, secure: bool | None = None
+) -> None:
+    """Raise Refused if the existing lab has another shape than the requested one (None: any)."""
+    differences = []
+    if brokers is not None and brokers != layout.brokers:
+        differences.append(f"{layout.brokers} broker(s) per cluster, not {brokers}")
+    if store is not None and store != layout.store:
+        differences.append(f"{layout.store} as its store, not {store}")
+    if secure is not None and secure != layout.secure:
+        differences.append("security, which was not requested" if layout.secure else "no security")
+    if differences:
+        raise Refused(
+            f"the lab in {folder.path} has {' and '.join(differences)}",
+            remedy=f"Run `drkit lab down --dir {folder.path}` first, or choose another --dir",
+        )
+
+
+def cluster_uuid() -> str:
+    """A new id as Kafka writes them: 22 characters of URL-safe base64, not starting with a dash."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text

@@ -1,8 +1,12 @@
-"""Child processes that outlive their parent and are provably the lab's own.
+"""Child processes that outlive their parent and are provably the lab's own, and signals while they are started.
 
 Each node's command line has a mark with the lab's folder and the node's name. The mark and the recorded start time
 distinguish a node's process from a later one with the same pid. The mark also finds a node whose pid was never recorded
 (the parent was killed at that moment). Nothing is ever signalled without that proof.
+
+A KeyboardInterrupt between `spawn` and noting the pid would leave an unknown process behind. So, while an `Interrupts`
+is entered, Ctrl-C, SIGTERM and SIGHUP are only noted, and every wait of the lab uses `wait` or `check`, which raise
+where all processes are known.
 """
 
 from __future__ import annotations
@@ -10,15 +14,19 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, Self
 
 import psutil
 
 from drkit.files import write_atomically
+from drkit.model.process.signal_handlers import SignalEvent
 
 _PROGRAM = "java"
 _MARK = "-Ddrkit.lab.node="
@@ -182,3 +190,62 @@ def await_gone(running: Iterable[psutil.Process], seconds: float) -> list[psutil
         if not left or time.monotonic() > deadline:
             return left
         time.sleep(_POLL_SECONDS)
+
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_Handler = Callable[[int, FrameType | None], Any] | int | None
+
+
+class Interrupts:
+    """Context manager that defers these signals; outside the main thread it does nothing.
+
+    An ignored signal (nohup, a background job) stays ignored. Reentrant: only the outermost exit restores the handlers.
+    """
+
+    def __init__(self) -> None:
+        self._received: int | None = None
+        self._woken = SignalEvent()
+        self._previous: dict[int, _Handler] = {}
+        self._depth = 0
+        self._cleaning = False
+
+    def __enter__(self) -> Self:
+        self._depth += 1
+        if self._depth == 1 and threading.current_thread() is threading.main_thread():
+            heeded = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+            self._previous = {number: signal.signal(number, self._remember) for number in heeded}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._depth -= 1
+        if self._depth:
+            return
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        self._previous = {}
+        if error is None:
+            self.check()
+
+    def check(self) -> None:
+        """Raise the exception of a signal, if one came: KeyboardInterrupt, or SystemExit(128 + signal)."""
+        if self._received is None or self._cleaning:
+            return
+        if self._received == signal.SIGINT:
+            raise KeyboardInterrupt
+        raise SystemExit(128 + self._received)
+
+    def wait(self, seconds: float) -> None:
+        """Wait; raises like `check` as soon as a signal comes."""
+        self.check()
+        self._woken.wait(seconds)
+        self.check()
+
+    def clean_up(self) -> None:
+        """Ignore signals from here on, while the started processes are being stopped."""
+        self._cleaning = True
+
+    def _remember(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - signal's signature
+        self._received = number
+        self._woken.set()

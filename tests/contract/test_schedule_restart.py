@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from drkit.drill.results.archive import Drills
-from drkit.drill.results.store_history import last_began
-from drkit.drill.schedule.cron import zone
-from drkit.drill.schedule.missed_policy import MissedPolicy
+from drkit.drill.results.archive import Drills, last_began
+from drkit.drill.schedule import MissedPolicy
 from drkit.drill.schedule.scheduler import DrillSchedule
+from drkit.drill.schedule.times import zone
 from drkit.model.clock import now
 from drkit.model.runs.journal import RunSummary
 from drkit.observe.drill_history import DRILL

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from drkit.cli.application import application
 from drkit.lab.toolchain import Toolchain, ensure
-from drkit.lab.toolchain import cache as caching
+from drkit.lab.toolchain.fetch import is_whole, jar_path, missing
 from drkit.lab.toolchain.lockfile import read_lock
 from drkit.model.errors import DrkitError
 
@@ -25,20 +25,20 @@ SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 def copied(toolchain: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache of this test's own that holds the Spark set."""
     for jar in toolchain.sets["spark"]:
-        path = caching.jar_path(tmp_path, jar)
+        path = jar_path(tmp_path, jar)
         path.parent.mkdir(parents=True)
-        shutil.copyfile(caching.jar_path(toolchain.cache, jar), path)
+        shutil.copyfile(jar_path(toolchain.cache, jar), path)
     monkeypatch.setenv("DRKIT_CACHE_DIR", str(tmp_path))
     return tmp_path
 
 
 def test_a_damaged_jar_is_fetched_again_and_the_others_are_left(copied: Path):
     jars = sorted(read_lock("spark").jars, key=lambda jar: jar.size)
-    damaged = caching.jar_path(copied, jars[0])
+    damaged = jar_path(copied, jars[0])
     damaged.write_bytes(b"x" * jars[0].size)
-    untouched = {path: path.stat().st_ino for jar in jars[1:] if (path := caching.jar_path(copied, jar))}
+    untouched = {path: path.stat().st_ino for jar in jars[1:] if (path := jar_path(copied, jar))}
     found = ensure("spark")
-    assert all(caching.is_whole(caching.jar_path(copied, jar), jar) for jar in jars)
+    assert all(is_whole(jar_path(copied, jar), jar) for jar in jars)
     assert {path: path.stat().st_ino for path in untouched} == untouched
     assert sorted(found.jars("spark")) == sorted([damaged, *untouched])
     assert not (copied / "fetching").exists()
@@ -46,7 +46,7 @@ def test_a_damaged_jar_is_fetched_again_and_the_others_are_left(copied: Path):
 
 def test_what_cannot_be_fetched_is_named_and_the_rest_is_kept(copied: Path, monkeypatch: pytest.MonkeyPatch):
     jars = sorted(read_lock("spark").jars, key=lambda jar: jar.size)
-    caching.jar_path(copied, jars[0]).unlink()
+    jar_path(copied, jars[0]).unlink()
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:1")  # nobody listens there
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.delenv("NO_PROXY", raising=False)
@@ -54,7 +54,7 @@ def test_what_cannot_be_fetched_is_named_and_the_rest_is_kept(copied: Path, monk
         ensure("spark")
     assert "run the same command again" in caught.value.remedy
     assert caught.value.meaning
-    assert caching.missing(copied, jars) == [jars[0]]
+    assert missing(copied, jars) == [jars[0]]
 
 
 def fetch(*arguments: str) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def test_jars_are_fetched_ahead_from_a_repository_of_ones_own_and_only_whole_one
     for jar in jars:
         folder = own / jar.module.org.replace(".", "/") / jar.module.name / jar.module.rev
         folder.mkdir(parents=True)
-        shutil.copyfile(caching.jar_path(toolchain.cache, jar), folder / jar.file_name)
+        shutil.copyfile(jar_path(toolchain.cache, jar), folder / jar.file_name)
     changed = next(own.rglob(jars[0].file_name))
     changed.write_bytes(changed.read_bytes()[:-1] + b"x")
     monkeypatch.setenv("DRKIT_CACHE_DIR", str(tmp_path / "cache"))
@@ -88,7 +88,7 @@ def test_jars_are_fetched_ahead_from_a_repository_of_ones_own_and_only_whole_one
     assert "its lock says" in refused["error"]["meaning"]
     assert own.as_uri() in refused["error"]["remedy"]
 
-    shutil.copyfile(caching.jar_path(toolchain.cache, jars[0]), changed)
+    shutil.copyfile(jar_path(toolchain.cache, jars[0]), changed)
     found = fetch("--repository", own.as_uri() + "/")
     assert (found["exit_code"], found["sets"][0]["fetched"], found["sets"][0]["missing"]) == (0, 1, [])
     shutil.rmtree(own)

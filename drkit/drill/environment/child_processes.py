@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 
 import drkit
-from drkit.drill.environment.cancellation import rest
+from drkit.drill.environment.waiting import rest
 from drkit.model.errors import DrkitError
 
 STOP_SECONDS = 15.0

@@ -13,8 +13,7 @@ from typing import Any
 
 from drkit.config import Config, LinkConfig, load_config
 from drkit.drill.environment.child_processes import Child, Finished, environment, run_command
-from drkit.drill.environment.clients import Client, Clients, Kind
-from drkit.drill.environment.link_progress import LinkProgress
+from drkit.drill.environment.clients import Client, Clients, Kind, LinkProgress
 from drkit.drill.environment.secured import LISTENER, grant_access, has_listener, uses_tls
 from drkit.drill.environment.wan import Wan
 from drkit.drill.experiment.base import LinkSpec

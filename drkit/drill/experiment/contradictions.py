@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from itertools import combinations
 
-from drkit.drill.experiment.base import SOURCE, DrillModel, OfLink
+from drkit.drill.experiment.base import SOURCE, DrillModel, OfLink, Place
 from drkit.drill.experiment.experiment import Experiment
 from drkit.drill.experiment.faults import (
     NO_CLUSTER,
@@ -37,7 +37,6 @@ from drkit.drill.experiment.steps import (
     faults_of,
     struck_clusters,
 )
-from drkit.drill.experiment.yaml_lines import Place
 
 _TRANSACTION_CHECKS = ("aborted_read", "torn_transaction", "dirty_commit", "stable_offset_stuck")
 _ABORT_CHECKS = ("aborted_read", "dirty_commit")

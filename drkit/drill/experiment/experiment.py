@@ -23,10 +23,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from drkit.config import Objectives as ConfiguredObjectives
-from drkit.drill.experiment.base import SOURCE, TARGET, Cluster, DrillModel, LinkSpec, Seconds
-from drkit.drill.experiment.conditions import Condition
+from drkit.drill.experiment.base import SOURCE, TARGET, Cluster, DrillModel, LinkSpec, Place, Seconds
 from drkit.drill.experiment.faults import Fault
 from drkit.drill.experiment.steps import (
+    Condition,
     Failback,
     Failover,
     Move,
@@ -39,7 +39,6 @@ from drkit.drill.experiment.steps import (
     faults_in,
     steps_in,
 )
-from drkit.drill.experiment.yaml_lines import Place
 
 CheckName = Literal[
     "lost",

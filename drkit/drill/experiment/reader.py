@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from drkit.drill.experiment.base import MarkedDocument, Place, read_marked
 from drkit.drill.experiment.contradictions import contradictions
 from drkit.drill.experiment.experiment import Experiment
 from drkit.drill.experiment.steps import Failover
-from drkit.drill.experiment.yaml_lines import MarkedDocument, Place, read_marked
 from drkit.drill.runbook import read_runbook
 from drkit.model.errors import ConfigError
 

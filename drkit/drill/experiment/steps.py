@@ -1,28 +1,145 @@
-"""The steps of an experiment file, except for its faults. `drkit.drill.steps` plays each."""
+"""The steps of an experiment file, except for its faults, and the conditions that a step or a rule may name.
+
+`drkit.drill.steps` plays each step, `drkit.drill.conditions` evaluates each condition.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Literal, assert_never
 
 from pydantic import Field
 
-from drkit.drill.experiment.base import TARGET, Cluster, DrillModel, LinkName, OfLink, Seconds
-from drkit.drill.experiment.conditions import Condition
+from drkit.drill.experiment.base import TARGET, Cluster, DrillModel, LinkName, OfLink, Place, Seconds, of_link, of_links
 from drkit.drill.experiment.faults import (
     AnyFault,
+    ApplicationFault,
     CorrectClock,
     Fault,
     HealNetwork,
     Kill,
+    NetworkFault,
+    NodeFault,
     Pause,
     RenewCertificate,
     RenewCredentials,
     Restart,
     Resume,
+    TopicFault,
     struck_cluster,
 )
-from drkit.drill.experiment.yaml_lines import Place
+
+# --- conditions ----------------------------------------------------------------------------------------------------
+
+
+class Acknowledged(OfLink):
+    """The producer has at least so many acknowledgements from a cluster."""
+
+    condition: Literal["acknowledged"]
+    cluster: Cluster
+    at_least: int = Field(ge=1)
+
+
+class Consumed(OfLink):
+    """The group has read at least so many records from a cluster."""
+
+    condition: Literal["consumed"]
+    cluster: Cluster
+    at_least: int = Field(ge=1)
+
+
+class Drained(OfLink):
+    """The group has read everything in the workload's topic on a cluster."""
+
+    condition: Literal["drained"]
+    cluster: Cluster
+
+
+class Mirrored(OfLink):
+    """`drkit status` reports that the workload's topic is at most so many records behind; `leaving_out`: ignore these
+    partitions."""
+
+    condition: Literal["mirrored"]
+    at_most_behind: int = Field(ge=0)
+    leaving_out: list[Annotated[int, Field(ge=0, le=999)]] = Field(default=[])
+
+
+class PositionsCaptured(OfLink):
+    """`drkit status` has a captured position of the workload's group for each partition."""
+
+    condition: Literal["positions_captured"]
+
+
+class Answers(DrillModel):
+    """A cluster answers a metadata request."""
+
+    condition: Literal["answers"]
+    cluster: Cluster
+
+
+class Silent(DrillModel):
+    """A cluster does not answer a metadata request."""
+
+    condition: Literal["silent"]
+    cluster: Cluster
+
+
+class NoMembers(OfLink):
+    """The workload's group has no member on a cluster: the sessions of dead consumers have expired."""
+
+    condition: Literal["no_members"]
+    cluster: Cluster
+
+
+class ProblemTold(OfLink):
+    """`drkit status` reports such a problem for the workload's topic (`source_truncated`, `retention_gap` …)."""
+
+    condition: Literal["problem_told"]
+    kind: str = Field(pattern=r"^[a-z_]+$")
+
+
+class MirrorTold(OfLink):
+    """The mirror itself reports a problem of this kind for the workload's topic; `partition`: for this one, else any.
+
+    `problem_told` may hold without it: `drkit status` compares partitions that no mirror fetches.
+    """
+
+    condition: Literal["mirror_told"]
+    kind: str = Field(pattern=r"^[a-z_]+$")
+    partition: int | None = Field(default=None, ge=0)
+
+
+class SameRecords(OfLink):
+    """Both clusters hold the same records of the workload's topic, each partition in the same order, as read by an
+    independent reader."""
+
+    condition: Literal["same_records"]
+
+
+class MirrorEnded(DrillModel):
+    """The mirror's process has ended by itself."""
+
+    condition: Literal["mirror_ended"]
+
+
+Condition = Annotated[
+    Acknowledged
+    | Consumed
+    | Drained
+    | Mirrored
+    | PositionsCaptured
+    | Answers
+    | Silent
+    | NoMembers
+    | ProblemTold
+    | MirrorTold
+    | SameRecords
+    | MirrorEnded,
+    Field(discriminator="condition"),
+]
+
+
+# --- steps ---------------------------------------------------------------------------------------------------------
 
 
 class Transactions(DrillModel):
@@ -249,3 +366,45 @@ def faults_in(step: Step | Rollback, place: Place) -> Iterator[tuple[Place, Faul
         for at, branch in enumerate(step.branches):
             for one, inner in enumerate(branch):
                 yield from faults_in(inner, (*place, "branches", at, one))
+
+
+# --- descriptions, for results -------------------------------------------------------------------------------------
+
+
+def describe(step: Step | Rollback) -> str:  # noqa: PLR0911, PLR0912, C901  # one arm a step
+    """A step's short description."""
+    if isinstance(step, NodeFault):
+        return f"{step.do} {step.node}"
+    if isinstance(step, TopicFault | ApplicationFault | NetworkFault):
+        return f"{step.do.replace('_', ' ')} on {step.cluster}"
+    match step:
+        case Failover():
+            return f"failover{of_links(step.links)} to {step.to}"
+        case Failback():
+            to = "" if step.to is None else f" to {step.to}"
+            return f"failback{of_links(step.links)}{to}"
+        case Reprotect():
+            return f"reprotect{of_links(step.links)}"
+        case MoveClients():
+            return f"move clients{of_link(step.link)} to {step.to}"
+        case StopClients():
+            return f"stop {'clients' if step.who == 'both' else step.who}{of_link(step.link)}"
+        case Wait():
+            return f"wait until {step.until.condition}{of_link(getattr(step.until, 'link', None))}"
+        case Hold():
+            return f"hold {step.seconds:g} s"
+        case Load():
+            return f"load {step.dataset}"
+        case Parallel():
+            return f"in parallel: {' | '.join(', '.join(map(describe, branch)) for branch in step.branches)}"
+        case Workload():
+            return f"workload{of_link(step.link)}"
+        case Mirror():
+            return step.do
+        case _:
+            assert_never(step)
+
+
+def describe_strike(move: Move, stage: str, fault: Fault) -> str:
+    """The short description of a fault at a stage."""
+    return f"{describe(fault)} at {move.do} {stage}"

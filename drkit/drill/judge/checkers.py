@@ -4,7 +4,7 @@ Each yields the anomalies it finds, with their offsets as witnesses. `judge` mak
 couldn't be made is `unknown`, never passed, and a missing part of the history never causes an anomaly by itself
 (`forged_by`).
 
-A group may read records twice around a failover: it was promised at-least-once. `measure.py` counts these. They are
+A group may read records twice around a failover: it was promised at-least-once. `verdict.py` counts these. They are
 anomalies only beyond what the failover stated (`reread_beyond_plan`).
 """
 

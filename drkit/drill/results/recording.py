@@ -17,6 +17,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import platform
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, fields
 from datetime import datetime
@@ -24,16 +25,23 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from drkit import __version__
+from drkit.config import Config, load_config
+from drkit.config.effective import configuration_digest
 from drkit.drill.experiment.reader import ExperimentFile
 from drkit.drill.experiment.steps import Parallel
 from drkit.drill.judge.history import Attempt, ConfirmedPosition, Landed, LinkHistory, Poll
 from drkit.drill.judge.result import DrillResult
 from drkit.failover.run.journal.anchors import append_anchor, read_anchor_file
-from drkit.failover.run.journal.files import entry_document, json_lines
+from drkit.failover.run.journal.files import ANCHORS, RUNS, entry_document, journal_files, json_lines
+from drkit.failover.run.journal.run_record import KINDS
+from drkit.failover.run.lease import Owner
 from drkit.files import sha256_of
+from drkit.lab import Lab
 from drkit.model.clock import iso, now
 from drkit.model.errors import DrkitError
 from drkit.model.runs.journal import Anchor, JournalEntry
+from drkit.store import open_store
 
 CHAIN = "chain.jsonl"
 CHAIN_NAME = "drills"
@@ -239,3 +247,65 @@ def other_chain_anchors(drills: Path) -> dict[str, list[Anchor]]:
 def chain_identity(drills: Path) -> str:
     """The identity of this folder of drills in anchors."""
     return sha256(f"drills|{os.uname().nodename}|{drills.resolve()}".encode()).hexdigest()[:16]
+
+
+# --- who ran it, with what, on what --------------------------------------------------------------------------------
+
+ORIGIN = "origin.json"
+
+
+def write_origin(folder: Path, run: str, *, witness: str | None, began: float) -> None:
+    """Write what is known before anything runs, so without the drill's runs.
+
+    `began`: CLOCK_MONOTONIC seconds at the drill's start.
+    """
+    _write_origin(folder, first_origin(run, witness=witness, began=began))
+    (folder / ANCHORS).write_text(json.dumps({"store": None, "places": []}, indent=1) + "\n", encoding="utf-8")
+    (folder / RUNS).write_bytes(b"")
+
+
+def first_origin(run: str, *, witness: str | None, began: float) -> dict[str, Any]:
+    """The origin before there is a lab."""
+    return {
+        "operator": Owner.this_process(run).who,
+        "witness": witness,
+        "drkit": __version__,
+        "python": platform.python_version(),
+        "began": began,
+        "clusters": None,
+        "configuration_digest": None,
+        "lab": None,
+        "journals_missing": "the lab did not come up",
+    }
+
+
+def add_lab(folder: Path, lab: Lab) -> None:
+    """Add the lab's clusters, and copy the journals in its store, before the lab is removed."""
+    origin = json.loads((folder / ORIGIN).read_text(encoding="utf-8"))
+    config = load_config(lab.config_path)
+    origin["clusters"] = [{"alias": alias, "cluster_id": lab.cluster_id(alias)} for alias in lab.clusters]
+    origin["configuration_digest"] = configuration_digest(config)
+    origin["lab"] = {"nodes": [node.name for node in lab.nodes], "machine": platform.node()}
+    origin["journals_missing"] = _copy_journals(folder, config)
+    _write_origin(folder, origin)
+
+
+def _copy_journals(folder: Path, config: Config) -> str | None:
+    """Copy them; returns why there are none, else None."""
+    try:
+        store = open_store(config.store.plain_url)
+        try:
+            runs = [summary.run for summary in store.runs() if summary.kind in KINDS]
+            found = journal_files(config, store, runs)
+        finally:
+            store.close()
+    except DrkitError as error:
+        return error.what
+    for name, content in found.files.items():
+        (folder / name).parent.mkdir(mode=0o700, exist_ok=True)
+        (folder / name).write_bytes(content)
+    return None
+
+
+def _write_origin(folder: Path, origin: dict[str, Any]) -> None:
+    (folder / ORIGIN).write_text(json.dumps(origin, indent=1) + "\n", encoding="utf-8")

@@ -1,6 +1,6 @@
 """Runs scheduled drills: APScheduler decides when; each drill is a separate process.
 
-One runs at a time (`max_instances=1`); `missed_policy` has the rule for missed times. None begins in a blackout.
+One runs at a time (`max_instances=1`); the package has the rule for missed times. None begins in a blackout.
 SIGTERM and Ctrl-C stop the scheduler; a running drill rolls back first.
 
 Nothing of a schedule is stored: it follows from the command line, and what it missed while it was stopped from when the
@@ -29,9 +29,8 @@ from apscheduler.triggers.base import BaseTrigger
 from drkit.drill.environment.child_processes import environment
 from drkit.drill.experiment.reader import load_experiment
 from drkit.drill.judge.result import DrillResult, ScheduledRun, ScheduleResult, TimeLeftOut
-from drkit.drill.schedule.blackouts import Blackouts
-from drkit.drill.schedule.cron import next_times, trigger
-from drkit.drill.schedule.missed_policy import MissedPolicy
+from drkit.drill.schedule import MissedPolicy
+from drkit.drill.schedule.times import Blackouts, next_times, trigger
 from drkit.model.clock import now
 from drkit.model.process.signal_handlers import SignalEvent, handled
 

@@ -13,9 +13,8 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from drkit.drill.workload.ledger import ClientLedger
-from drkit.drill.workload.records import record_of
-from drkit.drill.workload.spec import ClientSpec, Stop
+from drkit.drill.workload.client_files import ClientLedger, ClientSpec, Stop
+from drkit.drill.workload.reading import record_of
 
 POLL_SECONDS = 0.05
 CLOSE_SECONDS = 5.0

@@ -17,9 +17,8 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from drkit.drill.judge.history import RecordId
-from drkit.drill.workload.ledger import ClientLedger
-from drkit.drill.workload.records import HEADER, digest_of, value_of
-from drkit.drill.workload.spec import ClientSpec, Stop
+from drkit.drill.workload.client_files import ClientLedger, ClientSpec, Stop
+from drkit.drill.workload.reading import HEADER, digest_of, value_of
 
 IDLE_SECONDS = 0.005
 STEP_SECONDS = 1.0

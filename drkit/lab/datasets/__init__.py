@@ -6,13 +6,20 @@
 `DatasetWorkload` only writes, in its own thread; `GroupReader` is one reading group.
 """
 
-from drkit.lab.datasets.behaviour import Behaviour, GroupReport
 from drkit.lab.datasets.catalogue import DATASETS, open_dataset
 from drkit.lab.datasets.events import Dataset, DatasetRecord, Event, TimestampMode, TopicSpec
 from drkit.lab.datasets.readers import GroupReader, readers_for
-from drkit.lab.datasets.report import LoadOutcome, LoadProgress, LoadReport, PartitionReport, TopicReport, Transactions
-from drkit.lab.datasets.topics import prepare_topics
-from drkit.lab.datasets.workload import DatasetWorkload, LoadOptions, LoadResult, load
+from drkit.lab.datasets.report import (
+    Behaviour,
+    GroupReport,
+    LoadOutcome,
+    LoadProgress,
+    LoadReport,
+    PartitionReport,
+    TopicReport,
+    Transactions,
+)
+from drkit.lab.datasets.workload import DatasetWorkload, LoadOptions, LoadResult, load, prepare_topics
 
 __all__ = [
     "DATASETS",

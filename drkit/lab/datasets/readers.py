@@ -22,7 +22,7 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
-from drkit.lab.datasets.behaviour import Behaviour, GroupReport
+from drkit.lab.datasets.report import Behaviour, GroupReport
 from drkit.model.topology import TopicPartition
 
 __all__ = ["Behaviour", "GroupReader", "GroupReport", "readers_for"]

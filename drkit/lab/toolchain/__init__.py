@@ -15,9 +15,8 @@ from pathlib import Path
 from rich.console import Console
 
 from drkit.config.cache import cache_dir
-from drkit.lab.interrupts import Interrupts
-from drkit.lab.toolchain import cache as caching
-from drkit.lab.toolchain.fetch import fetch_missing
+from drkit.lab.process import Interrupts
+from drkit.lab.toolchain.fetch import cache_lock, fetch_missing, jar_path, make_cache_dir, missing
 from drkit.lab.toolchain.java import find_java_home, spark_java_home
 from drkit.lab.toolchain.lockfile import Jar, known_sets, read_lock
 from drkit.lab.toolchain.repository import chosen_repository
@@ -44,7 +43,7 @@ class Toolchain:
 
     def jars(self, name: str) -> list[Path]:
         """The jar files of a set, in class-path order; `ensure` must have been called with it."""
-        return [caching.jar_path(self.cache, jar) for jar in self.sets[name]]
+        return [jar_path(self.cache, jar) for jar in self.sets[name]]
 
     def classpath(self, name: str) -> str:
         """The jars of a set, joined by colons."""
@@ -57,7 +56,7 @@ def missing_jars(name: str) -> list[Jar]:
     Raises:
         ConfigError: an unknown set.
     """
-    return caching.missing(cache_dir(), read_lock(name).jars)
+    return missing(cache_dir(), read_lock(name).jars)
 
 
 def ensure(*sets: str, interrupts: Interrupts | None = None, repository: str | None = None) -> Toolchain:
@@ -75,10 +74,10 @@ def ensure(*sets: str, interrupts: Interrupts | None = None, repository: str | N
     java_home, chosen = find_java_home(), chosen_repository(repository)
     locked = {name: read_lock(name).jars for name in sets}
     cache = cache_dir()
-    caching.make_cache_dir(cache)
+    make_cache_dir(cache)
     jars = list(dict.fromkeys(jar for members in locked.values() for jar in members))
-    if caching.missing(cache, jars):
-        with interrupts or Interrupts() as waiting, caching.cache_lock(cache, waiting, _say_waiting):
+    if missing(cache, jars):
+        with interrupts or Interrupts() as waiting, cache_lock(cache, waiting, _say_waiting):
             fetch_missing(cache, java_home, jars, waiting, chosen)
     return Toolchain(java_home, spark_java_home(cache, java_home), cache, locked)
 

@@ -1,10 +1,14 @@
-"""Fills the cache: fetches missing jars, checks each against its lock, shows progress."""
+"""The per-user cache of jars, and how it is filled: missing jars are fetched, each is checked against its lock."""
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,18 +16,71 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from drkit.files import sha256_of
-from drkit.lab.interrupts import Interrupts
-from drkit.lab.toolchain import cache as caching
+from drkit.lab.process import Interrupts
 from drkit.lab.toolchain.ivy import IvyProcess, start_fetch
 from drkit.lab.toolchain.java import find_ivy
 from drkit.lab.toolchain.lockfile import Coordinate, Jar
-from drkit.lab.toolchain.trust import network_options
+from drkit.lab.toolchain.repository import network_options
 from drkit.model.errors import DrkitError
 from drkit.model.wording import and_more
 
+_POLL_SECONDS = 0.2
+
+
+def make_cache_dir(path: Path) -> None:
+    """Create the cache. Raises DrkitError, with the way to move it, if that isn't possible."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        probe = path / f".writable-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise DrkitError(
+            f"the cache folder {path} can't be written: {error.strerror or error}",
+            remedy="Set DRKIT_CACHE_DIR to a folder that you can write",
+        ) from error
+
+
+@contextmanager
+def cache_lock(cache: Path, interrupts: Interrupts, on_wait: Callable[[], None]) -> Iterator[None]:
+    """Hold the cache's write lock; a second process waits (and calls `on_wait` once). It dies with its holder."""
+    with (cache / ".lock").open("w") as file:
+        waited = False
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if not waited:
+                    on_wait()
+                    waited = True
+                interrupts.wait(_POLL_SECONDS)
+        yield
+
+
+def jar_path(cache: Path, jar: Jar) -> Path:
+    """The path of a jar in the cache."""
+    return cache / "jars" / jar.relative_path
+
+
+def is_whole(path: Path, jar: Jar) -> bool:
+    """Whether the file exists and has the locked bytes."""
+    try:
+        return path.stat().st_size == jar.size and sha256_of(path) == jar.sha256
+    except OSError:
+        return False
+
+
+def missing(cache: Path, jars: Iterable[Jar]) -> list[Jar]:
+    """The jars that are missing or damaged in the cache. Reads every byte."""
+    listed = list(jars)
+    with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as pool:
+        whole = list(pool.map(lambda jar: is_whole(jar_path(cache, jar), jar), listed))
+    return [jar for jar, ok in zip(listed, whole, strict=True) if not ok]
+
+
 _PROCESSES = 8  # the many small files cost latency, not bandwidth or CPU
 _ROUNDS = 3
-_POLL_SECONDS = 0.2
 _SAY_EVERY_SECONDS = 5.0  # if stderr is not a terminal, so without a progress bar
 _NAMES_IN_ERROR = 5
 
@@ -41,7 +98,7 @@ def fetch_missing(
     Raises:
         DrkitError: some couldn't be fetched; it names them, the cause, and the remedy.
     """
-    wanted = caching.missing(cache, jars)
+    wanted = missing(cache, jars)
     if not wanted:
         return
     work = cache / "fetching"
@@ -124,7 +181,7 @@ class _Round:
 
 def _keep(cache: Path, jar: Jar, path: Path) -> str | None:
     """Move a fetched jar into the cache; returns why not if its bytes aren't the locked ones."""
-    target = caching.jar_path(cache, jar)
+    target = jar_path(cache, jar)
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.partial")
     shutil.copyfile(path, partial)

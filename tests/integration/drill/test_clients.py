@@ -14,8 +14,7 @@ from drkit.drill.environment.lab_cluster import LabCluster
 from drkit.drill.experiment.steps import Transactions, Workload
 from drkit.drill.judge.history import AttemptOutcome, HistoryPart, LogEnd
 from drkit.drill.workload import reading
-from drkit.drill.workload.reading import NotRead
-from drkit.drill.workload.records import value_of
+from drkit.drill.workload.reading import NotRead, value_of
 from drkit.lab import Lab
 from tests.support.collection.sampling import some_of
 from tests.support.links.log_reader import read_partition

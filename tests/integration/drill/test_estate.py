@@ -2,7 +2,7 @@
 
 import pytest
 
-from drkit.drill.results.store_history import drill_lease
+from drkit.drill.results.archive import drill_lease
 from drkit.failover.run.rehearsal import REHEARSAL_GROUPS
 from drkit.model.runs.journal import verify_chain
 from drkit.observe.drill_history import DRILL

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 from pydantic import TypeAdapter
 
+from drkit.drill.conditions import broken_rule
 from drkit.drill.environment.environment import DrillEnvironment, own_configuration
 from drkit.drill.environment.wan_proxy import NetworkState
 from drkit.drill.experiment.experiment import Experiment, Safety
@@ -17,7 +18,6 @@ from drkit.drill.experiment.steps import Step, struck_clusters
 from drkit.drill.faults.inject import inject
 from drkit.drill.results.archive import Drills
 from drkit.drill.runner import run_drill
-from drkit.drill.safety import broken_rule
 from drkit.model.errors import DrkitError, Refused
 
 pytestmark = pytest.mark.lab

@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from drkit.config.schema.config import EvidenceConfig
+from drkit.drill.environment.clients import LinkProgress
 from drkit.drill.environment.environment import DrillEnvironment
-from drkit.drill.environment.link_progress import LinkProgress
 from drkit.drill.results.archive import Drills
 from drkit.evidence import verifier
 from drkit.evidence.bundle import write_bundle

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from drkit.drill.experiment.reader import ExperimentFile, load_experiment
-from drkit.drill.experiment.step_descriptions import describe, describe_strike
-from drkit.drill.experiment.steps import Move
+from drkit.drill.experiment.steps import Move, describe, describe_strike
 from drkit.drill.judge.checkers import judge
 from drkit.drill.judge.history import (
     Attempt,
@@ -23,12 +22,10 @@ from drkit.drill.judge.history import (
     Poll,
     RecordId,
 )
-from drkit.drill.judge.measure import measure, measure_site
 from drkit.drill.judge.result import DrillResult, LinkResult, SteadyStateResult, StepResult, StrikeResult
-from drkit.drill.judge.verdict import check_result, objective_results, verdict
+from drkit.drill.judge.verdict import check_result, measure, measure_site, objective_results, verdict
 from drkit.drill.results.archive import Drills
-from drkit.drill.results.origin import ORIGIN, first_origin, write_origin
-from drkit.drill.results.recording import write_experiment, write_history
+from drkit.drill.results.recording import ORIGIN, first_origin, write_experiment, write_history, write_origin
 from drkit.drill.runner import no_histories
 
 BEGAN = 1000.0

@@ -1,6 +1,6 @@
 """The independent reader of tests and bench: reads logs with a plain assigned consumer, without drkit's code.
 
-The other one, `chaos/soak/reader.py`, keeps digests of records, for logs of millions; they share no code.
+The other one, `chaos/soak/clusters.py`, keeps digests of records, for logs of millions; they share no code.
 """
 
 from __future__ import annotations

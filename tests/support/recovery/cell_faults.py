@@ -24,7 +24,7 @@ from drkit.drill.environment.log_surgery import Disk, stopped
 from drkit.failover.plan.take_snapshot import mirror_at_work
 from drkit.failover.recovery.way_out import Component, ComponentCondition
 from drkit.failover.run.state_machine import Kind, Mode, State
-from drkit.lab.kafka_node import cluster_uuid
+from drkit.lab.layout import cluster_uuid
 from drkit.store import open_store
 from tests.support.links.estates import texts
 from tests.support.recovery.prepared_runs import PreparedRun, Site, ended

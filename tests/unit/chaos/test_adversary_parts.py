@@ -9,14 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chaos.adversary.fault_points import PLACES
-from chaos.adversary.journal import DEAD, PURGED, Journal, Written
-from chaos.adversary.late_answers import LateAnswers
-from chaos.adversary.minimise import minimise
-from chaos.adversary.oracle import Seen, findings
-from chaos.adversary.plan import FAULT_POINTS, make
+from chaos.adversary.fault_points import PLACES, LateAnswers
+from chaos.adversary.oracle import DEAD, PURGED, Journal, Seen, Written, findings
+from chaos.adversary.plan import FAULT_POINTS, make, minimise
 from chaos.adversary.plants import PLANTS
-from chaos.soak.reader import Content, Record
+from chaos.soak.clusters import Content, Record
 
 ROOT = Path(__file__).resolve().parents[3]
 

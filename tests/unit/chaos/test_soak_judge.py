@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from chaos.soak.clusters import Record, digest
 from chaos.soak.faults import WEIGHTS, schedule
 from chaos.soak.judge import Verdict, check_mapping, check_preserved, compare, compare_compacted, positions
-from chaos.soak.reader import Record, digest
 
 
 def records(*values: tuple[int, bytes], key: bytes | None = None) -> list[Record]:

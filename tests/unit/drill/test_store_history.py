@@ -8,8 +8,7 @@ import pytest
 
 from drkit import __version__
 from drkit.config import ClusterConfig, Config, LinkConfig, Objectives
-from drkit.drill.results.archive import Drills
-from drkit.drill.results.store_history import drill_lease, keep_in_store, lost
+from drkit.drill.results.archive import Drills, drill_lease, keep_in_store, lost
 from drkit.model.errors import Refused
 from drkit.model.link_state import TopicState
 from drkit.model.runs.journal import RunSummary, verify_chain

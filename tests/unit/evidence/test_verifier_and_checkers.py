@@ -19,8 +19,7 @@ from drkit.drill.judge.history import (
     RecordId,
     StatedPosition,
 )
-from drkit.drill.judge.measure import measure
-from drkit.drill.judge.verdict import check_result
+from drkit.drill.judge.verdict import check_result, measure
 from drkit.drill.results.recording import write_history
 from drkit.evidence import verifier
 

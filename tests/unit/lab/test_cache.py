@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from drkit.lab.interrupts import Interrupts
-from drkit.lab.toolchain import cache as caching
+from drkit.lab.process import Interrupts
+from drkit.lab.toolchain.fetch import cache_lock, jar_path, make_cache_dir, missing
 from drkit.lab.toolchain.lockfile import Coordinate, Jar
 from drkit.model.errors import DrkitError
 
@@ -23,35 +23,35 @@ _JARS = [
 @pytest.fixture
 def cache(tmp_path: Path) -> Path:
     for jar in _JARS:
-        path = caching.jar_path(tmp_path, jar)
+        path = jar_path(tmp_path, jar)
         path.parent.mkdir(parents=True)
         path.write_bytes(_CONTENT[jar.module.name])
     return tmp_path
 
 
 def test_nothing_is_missing_of_a_whole_cache(cache: Path):
-    assert caching.missing(cache, _JARS) == []
+    assert missing(cache, _JARS) == []
 
 
 def test_an_absent_jar_is_missing(cache: Path):
-    caching.jar_path(cache, _JARS[0]).unlink()
-    assert caching.missing(cache, _JARS) == [_JARS[0]]
+    jar_path(cache, _JARS[0]).unlink()
+    assert missing(cache, _JARS) == [_JARS[0]]
 
 
 def test_a_cut_off_jar_is_missing(cache: Path):
-    caching.jar_path(cache, _JARS[1]).write_bytes(_CONTENT["two"][:-1])
-    assert caching.missing(cache, _JARS) == [_JARS[1]]
+    jar_path(cache, _JARS[1]).write_bytes(_CONTENT["two"][:-1])
+    assert missing(cache, _JARS) == [_JARS[1]]
 
 
 def test_a_jar_with_one_changed_byte_is_missing(cache: Path):
-    caching.jar_path(cache, _JARS[1]).write_bytes(_CONTENT["two"].replace(b"s", b"S"))
-    assert caching.missing(cache, _JARS) == [_JARS[1]]
+    jar_path(cache, _JARS[1]).write_bytes(_CONTENT["two"].replace(b"s", b"S"))
+    assert missing(cache, _JARS) == [_JARS[1]]
 
 
 def test_a_cache_that_cannot_be_written_is_said_with_the_way_out(tmp_path: Path):
     (tmp_path / "file").touch()
     with pytest.raises(DrkitError, match="DRKIT_CACHE_DIR"):
-        caching.make_cache_dir(tmp_path / "file" / "cache")
+        make_cache_dir(tmp_path / "file" / "cache")
 
 
 def test_a_second_set_up_waits_for_the_first(tmp_path: Path):
@@ -59,11 +59,11 @@ def test_a_second_set_up_waits_for_the_first(tmp_path: Path):
     waiting = threading.Event()
 
     def second() -> None:
-        with caching.cache_lock(tmp_path, Interrupts(), waiting.set):
+        with cache_lock(tmp_path, Interrupts(), waiting.set):
             order.append("second")
 
     thread = threading.Thread(target=second)
-    with caching.cache_lock(tmp_path, Interrupts(), lambda: None):
+    with cache_lock(tmp_path, Interrupts(), lambda: None):
         thread.start()
         assert waiting.wait(10)
         order.append("first")

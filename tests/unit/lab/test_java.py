@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from drkit.lab.toolchain.java import find_ivy, find_java_home, java_major, spark_java_home
-from drkit.lab.toolchain.trust import key_store, network_options
+from drkit.lab.toolchain.repository import key_store, network_options
 from drkit.model.errors import ConfigError
 
 

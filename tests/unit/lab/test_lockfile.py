@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from drkit.lab.toolchain.__main__ import SETS
 from drkit.lab.toolchain.lockfile import Coordinate, Jar, Lock, known_sets, parse_lock, read_lock, render_lock
-from drkit.lab.toolchain.make_lock import SETS
 from drkit.model.errors import ConfigError
 
 _JAR = Jar(Coordinate("org.example", "thing", "1.2"), "", "a" * 64, 10)

@@ -15,9 +15,8 @@ import psutil
 import pytest
 
 from drkit.lab import process
-from drkit.lab.interrupts import Interrupts
 from drkit.lab.ports import answers, free_ports, holder, is_free
-from drkit.lab.process import kill, stop
+from drkit.lab.process import Interrupts, kill, stop
 from tests.support.wait import wait_until
 
 _SLEEPER = "import signal,sys; print('ready', flush=True); signal.pause()"

@@ -11,10 +11,9 @@ from cryptography import x509
 
 from drkit.config import load_config
 from drkit.lab import kafka_node
-from drkit.lab.layout import LabDir, Layout
+from drkit.lab.lab import render
+from drkit.lab.layout import LabDir, Layout, new_layout, refuse_other_shape
 from drkit.lab.secure import APPLICATION, LISTENER, drkit_user
-from drkit.lab.settings_file import render
-from drkit.lab.shape import new_layout, refuse_other_shape
 from drkit.model.errors import Refused
 
 

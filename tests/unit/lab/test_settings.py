@@ -9,9 +9,8 @@ import pytest
 
 from drkit.config import load_config
 from drkit.lab import cassandra_node, kafka_node
-from drkit.lab.layout import LabDir, Layout, Node
-from drkit.lab.settings_file import bootstrap, render, store_url
-from drkit.lab.shape import new_layout, refuse_other_shape, usable_folder
+from drkit.lab.lab import bootstrap, render, store_url
+from drkit.lab.layout import LabDir, Layout, Node, cluster_uuid, new_layout, refuse_other_shape, usable_folder
 from drkit.lab.start import available_mib, refuse_too_little_memory
 from drkit.model.errors import ConfigError, DrkitError, Refused
 
@@ -135,7 +134,7 @@ def test_every_listener_is_on_loopback(tmp_path: Path):
 
 def test_cluster_ids_are_as_kafka_writes_them():
     for _ in range(200):
-        text = kafka_node.cluster_uuid()
+        text = cluster_uuid()
         assert len(text) == 22
         assert not text.startswith("-")
 

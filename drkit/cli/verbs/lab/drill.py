@@ -27,14 +27,14 @@ from drkit.cli.views.drill_view import (
     show_series,
 )
 from drkit.cli.wiring.context import Invocation, OutputOption, VerboseOption, command
-from drkit.drill.schedule.missed_policy import MissedPolicy
+from drkit.drill.schedule import MissedPolicy
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, Refused, StoreMissing
 
 if TYPE_CHECKING:
     from drkit.drill.experiment.reader import ExperimentFile
     from drkit.drill.judge.result import DrillResult
-    from drkit.drill.schedule.blackouts import Blackouts
     from drkit.drill.schedule.scheduler import DrillSchedule
+    from drkit.drill.schedule.times import Blackouts
     from drkit.model.runs.journal import RunSummary
 
 drill_app = typer.Typer(no_args_is_help=True, help="Rehearse: play an experiment on real clusters and judge it.")
@@ -289,11 +289,9 @@ def schedule(
     from drkit.config import load_config
     from drkit.config.extras import Extra, require
     from drkit.drill.experiment.reader import experiment_file
-    from drkit.drill.results.archive import Drills, default_drills
-    from drkit.drill.results.store_history import last_began
-    from drkit.drill.schedule.blackouts import read_calendars
-    from drkit.drill.schedule.cron import zone
+    from drkit.drill.results.archive import Drills, default_drills, last_began
     from drkit.drill.schedule.scheduler import DrillSchedule
+    from drkit.drill.schedule.times import read_calendars, zone
 
     with command(_configured(config), output, verbose) as invocation:
         options = [] if drills is None else ["--drills", str(drills.resolve())]
@@ -388,8 +386,7 @@ def _player(
 ) -> Callable[[ExperimentFile], DrillResult]:
     """What plays one experiment, with the configured objectives where it sets none."""
     from drkit.config.extras import Extra, require
-    from drkit.drill.results.archive import Drills, default_drills, folder_lease
-    from drkit.drill.results.store_history import drill_lease, keep_in_store, lost
+    from drkit.drill.results.archive import Drills, default_drills, drill_lease, folder_lease, keep_in_store, lost
     from drkit.drill.runner import Guard, nothing_stands_against, run_drill
     from drkit.observe.drill_history import DRILL
 

@@ -27,9 +27,8 @@ from drkit.model.process.signal_handlers import SignalEvent, handled
 
 if TYPE_CHECKING:
     from drkit.config.schema.config import ClusterConfig
-    from drkit.lab.datasets.behaviour import GroupReport
     from drkit.lab.datasets.events import Dataset
-    from drkit.lab.datasets.report import LoadProgress, LoadReport
+    from drkit.lab.datasets.report import GroupReport, LoadProgress, LoadReport
     from drkit.lab.datasets.workload import LoadOptions, LoadResult
 
 

@@ -13,8 +13,8 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import NewTopic
 
+from chaos.soak.clusters import Side
 from chaos.soak.faults import lead
-from chaos.soak.sides import Side
 from chaos.soak.world import BROKER_CONFIG
 from drkit.lab import Lab
 from tests.support.clusters.guard import Guard

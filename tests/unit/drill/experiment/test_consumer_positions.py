@@ -4,7 +4,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from drkit.drill.workload import consumer as consumer_module
-from drkit.drill.workload.spec import ClientSpec
+from drkit.drill.workload.client_files import ClientSpec
 
 SPEC = ClientSpec(
     drill="d",

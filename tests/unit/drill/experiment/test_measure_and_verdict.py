@@ -4,9 +4,8 @@ import pytest
 
 from drkit.drill.experiment.experiment import Objectives
 from drkit.drill.judge.history import Attempt, AttemptOutcome, ClientHistory, HistoryPart, Landed, Poll, RecordId
-from drkit.drill.judge.measure import measure, measure_site
 from drkit.drill.judge.result import CheckResult, Measurements, ObjectiveResult, SteadyStateResult, StepResult
-from drkit.drill.judge.verdict import objective_results, verdict
+from drkit.drill.judge.verdict import measure, measure_site, objective_results, verdict
 
 STEADY = SteadyStateResult(reached=True, reason="as it should be", seconds=1.0)
 

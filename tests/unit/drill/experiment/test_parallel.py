@@ -9,14 +9,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from drkit.drill import parallel, runner
+from drkit.drill import runner
 from drkit.drill.coverage import planned_strikes
-from drkit.drill.environment.cancellation import Cancelled, rest
+from drkit.drill.environment import waiting
 from drkit.drill.environment.child_processes import run_command
+from drkit.drill.environment.waiting import Cancelled, play_parallel, rest
 from drkit.drill.experiment.reader import load_experiment
 from drkit.drill.judge.result import SteadyStateResult, StepResult
 from drkit.drill.judge.verdict import outcome_of_branches, verdict
-from drkit.drill.parallel import play_parallel
 from drkit.drill.results.archive import Drills
 from drkit.drill.results.recording import write_experiment
 from drkit.drill.steps import Played
@@ -61,7 +61,7 @@ def events(monkeypatch):
         made.append(threading.Event())
         return made[-1]
 
-    monkeypatch.setattr(parallel, "threading", SimpleNamespace(Event=event, Thread=threading.Thread))
+    monkeypatch.setattr(waiting, "threading", SimpleNamespace(Event=event, Thread=threading.Thread))
     return made
 
 

@@ -10,10 +10,9 @@ from pydantic import ValidationError
 
 from drkit.drill.conditions import _captured, _mirrored, _problem_told
 from drkit.drill.environment.child_processes import Finished
+from drkit.drill.environment.clients import LinkProgress
 from drkit.drill.environment.environment import DrillEnvironment, document, stated_positions
-from drkit.drill.environment.link_progress import LinkProgress
 from drkit.drill.experiment.base import LinkSpec
-from drkit.drill.experiment.conditions import Mirrored, ProblemTold
 from drkit.drill.experiment.faults import (
     Disconnect,
     Fault,
@@ -23,19 +22,22 @@ from drkit.drill.experiment.faults import (
     WriteForeign,
     is_disaster,
 )
-from drkit.drill.experiment.step_descriptions import describe, describe_strike
 from drkit.drill.experiment.steps import (
     Failback,
     Failover,
     Hold,
     Load,
     Mirror,
+    Mirrored,
     MoveClients,
     Parallel,
+    ProblemTold,
     Reprotect,
     StopClients,
     Wait,
     Workload,
+    describe,
+    describe_strike,
 )
 from drkit.drill.judge.history import StatedPosition
 from drkit.drill.steps import Played, PlayedStrike, _with_strikes, judge_failover

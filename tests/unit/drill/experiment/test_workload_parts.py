@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drkit.drill.judge.history import RecordId
-from drkit.drill.workload.ledger import ClientLedger, LedgerReader
+from drkit.drill.workload.client_files import ClientLedger, ClientSpec, LedgerReader
 from drkit.drill.workload.producer import timestamp_of
-from drkit.drill.workload.records import digest_of, record_of, value_of
-from drkit.drill.workload.spec import ClientSpec
+from drkit.drill.workload.reading import digest_of, record_of, value_of
 
 
 @given(seq=st.integers(0, 2**40), key=st.integers(0, 10**6), size=st.integers(100, 3000))

@@ -5,8 +5,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from drkit.drill.schedule.blackouts import Blackouts, read_calendars
-from drkit.drill.schedule.cron import trigger
+from drkit.drill.schedule.times import Blackouts, read_calendars, trigger
 from drkit.model.errors import ConfigError
 
 VIENNA = ZoneInfo("Europe/Vienna")

@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from drkit.drill.schedule.cron import MACROS, next_times, trigger, zone
+from drkit.drill.schedule.times import MACROS, next_times, trigger, zone
 from drkit.model.errors import ConfigError
 
 UTC = ZoneInfo("UTC")

@@ -6,12 +6,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from apscheduler.events import EVENT_JOB_MAX_INSTANCES, EVENT_JOB_MISSED, JobExecutionEvent, JobSubmissionEvent
 
-from drkit.drill.results.archive import Drills
-from drkit.drill.results.store_history import last_began
-from drkit.drill.schedule.blackouts import Blackouts, read_calendars
-from drkit.drill.schedule.cron import trigger, zone
-from drkit.drill.schedule.missed_policy import MissedPolicy
+from drkit.drill.results.archive import Drills, last_began
+from drkit.drill.schedule import MissedPolicy
 from drkit.drill.schedule.scheduler import JOB, DrillSchedule, passed_since, time_to_make_up
+from drkit.drill.schedule.times import Blackouts, read_calendars, trigger, zone
 from drkit.model.clock import now
 from drkit.model.runs.journal import RunSummary
 from tests.support.drills.kept_drills import TITLE, a_history, experiment_text, keep, name
