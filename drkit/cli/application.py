@@ -14,9 +14,8 @@ import typer
 from typer._click.exceptions import NoArgsIsHelpError, UsageError  # of the click in Typer: no public name exists
 
 from drkit import __version__
-from drkit.cli.examples import add_examples
-from drkit.cli.help_text import HelpfulCommand, HelpfulGroup
-from drkit.cli.output.writer import interruption, writer_for
+from drkit.cli.help import HelpfulCommand, HelpfulGroup, add_examples
+from drkit.cli.output import interruption, writer_for
 from drkit.model.errors import ConfigError, ExitCode
 
 VERBS = {

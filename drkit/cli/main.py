@@ -29,7 +29,7 @@ def main() -> NoReturn:
         interrupts.mark_finished()
         number = interrupts.pending()
     if number is not None:  # there was no command to answer it
-        from drkit.cli.output.writer import OutputWriter, interruption, writer_for
+        from drkit.cli.output import OutputWriter, interruption, writer_for
 
         writer = writer_for(sys.argv[1:])
         writer.emitted = OutputWriter.wrote

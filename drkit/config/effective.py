@@ -14,11 +14,9 @@ from urllib.parse import parse_qsl, urlsplit
 from pydantic import SecretStr
 
 from drkit.config.environment import CONFIG_VARIABLE, value_at, variable_of
-from drkit.config.load import ConfigSources, config_of
-from drkit.config.schema.base import Strict
+from drkit.config.load import ConfigSources, KeyPath, config_of, key_lines
+from drkit.config.schema.base import SecretFromEnv, SecretFromFile, Strict
 from drkit.config.schema.config import SECRET_PROPERTIES, Config
-from drkit.config.schema.secrets import SecretFromEnv, SecretFromFile
-from drkit.config.toml_lines import KeyPath, key_lines
 from drkit.model.canonical import document_digest
 
 HIDDEN = "********"

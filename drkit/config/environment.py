@@ -1,4 +1,4 @@
-"""`DRKIT_STORE__URL=…` and the like: environment variables as configuration keys, and their valid names.
+"""What the environment says: `DRKIT_STORE__URL=…` and the like as configuration keys, and their valid names; folders.
 
 An unknown name is an error, like an unknown key of the file: otherwise drkit would silently ignore an operator's
 setting.
@@ -11,8 +11,10 @@ import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, get_args
 
+import platformdirs
 from pydantic import BaseModel
 
 from drkit.config.schema.config import Config
@@ -198,3 +200,9 @@ def _secret_variables(value: Any) -> Iterator[str]:
     elif isinstance(value, list):
         for inner in value:
             yield from _secret_variables(inner)
+
+
+def cache_dir() -> Path:
+    """`$DRKIT_CACHE_DIR`, else the user's cache folder for drkit. It may not exist yet."""
+    override = os.environ.get("DRKIT_CACHE_DIR")
+    return Path(override).expanduser().resolve() if override else Path(platformdirs.user_cache_dir("drkit"))

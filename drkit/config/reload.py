@@ -1,17 +1,18 @@
-"""Reloads the configuration of a running process: which changes take effect, which are refused, and why."""
+"""Reloads the configuration of a running process, and logs that: which changes take effect, which don't, and why."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
 
 from drkit.config.effective import dotted, leaves
+from drkit.config.load import KeyPath, load_config
 from drkit.config.schema.config import Config, LinkConfig
-from drkit.config.toml_lines import KeyPath
-from drkit.model.errors import ConfigError
+from drkit.model.errors import ConfigError, DrkitError
 
 LINK_RELOADED = frozenset(
     {
@@ -137,3 +138,49 @@ def _mixed(current: Config, fresh: Config, fixed: Mapping[str, str]) -> Config:
                 remedy="Restart all workers of the link to apply the new file",
             )
     return mixed
+
+
+log = logging.getLogger(__name__)
+
+
+class LiveConfig:
+    """The configuration of a running command.
+
+    Args:
+        config: the one that it started with.
+        command: its name, for people.
+        fixed: tables that it can't change (`drkit.config.reload`).
+        take: makes a new one take effect.
+    """
+
+    def __init__(self, config: Config, command: str, fixed: Mapping[str, str], take: Callable[[Config], None]) -> None:
+        self._config = config
+        self._command = command
+        self._fixed = fixed
+        self._take = take
+
+    def reload(self) -> None:
+        """Read the file again. What can't be used is logged with its remedy, and the old values stay."""
+        try:
+            found = reload_config(self._config, load_config(self._config.file), self._fixed)
+            if found.changed:
+                self._take(found.config)
+        except DrkitError as error:
+            log.error("the configuration is not reloaded, the old one stays: %s", error)  # noqa: TRY400 - not a defect
+            return
+        except Exception:  # the process must not lose its way to reload, nor end
+            log.exception("the configuration is not reloaded, the old one stays: a bug of drkit")
+            return
+        self._config = found.config
+        for each in found.refused:
+            log.warning(
+                "%s: %s is not changed while drkit runs: %s. The old value stays until `drkit %s` is restarted",
+                self._config.file,
+                each.key,
+                each.reason,
+                self._command,
+            )
+        if found.changed:
+            log.info("%s is reloaded; changed: %s", self._config.file, ", ".join(found.changed))
+        elif not found.refused:
+            log.info("%s is read again: nothing in it changed", self._config.file)

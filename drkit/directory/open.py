@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from drkit.config import Config
+from drkit.config.schema.base import Secret, reveal
 from drkit.config.schema.directory import DirectoryConfig, parse_address
-from drkit.config.schema.secrets import Secret, reveal
 from drkit.directory.api import Directory
 from drkit.directory.command import CommandDirectory
 from drkit.directory.file import FileDirectory

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from drkit.config.schema.base import Secret, reveal
 from drkit.config.schema.directory import HooksConfig
-from drkit.config.schema.secrets import Secret, reveal
+from drkit.directory.command import ended, run_bounded
 from drkit.directory.http import HttpServer
-from drkit.directory.process import ended, run_bounded
 from drkit.model.deadline import Deadline
 from drkit.model.errors import DrkitError
 

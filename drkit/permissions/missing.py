@@ -23,7 +23,6 @@ from drkit.model.topics.acls import Acl, fence_rules_kind
 from drkit.model.topology import Link
 from drkit.model.wording import and_more, counted
 from drkit.permissions.need import Command, Operation, Resource, Side, Subject, Who
-from drkit.permissions.permissions_page import operation_title
 from drkit.permissions.resolve import CLUSTER_NAME, cluster_of, condition_holds, patterns_of
 from drkit.permissions.table import NeedOf, needs_of
 from drkit.store.api import Store
@@ -50,7 +49,7 @@ class MissingRight:
     optional: bool
 
     def __str__(self) -> str:
-        titles = " and ".join(map(operation_title, self.operations))
+        titles = " and ".join(operation.title_in_kafka for operation in self.operations)
         if self.resource is Resource.CLUSTER:
             return f"drkit lacks {titles} on cluster {self.cluster}"
         what = counted(len(self.names), self.resource.value)

@@ -70,6 +70,11 @@ class Operation(StrEnum):
         """Operations that include this one: whoever may do them may do it."""
         return _IMPLIED_BY.get(self, frozenset())
 
+    @property
+    def title_in_kafka(self) -> str:
+        """As Kafka's tools write it: `DescribeConfigs`."""
+        return "".join(word.capitalize() for word in self.value.split("_"))
+
 
 _IMPLIED_BY = {
     Operation.DESCRIBE: frozenset({Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}),

@@ -1,4 +1,4 @@
-"""The rights of a configuration: which resources of which cluster, for which commands. Pure.
+"""The rights of a configuration: which resources of which cluster, for which commands, of whom. Connects to nothing.
 
 Access rules know names and prefixes only. A topic or group pattern that is neither is widened to the prefix with which
 all its names begin, and that is said. Rights that others of the same principal include are left out.
@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
 from drkit.config import Config
+from drkit.config.schema.base import reveal
+from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC
 from drkit.kafka.protocol.transaction_log import TRANSACTIONS_TOPIC
 from drkit.model.runs.journal import JOURNAL_TOPIC
@@ -21,6 +24,66 @@ from drkit.model.wording import and_more
 from drkit.permissions.need import Command, NeededWhen, Operation, Resource, Side, Subject, Who
 from drkit.permissions.table import NeedOf, needs_of
 from drkit.state_topic.records import state_topic_prefix
+
+PLACEHOLDER = "User:drkit"
+
+
+class PrincipalOrigin(StrEnum):
+    """The origin of a principal."""
+
+    OPTION = "option"
+    CLIENT = "client"
+    PLACEHOLDER = "placeholder"
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """A principal, and a remark about it ("": none)."""
+
+    name: str
+    origin: PrincipalOrigin
+    note: str = ""
+
+
+def given_principal(text: str) -> Principal:
+    """The principal of an option: adds `User:` to a name without a type."""
+    kind, colon, name = text.strip().partition(":")
+    return Principal(f"{kind}:{name}" if colon else f"User:{kind}", PrincipalOrigin.OPTION)
+
+
+def principal_of(cluster: ClusterConfig) -> Principal:
+    """The principal of these client settings; a placeholder if only the cluster knows it."""
+    try:
+        plain = {
+            name: reveal(cluster.client[name])
+            for name in ("security.protocol", "sasl.mechanisms", "sasl.mechanism", "sasl.username")
+            if name in cluster.client
+        }
+    except ValueError as error:
+        return Principal(
+            PLACEHOLDER,
+            PrincipalOrigin.PLACEHOLDER,
+            f"{PLACEHOLDER} is a placeholder: {error}; give the principal with --principal",
+        )
+    protocol = plain.get("security.protocol", "PLAINTEXT").upper()
+    mechanism = plain.get("sasl.mechanisms", plain.get("sasl.mechanism", "")).upper()
+    if protocol == "PLAINTEXT":
+        return Principal(
+            "User:ANONYMOUS",
+            PrincipalOrigin.CLIENT,
+            "the client settings have no authentication: whoever reaches this listener is User:ANONYMOUS, and would "
+            "have these rights",
+        )
+    if protocol.startswith("SASL") and mechanism != "OAUTHBEARER" and "sasl.username" in plain:
+        return Principal(f"User:{plain['sasl.username']}", PrincipalOrigin.CLIENT)
+    why = "the subject of its token" if protocol.startswith("SASL") else "the subject of its certificate"
+    return Principal(
+        PLACEHOLDER,
+        PrincipalOrigin.PLACEHOLDER,
+        f"{PLACEHOLDER} is a placeholder: the cluster itself makes drkit's principal from {why}; give it with "
+        "--principal",
+    )
+
 
 CLUSTER_NAME = "kafka-cluster"
 """The one name of Kafka's resource of type cluster."""

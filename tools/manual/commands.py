@@ -14,7 +14,7 @@ from typing import Any
 import typer
 
 from drkit.cli.application import VERBS, application
-from drkit.cli.examples import EXAMPLES
+from drkit.cli.help import EXAMPLES
 
 _MARKUP = re.compile(r"(?<!\\)\[/?(?:bold|dim|cyan|green|red|yellow|italic)?(?: [a-z]+)*\](?!\()")
 _EXAMPLE = re.compile(r"^Examples?: *", re.MULTILINE)

@@ -19,8 +19,8 @@ from drkit.audit.compare.scope import observe_scope
 from drkit.audit.read.record_frames import ScopeReader, keep
 from drkit.audit.spark.session import SparkRuntime, spark_session
 from drkit.config import Config
-from drkit.config.callables import named_callable
-from drkit.config.schema.foreign_keys import RECORD_KEY, ForeignKeyConfig
+from drkit.config.schema.base import named_callable
+from drkit.config.schema.config import RECORD_KEY, ForeignKeyConfig
 from drkit.model.audit.audit_result import AuditRequest, ForeignKeyAudit, Orphan, TopicChoice
 from drkit.model.clock import date_of, to_millis
 from drkit.store.api import Store

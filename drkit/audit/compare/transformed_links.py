@@ -12,7 +12,7 @@ from contextlib import closing, suppress
 from drkit.audit.compare.record_pass import Unreadable
 from drkit.audit.compare.scope import Scope
 from drkit.audit.read.log_tasks import opened
-from drkit.config.schema.foreign_keys import ForeignKeyConfig
+from drkit.config.schema.config import ForeignKeyConfig
 from drkit.kafka.client.log_reader import OffsetsGone, TopicGone
 from drkit.kafka.transform.transformed_reader import AlteredReader
 from drkit.model.topology import Link

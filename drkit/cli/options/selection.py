@@ -1,14 +1,96 @@
-"""The selection of groups and topics from options, with groups that get a position of their own."""
+"""Options that say which topics, groups and moments a verb is about."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
 
-from drkit.cli.options.times import moment
-from drkit.failover.plan.point_in_time import FORMS
+import typer
+
+from drkit.failover.plan.point_in_time import FORMS, Moment, TimeBasis, parse_moment
 from drkit.failover.positions.selection import Edge, GroupTarget, Selection, parse_topic_selector
+from drkit.model.clock import now
 from drkit.model.errors import ConfigError
+
+if TYPE_CHECKING:
+    from drkit.model.audit.audit_result import TopicChoice
+
+
+TopicsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--topic",
+        metavar="T",
+        help="A topic of the source (t), some partitions (t:0,1), or a pattern of whole names (orders.*); repeat it.",
+    ),
+]
+
+
+def topic_choices(names: list[str] | None) -> tuple[TopicChoice, ...]:
+    """The topics that `--topic` names.
+
+    Raises:
+        ConfigError: one is neither t nor t:0,1, nor a pattern.
+    """
+    if not names:
+        return ()
+    from drkit.model.audit.audit_result import TopicChoice  # with all that an audit results in
+
+    try:
+        return tuple(TopicChoice.parse(name) for name in names)
+    except ValueError as error:
+        raise ConfigError(f"--topic: {error}", remedy="For example --topic flights or --topic flights:0,1") from None
+
+
+AtOption = Annotated[
+    str | None,
+    typer.Option(
+        "--at",
+        "--to-datetime",
+        metavar="TIME",
+        help=f"Put groups where the log was at this time, never past unread records: {FORMS}.",
+    ),
+]
+CommittedAtOption = Annotated[
+    str | None,
+    typer.Option(
+        "--committed-at",
+        metavar="TIME",
+        help="Put each group at its committed offset at this time (as the mirror captured it), translated.",
+    ),
+]
+TimezoneOption = Annotated[
+    str | None,
+    typer.Option("--timezone", metavar="ZONE", help="IANA zone of local times (default: the machine's)."),
+]
+
+
+def either_moment(at: str | None, committed_at: str | None, timezone: str | None) -> Moment | None:
+    """The moment of `--at` or of `--committed-at`; None where neither was given.
+
+    Raises:
+        ConfigError: both were given, or it is not a valid time.
+    """
+    if at is not None and committed_at is not None:
+        raise ConfigError(
+            "--at and --committed-at exclude each other",
+            meaning="--at uses the records' timestamps, --committed-at the offsets that groups had committed by then",
+            remedy="Give one of them",
+        )
+    found = moment(committed_at, timezone, option="--committed-at")
+    return moment(at, timezone) if found is None else replace(found, basis=TimeBasis.COMMITS)
+
+
+def moment(text: str | None, timezone: str | None, *, option: str = "--at") -> Moment | None:
+    """The instant that an option's text means now; None where it wasn't given.
+
+    Raises:
+        ConfigError: not a time, in the future, repeated or skipped in its zone.
+    """
+    return None if text is None else parse_moment(text, now=now(), timezone=timezone, option=option)
+
 
 _WHERE = re.compile(r"(?P<group>.+)=(?P<where>earliest|latest|-\d.*|\d.*)", re.DOTALL)
 

@@ -15,9 +15,7 @@ from rich.text import Text
 
 from drkit.model.errors import ConfigError
 from drkit.permissions.need import Command, Resource
-from drkit.permissions.permissions_page import operation_title
-from drkit.permissions.principal import Principal
-from drkit.permissions.resolve import ResourcePattern, Right
+from drkit.permissions.resolve import Principal, ResourcePattern, Right
 
 COMMAND_CONFIG = "admin.properties"
 """What the commands call the file with the properties of somebody who may alter rules."""
@@ -81,7 +79,7 @@ def _print_whole(console: Console, each: PrintedRights) -> None:
 
 
 def _named(right: Right) -> str:
-    title = operation_title(right.operation)
+    title = right.operation.title_in_kafka
     return f"({title})" if right.optional else title
 
 
@@ -107,7 +105,7 @@ def _kafka_acls_calls(each: PrintedRights) -> Iterator[list[str]]:
         words = ["kafka-acls.sh", "--bootstrap-server", each.bootstrap_servers, "--command-config", COMMAND_CONFIG]
         words += ["--add", "--allow-principal", each.principal.name]
         for right in rights:
-            words += ["--operation", operation_title(right.operation)]
+            words += ["--operation", right.operation.title_in_kafka]
         if on.resource is Resource.CLUSTER:
             words.append("--cluster")
         else:
@@ -132,7 +130,7 @@ def _on_two_lines(words: Sequence[str]) -> str:
 
 
 def _header_comments(each: PrintedRights) -> list[str]:
-    optional = [f"{operation_title(right.operation)} on {right.on}" for right in each.rights if right.optional]
+    optional = [f"{right.operation.title_in_kafka} on {right.on}" for right in each.rights if right.optional]
     lines = [f"# cluster {each.cluster}, principal {each.principal.name}"]
     lines += [f"# {note}" for note in each.notes]
     return [*lines, *([f"# optional: {', '.join(optional)}"] if optional else [])]
@@ -164,7 +162,7 @@ def strimzi_user(each: PrintedRights) -> str | None:
             lines.append(f"          name: {json.dumps(on.name)}")
             lines.append(f"          patternType: {'prefix' if on.prefixed else 'literal'}")
         lines.append("        operations:")
-        lines += [f"          - {operation_title(right.operation)}" for right in rights]
+        lines += [f"          - {right.operation.title_in_kafka}" for right in rights]
     return "\n".join(lines) + "\n"
 
 

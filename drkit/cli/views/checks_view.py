@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from drkit.cli.views.alike import alike
+from drkit.cli.views.layout import alike
 from drkit.model.wording import counted
 from drkit.observe.readiness.check import Check, CheckOutcome
 

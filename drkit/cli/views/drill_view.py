@@ -11,8 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from drkit.cli.views.fitting_table import Column, FittingTable
-from drkit.cli.views.hanging import Hanging
+from drkit.cli.views.layout import Column, FittingTable, Hanging
 from drkit.model.clock import iso
 from drkit.model.wording import counted
 

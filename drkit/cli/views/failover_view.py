@@ -13,8 +13,7 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
-from drkit.cli.views.alike import alike
-from drkit.cli.views.hanging import Hanging, OneRow
+from drkit.cli.views.layout import Hanging, OneRow, alike
 from drkit.cli.views.positions_view import number, print_positions, print_without_place
 from drkit.failover.plan.snapshot import ClusterView
 from drkit.failover.positions.without_place import without_place

@@ -13,9 +13,7 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.text import Text
 
-from drkit.cli.views.alike import alike
-from drkit.cli.views.fitting_table import Column, FittingTable
-from drkit.cli.views.hanging import Hanging
+from drkit.cli.views.layout import Column, FittingTable, Hanging, alike
 from drkit.failover.positions.positions import PlannedPosition, Strategy
 from drkit.failover.positions.without_place import GroupWithoutPlace
 from drkit.model.offsets import Certainty

@@ -13,9 +13,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from drkit.cli.views.alike import alike
-from drkit.cli.views.fitting_table import Column, FittingTable
-from drkit.cli.views.hanging import Hanging
+from drkit.cli.views.layout import Column, FittingTable, Hanging, alike
 from drkit.model.clock import now
 from drkit.model.offsets import Certainty
 from drkit.model.wording import counted

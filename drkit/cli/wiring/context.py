@@ -7,36 +7,70 @@ A verb is thin: it opens `command(…)`, calls the library, hands a result to th
             store = run.store()
             run.writer.emit(document, human)
             run.exit(ExitCode.DEVIATION)        # only where the code isn't 0
+
+A verb that does the same for several links, each by itself, ends with one error for all that failed (`combined_error`).
 """
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
 import re
 import signal
 import sys
+import tomllib
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from drkit.cli.options.values import bounded
-from drkit.cli.output.os_errors import explain_os_error
-from drkit.cli.output.writer import OutputMode, OutputWriter, interruption
+from drkit.cli.output import OutputMode, OutputWriter, explain_os_error, interruption
 from drkit.cli.process.interrupts import TermSignal, acknowledge, mark_finished, masked, reraise_lost
-from drkit.model.errors import ConfigError, DrkitError, ExitCode, OutcomeUnknown, PartlyDone, StoreMissing
+from drkit.model.errors import ConfigError, DrkitError, ExitCode, OutcomeUnknown, PartlyDone, StoreMissing, error_body
 from drkit.model.link_patterns import matching
 from drkit.model.topology import Link, LinkId
+from drkit.model.wording import and_more, counted
 
 if TYPE_CHECKING:
     from drkit.config import Config
     from drkit.kafka.admin.clusters import Clusters
     from drkit.store.api import Store, WholeStore
+
+
+_MOST = 1e9
+
+
+def aliases(context: typer.Context, incomplete: str) -> list[str]:
+    """The aliases of the clusters in the configuration that the command would read, as far as they begin so.
+
+    It reads the file alone, not the whole configuration (each key press would wait for that to be loaded), and is
+    silent where the file can't be read.
+    """
+    given = context.params.get("config") or os.environ.get("DRKIT_CONFIG") or "drkit.toml"
+    try:
+        clusters = tomllib.loads(Path(given).read_text(encoding="utf-8-sig")).get("clusters")
+    except (OSError, ValueError, RecursionError):
+        return []
+    return [alias for alias in clusters if alias.startswith(incomplete)] if isinstance(clusters, dict) else []
+
+
+def bounded(value: float | None) -> float | None:
+    """A callback of each option that takes a float: the value, unless it is NaN, infinite, or too great to wait for.
+
+    A minimum alone lets NaN through, and there are seconds that no clock takes.
+
+    Raises:
+        typer.BadParameter: it is.
+    """
+    if value is not None and not abs(value) <= _MOST:
+        raise typer.BadParameter(f"{value:g} is not a number of at most {_MOST:,.0f}.")
+    return value
+
 
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", help="Configuration file (default: $DRKIT_CONFIG, else ./drkit.toml).")
@@ -339,3 +373,46 @@ def set_client_logs(*, verbose: bool) -> None:
     for client in ("kafka", "aiokafka"):
         logging.getLogger(client).setLevel(logging.WARNING if verbose else logging.CRITICAL)
     logging.getLogger("drkit.librdkafka").setLevel(logging.DEBUG if verbose else logging.CRITICAL)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkFailure:
+    """A link for which it could not be done, and why. `again`: the command for this link alone."""
+
+    link: LinkId
+    error: DrkitError
+    again: str
+
+
+def failure_documents(failures: Sequence[LinkFailure]) -> list[dict[str, Any]]:
+    """The `failures` of a document: each error, with its link."""
+    return [{"link": str(each.link), **error_body(each.error)} for each in failures]
+
+
+def combined_error(failures: Sequence[LinkFailure], done: int) -> DrkitError | None:
+    """What the operator is told, whose class gives the exit code; None: no link failed.
+
+    Args:
+        failures: the links that failed.
+        done: for how many links it was done.
+
+    Returns:
+        Where nothing was done, the first link's error, naming all that failed. Else `PartlyDone`, or `OutcomeUnknown`
+        where of each that failed no more than the outcome isn't known.
+    """
+    if not failures:
+        return None
+    first = failures[0].error
+    why = and_more([f"{each.link}: {each.error.what}" for each in failures], separator="; ")
+    again = "; ".join(each.again for each in failures)
+    remedy = f"{first.remedy.rstrip('. ')}; then {again}" if first.remedy else again
+    if not done:
+        combined = copy.copy(first)
+        combined.what, combined.remedy = why, remedy
+        return combined
+    kind = OutcomeUnknown if all(isinstance(each.error, OutcomeUnknown) for each in failures) else PartlyDone
+    return kind(
+        f"{len(failures)} of {counted(len(failures) + done, 'link')} failed: {why}",
+        meaning=f"It is done for the other {done}",
+        remedy=remedy,
+    )

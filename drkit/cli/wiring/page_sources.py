@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from drkit.cli.wiring.dry_run import ONLY_UNFENCED, DryRun, dry_run
-from drkit.cli.wiring.recovery_checks import UNFINISHED, recovery_checks
+from drkit.cli.wiring.readiness import ONLY_UNFENCED, UNFINISHED, DryRun, dry_run, recovery_checks
 from drkit.config import Config, load_config
 from drkit.drill.judge.result import DrillSummary
 from drkit.drill.results.archive import Drills, default_drills

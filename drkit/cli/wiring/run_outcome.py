@@ -1,4 +1,4 @@
-"""Shared by failover, failback and resume: confirmation, dry runs, results and exit codes."""
+"""Shared by failover, failback and resume: approval, confirmation, dry runs, results and exit codes."""
 
 from __future__ import annotations
 
@@ -7,21 +7,59 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from rich.markup import escape
 
-from drkit.cli.output.writer import OutputMode
+from drkit.cli.output import OutputMode
 from drkit.cli.views.failover_view import StagePrinter, print_plan, print_rehearsal, print_result
 from drkit.cli.wiring.context import Invocation
 from drkit.failover.plan.waivers import ACCEPT_UNFENCED
-from drkit.model.errors import ExitCode, PartlyDone, Refused
+from drkit.model.clock import now
+from drkit.model.errors import ConfigError, ExitCode, PartlyDone, Refused
+from drkit.model.runs.approval import Approval
 
 if TYPE_CHECKING:
     from drkit.failover.plan.failover_plan import FailoverPlan, Obstacle
     from drkit.failover.run.cluster_context import ClusterContext
     from drkit.failover.run.journal.run_record import Plan
     from drkit.failover.run.runner import RunResult
+
+
+ApprovalOption = Annotated[
+    list[Path] | None,
+    typer.Option("--approval", metavar="FILE", help="A file that `drkit evidence approve` wrote; one per operator."),
+]
+EmergencyOption = Annotated[
+    str | None,
+    typer.Option("--emergency", metavar="REASON", help="Act alone although approvals are required; journaled."),
+]
+
+
+def give_approval(run: Invocation, estate: ClusterContext, files: list[Path] | None, emergency: str | None) -> None:
+    """Take what the options say.
+
+    Raises:
+        ConfigError: they don't go together, or a file or key can't be read.
+        Refused: the files are no approval of two operators.
+    """
+    rule = run.config.approvals
+    if emergency is not None:
+        if files:
+            raise ConfigError("--approval and --emergency exclude each other", remedy="Give one of them")
+        if not emergency.strip():
+            raise ConfigError("--emergency: no reason is given", remedy="Say why you act alone; it is journaled")
+        estate.approval = Approval(emergency=emergency.strip())
+        if rule is not None:
+            run.writer.log.print("[bold]![/] An emergency: you act alone, and the journal says so", soft_wrap=True)
+    elif files:
+        if rule is None:
+            raise ConfigError("--approval: there is no [approvals]", remedy="Leave it out, or name the operators there")
+        from drkit.evidence.approvals import read_approvals
+
+        estate.approval = read_approvals(files, rule.operators, now())
 
 
 def collect_rarely() -> None:

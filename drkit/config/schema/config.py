@@ -1,4 +1,5 @@
-"""The schema of `drkit.toml`, according to the outside contract (docs/contract.md).
+"""The schema of `drkit.toml`, according to the outside contract (docs/contract.md); addresses of directories and hooks
+are in `directory.py`.
 
 Unknown keys and bad values are errors; nothing is ignored. `load.py` turns pydantic's findings into
 `ConfigError`s with the file, the key and the expected value.
@@ -7,19 +8,26 @@ Unknown keys and bad values are errors; nothing is ignored. `load.py` turns pyda
 from __future__ import annotations
 
 import re
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, PrivateAttr, SecretStr, field_validator, model_validator
 
-from drkit.config.schema.base import CallableName, Pattern, Strict, scalars_as_text
+from drkit.config.schema.base import (
+    CallableName,
+    Pattern,
+    Secret,
+    SecretFromEnv,
+    SecretFromFile,
+    Strict,
+    reveal,
+    scalars_as_text,
+)
 from drkit.config.schema.directory import DirectoryConfig, HooksConfig
-from drkit.config.schema.failover import ApprovalsConfig, FenceConfig, WaveConfig
-from drkit.config.schema.foreign_keys import ForeignKeyConfig
-from drkit.config.schema.secrets import Secret, SecretFromEnv, SecretFromFile, reveal
-from drkit.config.schema.topic_settings import TopicSettingsConfig
-from drkit.model.topic_policy import AclMode, Deletions
+from drkit.model.topic_policy import FOLLOWED, OPTIONAL, AclMode, Deletions, TopicOverride, TopicSettings
 from drkit.model.topics.cycles import clash_error, cycle_error, find_clash, find_cycle, names_to_try, sharing
+from drkit.model.topics.standby import STANDBY
 from drkit.model.topology import (
     DEFAULT_BUFFER_BYTES,
     CatchUpPolicy,
@@ -31,6 +39,186 @@ from drkit.model.topology import (
     TopicPolicy,
     is_internal,
 )
+
+_NAME = re.compile(r"[a-z][a-z0-9.]*")
+_FIXED = "drkit sets it on a standby; with another value the target would refuse records or change their timestamps"
+_NOT_OVERRIDDEN = {
+    **dict.fromkeys(STANDBY, f"{_FIXED}; the switch sets the source's value"),
+    "cleanup.policy": "a standby with another cleanup policy than its source loses records that the source still has",
+    "leader.replication.throttled.replicas": "it belongs to a reassignment on the target",
+    "follower.replication.throttled.replicas": "it belongs to a reassignment on the target",
+}
+
+
+def _followable(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    for pattern in patterns:
+        if pattern in STANDBY:
+            raise ValueError(f"{pattern!r} can't be a following setting: {_FIXED}")
+        if not any(re.fullmatch(pattern, name) for name in (*FOLLOWED, *OPTIONAL)):
+            known = ", ".join((*FOLLOWED, *OPTIONAL))
+            raise ValueError(f"{pattern!r} matches no setting that can follow; those are: {known}")
+    return patterns
+
+
+def _overridable(settings: dict[str, str]) -> dict[str, str]:
+    for name, value in settings.items():
+        if name in _NOT_OVERRIDDEN:
+            raise ValueError(f"{name!r} can't be overridden: {_NOT_OVERRIDDEN[name]}")
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is not the name of a topic setting, such as 'retention.ms'")
+        if not value.strip():
+            raise ValueError(f"{name!r} has no value")
+    return settings
+
+
+class TopicOverrideConfig(Strict):
+    """One `[[links.topic_settings.topics]]`: settings of the matching topics."""
+
+    match: Pattern
+    settings: dict[str, str] = Field(default_factory=dict)
+    replication_factor: int | None = Field(default=None, ge=1, le=32767)
+
+    _text = field_validator("settings", mode="before")(scalars_as_text)
+    _allowed = field_validator("settings")(_overridable)
+
+
+class TopicSettingsConfig(Strict):
+    """`[links.topic_settings]`."""
+
+    include: tuple[Pattern, ...] = ()
+    exclude: tuple[Pattern, ...] = ()
+    overrides: dict[str, str] = Field(default_factory=dict)
+    replication_factor: int | None = Field(default=None, ge=1, le=32767)
+    topics: tuple[TopicOverrideConfig, ...] = ()
+
+    _chosen = field_validator("include", "exclude")(_followable)
+    _text = field_validator("overrides", mode="before")(scalars_as_text)
+    _allowed = field_validator("overrides")(_overridable)
+
+    def policy(self) -> TopicSettings:
+        """The settings, in the model's type."""
+        return TopicSettings(
+            include=self.include,
+            exclude=self.exclude,
+            overrides=tuple(self.overrides.items()),
+            replication_factor=self.replication_factor,
+            topics=tuple(
+                TopicOverride(each.match, tuple(each.settings.items()), each.replication_factor) for each in self.topics
+            ),
+        )
+
+
+_Command = Annotated[tuple[str, ...], Field(min_length=1)]
+
+_TWO = 2
+
+
+class FenceConfig(Strict):
+    """`[clusters.X.fence]`: without `command`, the fence consists of ACLs, if the cluster has an authorizer.
+
+    `command`, `unfence`: programs with their arguments that keep clients out, and admit them again. drkit may start
+    each again after an interruption, so they must be idempotent.
+    `client`, `bootstrap_servers`: the properties of an ordinary writer (librdkafka names, as in a cluster's `client`),
+    with which drkit proves that writes are denied. Without them it tries with its own client, which proves nothing if
+    drkit is a super user.
+    """
+
+    command: _Command | None = None
+    unfence: _Command | None = None
+    timeout_seconds: float = Field(default=60.0, gt=0, le=3600)
+    bootstrap_servers: str | None = None
+    client: dict[str, Secret] | None = None
+
+    @model_validator(mode="after")
+    def _both_ways(self) -> Self:
+        if (self.command is None) != (self.unfence is None):
+            there, missing = ("command", "unfence") if self.unfence is None else ("unfence", "command")
+            raise ValueError(
+                f"`{there}` is given without `{missing}`: a cancelled or rolled-back run lifts the fence again"
+            )
+        return self
+
+
+class OnFailure(StrEnum):
+    """What a failed wave means for those after it."""
+
+    STOP = "stop"
+    CONTINUE = "continue"
+
+
+class WaveConfig(Strict):
+    """One `[[waves]]`: the groups that move together.
+
+    `links`, `groups`, `topics`: patterns of whole names; a group belongs to the first wave that matches its link, its
+    name and one of the topics that it reads. `after`: commands (no shell), called in order once all groups of the wave
+    are on the target; a failed one fails the wave. `pause_seconds`: the pause after that. `max_loss_records`,
+    `max_loss_seconds`: the most that may be lost, on each link, of the topics that the wave's groups read.
+    """
+
+    name: str = Field(min_length=1)
+    links: tuple[Pattern, ...] = (".*",)
+    groups: tuple[Pattern, ...] = (".*",)
+    topics: tuple[Pattern, ...] = (".*",)
+    after: tuple[tuple[str, ...], ...] = ()
+    pause_seconds: float = Field(default=0.0, ge=0, le=86400)
+    timeout_seconds: float = Field(default=60.0, gt=0, le=86400)
+    on_failure: OnFailure = OnFailure.STOP
+    max_loss_records: int | None = Field(default=None, ge=0)
+    max_loss_seconds: float | None = Field(default=None, ge=0)
+
+
+class ApprovalsConfig(Strict):
+    """`[approvals]`: drkit executes a plan only with the signatures of two of these operators.
+
+    `operators`: the public Ed25519 key (PEM) of each, by name. `emergency`: whether one operator may act alone with
+    `--emergency REASON`, which is journaled.
+    """
+
+    operators: dict[str, Path] = Field(min_length=_TWO)
+    emergency: bool = True
+
+    @field_validator("operators")
+    @classmethod
+    def _different(cls, value: dict[str, Path]) -> dict[str, Path]:
+        if len(set(value.values())) < len(value):
+            raise ValueError("two operators have one key: give each a key of their own")
+        return value
+
+
+RECORD_KEY = "key"
+"""Means the record's own key instead of a path in its value."""
+
+
+def _place(text: str) -> str:
+    if text != RECORD_KEY and not re.fullmatch(r"\$((\.[A-Za-z_][\w-]*)|(\['[^']+'\])|(\[\d+\]))+", text):
+        raise ValueError(
+            f'{text!r} is neither "key" (the record\'s key) nor a JSON path such as $.order_id or $.a.b[0]'
+        )
+    return text
+
+
+Place = Annotated[str, AfterValidator(_place)]
+
+
+class ForeignKeyConfig(Strict):
+    """Each record of `child` refers to one of `parent`: its `key` equals the other's `parent_key`.
+
+    `decoder`, `parent_decoder`: callables that convert the bytes of a value that isn't JSON to what JSON can hold.
+    """
+
+    child: str = Field(min_length=1)
+    parent: str = Field(min_length=1)
+    key: Place
+    parent_key: Place = RECORD_KEY
+    decoder: CallableName | None = None
+    parent_decoder: CallableName | None = None
+
+    @model_validator(mode="after")
+    def _two_topics(self) -> Self:
+        if self.child == self.parent:
+            raise ValueError(f"child and parent are both {self.child!r}; a foreign key is between two topics")
+        return self
+
 
 CLIENT_PROPERTIES = frozenset(
     {

@@ -14,8 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from drkit.config.schema.base import Strict
-from drkit.config.schema.secrets import Secret
+from drkit.config.schema.base import Secret, Strict
 
 KINDS = {
     "file": "file:///path",

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from drkit.config.schema.failover import FenceConfig
-from drkit.directory.process import run_bounded
+from drkit.config.schema.config import FenceConfig
+from drkit.directory.command import run_bounded
 from drkit.failover.fencing.deny_rules import (
     closing_rules,
     default_allow_rules,

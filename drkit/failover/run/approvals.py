@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from drkit.config.schema.failover import ApprovalsConfig
+from drkit.config.schema.config import ApprovalsConfig
 from drkit.failover.failback.failback_plan import FailbackPlan
 from drkit.failover.plan.failover_plan import FailoverPlan
 from drkit.failover.plan.waivers import ACCEPT_LOSS, ALLOW_REWIND

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from drkit.config.schema.failover import WaveConfig
+from drkit.config.schema.config import WaveConfig
 from drkit.failover.plan.failover_plan import FailoverPlan
 from drkit.model.topology import LinkId
 
@@ -20,7 +20,7 @@ REST = "the rest"
 
 @dataclass(frozen=True, slots=True)
 class Wave:
-    """A wave as it was configured when the plan was made; see `drkit.config.schema.failover`."""
+    """A wave as it was configured when the plan was made; see `drkit.config.schema.config`."""
 
     name: str
     links: tuple[str, ...] = (".*",)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
-from drkit.directory.process import ended, run_bounded
+from drkit.directory.command import ended, run_bounded
 from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.run.lease import RunLease
 from drkit.failover.site.wave_plan import Wave, WaveAssignment

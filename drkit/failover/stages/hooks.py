@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from drkit.config.schema.directory import HooksConfig
-from drkit.directory.process import ended, run_bounded
+from drkit.directory.command import ended, run_bounded
 from drkit.failover.plan.failover_plan import StagePlan
 from drkit.failover.run.state_machine import Kind
 from drkit.model.deadline import Deadline

@@ -22,7 +22,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drkit.config.cache import cache_dir
+from drkit.config.environment import cache_dir
 from drkit.config.extras import Extra, require
 from drkit.kafka.compiled.limits import BACKLOG, ENOUGH
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator
 from confluent_kafka import Message
 
 from drkit.config import Config
-from drkit.config.callables import named_callable
+from drkit.config.schema.base import named_callable
 from drkit.kafka.protocol import record_body
 from drkit.kafka.protocol.records import NUMBERS, Damaged
 from drkit.kafka.protocol.records import RawRecord as EncodedRecord

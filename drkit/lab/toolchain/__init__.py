@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from drkit.config.cache import cache_dir
+from drkit.config.environment import cache_dir
 from drkit.lab.process import Interrupts
 from drkit.lab.toolchain.fetch import cache_lock, fetch_missing, jar_path, make_cache_dir, missing
 from drkit.lab.toolchain.java import find_java_home, spark_java_home

@@ -17,8 +17,8 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from drkit.config import ClusterConfig, Config
-from drkit.config.callables import named_callable
 from drkit.config.load import ConfigSources
+from drkit.config.schema.base import named_callable
 from drkit.config.schema.config import SECRET_PROPERTIES
 from drkit.config.schema.directory import DirectoryConfig, parse_address
 from drkit.directory import Directory, open_directories

@@ -27,7 +27,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from drkit.config.cache import cache_dir
+from drkit.config.environment import cache_dir
 from drkit.drill.environment.clients import Clients
 from drkit.drill.experiment.steps import Workload
 from drkit.drill.judge.history import AttemptOutcome, RecordId

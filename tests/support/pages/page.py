@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from drkit.cli.output.writer import to_json
+from drkit.cli.output import to_json
 from drkit.config import Objectives
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, error_body

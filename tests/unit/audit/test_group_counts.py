@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from drkit.cli.views.audit.group_report import render_group_report, summary_line
+from drkit.cli.views.audit_report import render_group_report, summary_line
 from drkit.model.audit.group_audit import (
     After,
     CountBasis,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from drkit.config.cache import cache_dir
+from drkit.config.environment import cache_dir
 
 
 def test_the_cache_can_be_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

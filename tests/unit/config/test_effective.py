@@ -11,9 +11,8 @@ from typer.testing import CliRunner
 
 from drkit.cli.application import application
 from drkit.config.effective import HIDDEN, effective_settings, without_credentials
-from drkit.config.load import read_sources
+from drkit.config.load import key_lines, read_sources
 from drkit.config.schema.config import toml_schema
-from drkit.config.toml_lines import key_lines
 
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 HELD = "wX9pq"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from drkit.config.schema.failover import FenceConfig
+from drkit.config.schema.config import FenceConfig
 from drkit.directory import Entry
 from drkit.directory.file import FileDirectory
 from drkit.directory.http import HttpServer

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from drkit.directory.process import run_bounded
+from drkit.directory.command import run_bounded
 from drkit.model.deadline import Deadline
 from drkit.model.errors import Unreachable
 

@@ -9,8 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from drkit.cli.application import application
-from drkit.config.schema.config import EvidenceConfig
-from drkit.config.schema.failover import ApprovalsConfig
+from drkit.config.schema.config import ApprovalsConfig, EvidenceConfig
 from drkit.evidence.approvals import approval_of, read_approvals
 from drkit.evidence.signing import make_key, open_signer
 from drkit.failover.run.approvals import check_approved

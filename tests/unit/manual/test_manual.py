@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from drkit.cli.application import VERBS
-from drkit.cli.examples import EXAMPLES
+from drkit.cli.help import EXAMPLES
 from drkit.drill.runbook import read_runbook
 from drkit.model.errors import ExitCode
 from tests.support.commands.runbooks import parse

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from drkit.cli.output.writer import to_json
+from drkit.cli.output import to_json
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError
 from drkit.model.offsets import Watermark

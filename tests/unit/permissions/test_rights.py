@@ -11,10 +11,9 @@ from drkit.cli.views.acls_view import PrintedRights, kafka_acls_commands, kafka_
 from drkit.config import Config
 from drkit.model.topics.name_patterns import Stretch, stretches
 from drkit.permissions.need import Command, Resource, Side, Subject, Who
-from drkit.permissions.permissions_page import permissions_page
-from drkit.permissions.principal import Principal, PrincipalOrigin, given_principal, principal_of
-from drkit.permissions.resolve import EVERY_NAME, rights_of
+from drkit.permissions.resolve import EVERY_NAME, Principal, PrincipalOrigin, given_principal, principal_of, rights_of
 from drkit.permissions.table import TABLE, needs_of
+from tools.manual.permissions_page import permissions_page
 
 ROOT = Path(__file__).parents[3]
 CLUSTERS = {"primary": {"bootstrap_servers": "p:1"}, "dr": {"bootstrap_servers": "d:1"}}

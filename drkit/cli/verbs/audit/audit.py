@@ -1,4 +1,4 @@
-"""`drkit audit`: the Spark audit of both sides of a link, record by record."""
+"""`drkit audit`: the Spark audit of both sides of a link, record by record; `drkit audit history`: earlier ones."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import typer
 from rich.text import Text
 
 from drkit.audit.findings.findings_path import discard_findings, findings_path
+from drkit.cli.options.selection import TimezoneOption, TopicsOption, moment, topic_choices
 from drkit.cli.options.spark import (
     NOTHING_KEPT,
     MasterOption,
@@ -26,16 +27,18 @@ from drkit.cli.options.spark import (
     spark_progress,
     spark_runtime,
 )
-from drkit.cli.options.times import TimezoneOption, moment
-from drkit.cli.options.topics import TopicsOption, topic_choices
-from drkit.cli.output.writer import OutputMode
+from drkit.cli.output import OutputMode
 from drkit.cli.process.interrupts import deferred
 from drkit.cli.verbs.audit.group import FullOption, ReportOption, register_group
-from drkit.cli.verbs.audit.history import register_history
 from drkit.cli.verbs.audit.watch import register_watch
-from drkit.cli.views.audit.audit_view import of_each_kind, print_audits
-from drkit.cli.views.audit.bytes_text import base64_text
-from drkit.cli.views.audit.digest_view import digest_document, refuse_with_digest
+from drkit.cli.views.audit_view import (
+    base64_text,
+    digest_document,
+    emit_trend,
+    of_each_kind,
+    print_audits,
+    refuse_with_digest,
+)
 from drkit.cli.wiring.audit_journal import Failure, KeptRun, keep_run, new_run, overall
 from drkit.cli.wiring.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
 from drkit.model.audit.audit_result import AuditRequest, AuditResult, Counts, Finding, ForeignKeyAudit, Verdict
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
     from drkit.config import Config
     from drkit.failover.plan.point_in_time import Moment
     from drkit.store.api import Store
+
 
 _WITNESSES = 25
 MOST_FINDINGS = 1_000
@@ -301,7 +305,7 @@ def _append(results: Sequence[AuditResult], table: str, runtime: SparkRuntime, r
 def _write_report(path: Path, results: Sequence[AuditResult], config: Config, run: str) -> None:
     from drkit.audit.findings.findings_over_time import over_time
     from drkit.audit.findings.witnesses import witnesses
-    from drkit.cli.views.audit.report import render_report
+    from drkit.cli.views.audit_report import render_report
 
     times = [over_time([Path(result.findings_path)]) for result in results]
     shown = [witnesses(of_each_kind(result.findings, _WITNESSES), result.link, config) for result in results]
@@ -432,3 +436,25 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "other_partition": finding.other_partition,
         "other_offset": finding.other_offset,
     }
+
+
+def register_history(app: typer.Typer) -> None:
+    """Add `audit history`."""
+    app.command("history")(history)
+
+
+def history(
+    last: Annotated[int, typer.Option("--last", min=1, metavar="N", help="Only the last N.")] = 50,
+    link: LinkOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = OutputMode.HUMAN,
+    verbose: VerboseOption = False,
+) -> None:
+    """List earlier audits with their results, oldest first: a trend."""
+    from drkit.observe.audit_history import past_audits
+
+    with command(config, output, verbose) as run:
+        if link is not None:
+            run.links(link)
+        found = [each for each in past_audits(run.store()) if link is None or each.link == link]
+        emit_trend(run, found[-last:])

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from drkit.cli.options.selection import TopicsOption, topic_choices
 from drkit.cli.options.spark import (
     NOTHING_KEPT,
     MasterOption,
@@ -21,12 +22,11 @@ from drkit.cli.options.spark import (
     spark_progress,
     spark_runtime,
 )
-from drkit.cli.options.topics import TopicsOption, topic_choices
-from drkit.cli.output.writer import OutputMode
+from drkit.cli.output import OutputMode
 from drkit.cli.process.interrupts import deferred
-from drkit.cli.views.audit.bytes_text import base64_text, shown_bytes
-from drkit.cli.views.audit.group_report import render_group_report, summary_line
-from drkit.cli.views.fitting_table import Column, FittingTable
+from drkit.cli.views.audit_report import render_group_report, summary_line
+from drkit.cli.views.audit_view import base64_text, shown_bytes
+from drkit.cli.views.layout import Column, FittingTable
 from drkit.cli.wiring.audit_journal import keep_group_view
 from drkit.cli.wiring.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
 from drkit.model.audit.audit_result import TopicChoice

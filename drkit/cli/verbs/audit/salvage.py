@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from drkit.cli.options.selection import TopicsOption, topic_choices
 from drkit.cli.options.spark import (
     NOTHING_KEPT,
     MasterOption,
@@ -21,11 +22,19 @@ from drkit.cli.options.spark import (
     spark_progress,
     spark_runtime,
 )
-from drkit.cli.options.topics import TopicsOption, topic_choices
-from drkit.cli.output.writer import OutputMode
+from drkit.cli.output import OutputMode
 from drkit.cli.process.interrupts import masked
-from drkit.cli.wiring.context import ConfigOption, Invocation, LinksOption, OutputOption, VerboseOption, command
-from drkit.cli.wiring.several_links import LinkFailure, combined_error, failure_documents
+from drkit.cli.wiring.context import (
+    ConfigOption,
+    Invocation,
+    LinkFailure,
+    LinksOption,
+    OutputOption,
+    VerboseOption,
+    combined_error,
+    command,
+    failure_documents,
+)
 from drkit.model.audit.audit_result import AuditRequest, SalvageClass
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, PartlyDone, Refused
 from drkit.model.topology import Link, is_internal

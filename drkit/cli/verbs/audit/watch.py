@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from drkit.cli.options.selection import TopicsOption, topic_choices
 from drkit.cli.options.spark import (
     MasterOption,
     MemoryOption,
@@ -21,9 +22,7 @@ from drkit.cli.options.spark import (
     require_spark,
     spark_runtime,
 )
-from drkit.cli.options.topics import TopicsOption, topic_choices
-from drkit.cli.options.values import bounded
-from drkit.cli.output.writer import OutputMode
+from drkit.cli.output import OutputMode
 from drkit.cli.process.hangup import hangups
 from drkit.cli.process.interrupts import stop_on_signals
 from drkit.cli.wiring.alert_notifier import AlertNotifier
@@ -33,6 +32,7 @@ from drkit.cli.wiring.context import (
     LinkOption,
     OutputOption,
     VerboseOption,
+    bounded,
     command,
     listen_address,
 )

@@ -10,8 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from drkit.cli.options.values import aliases
-from drkit.cli.output.writer import OutputMode
+from drkit.cli.output import OutputMode
 from drkit.cli.wiring.context import (
     ConfigOption,
     Invocation,
@@ -19,9 +18,9 @@ from drkit.cli.wiring.context import (
     OutputOption,
     TimeoutOption,
     VerboseOption,
+    aliases,
     command,
 )
-from drkit.cli.wiring.recovery_checks import recovery_checks
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, NotShown, Refused
 from drkit.model.topology import Link, LinkId
@@ -71,6 +70,7 @@ def doctor(
         # one set of connections for all questions: what is gone is waited for once
         with ClusterContext(run.config, store, timeout_seconds=begun.timeout_seconds, known=begun) as estate:
             estate.adopt(begun, asked)
+            from drkit.cli.wiring.readiness import recovery_checks
             from drkit.failover.recovery.component_conditions import unfinished_runs
             from drkit.observe.drill_surroundings import known_drills
             from drkit.observe.readiness.readiness import drills_check, readiness
@@ -129,7 +129,7 @@ def planned_failovers(estate: ClusterContext, links: Sequence[Link]) -> dict[Lin
 def _planned(
     estate: ClusterContext, target: str, links: Sequence[LinkId], patterns: Sequence[str]
 ) -> dict[LinkId, Planned]:
-    from drkit.cli.wiring.dry_run import ONLY_UNFENCED, dry_run
+    from drkit.cli.wiring.readiness import ONLY_UNFENCED, dry_run
 
     try:
         plan = dry_run(estate, target, patterns)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from drkit.cli.options.approvals import ApprovalOption, EmergencyOption, give_approval
 from drkit.cli.options.spark import (
     MasterOption,
     MemoryOption,
@@ -19,13 +18,28 @@ from drkit.cli.options.spark import (
     spark_obstacle,
     spark_properties,
 )
-from drkit.cli.options.values import aliases
-from drkit.cli.output.writer import OutputMode
+from drkit.cli.output import OutputMode
 from drkit.cli.verbs.failover.failover import AcceptUnfencedOption, DryRunOption, YesOption
 from drkit.cli.views.failover_view import StagePrinter, print_plan
-from drkit.cli.wiring.context import ConfigOption, Invocation, LinksOption, OutputOption, VerboseOption, command
+from drkit.cli.wiring.context import (
+    ConfigOption,
+    Invocation,
+    LinksOption,
+    OutputOption,
+    VerboseOption,
+    aliases,
+    command,
+)
 from drkit.cli.wiring.failback_wiring import EngineOption, SalvageOption, SeedEngine, failback_ports
-from drkit.cli.wiring.run_outcome import asking_before_fence, confirm, finish, show_dry_run
+from drkit.cli.wiring.run_outcome import (
+    ApprovalOption,
+    EmergencyOption,
+    asking_before_fence,
+    confirm,
+    finish,
+    give_approval,
+    show_dry_run,
+)
 from drkit.failover.plan.waivers import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED, CLUSTER_ID
 from drkit.failover.run.interfaces import Ports
 from drkit.failover.run.state_machine import Kind
@@ -144,7 +158,7 @@ def run_failback(
     emergency: str | None,
 ) -> None:
     """Plan, show and execute a failback, or (`for_good`) a reprotect. `accepted`: whether each flag was given."""
-    from drkit.cli.wiring.site_failback import FailbackFlags, cluster_ids_given, run_site_failback
+    from drkit.cli.wiring.site_outcome import FailbackFlags, cluster_ids_given, run_site_failback
     from drkit.failover.failback.planner import make_failback_plan
     from drkit.failover.plan.choose_links import leading_away, links_away
     from drkit.failover.run.cluster_context import ClusterContext

@@ -11,12 +11,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from drkit.cli.options.approvals import ApprovalOption, EmergencyOption, give_approval
-from drkit.cli.options.selection import one_edge, select
-from drkit.cli.options.times import AtOption, CommittedAtOption, TimezoneOption, either_moment
-from drkit.cli.options.values import aliases
-from drkit.cli.output.writer import OutputMode
-from drkit.cli.wiring.context import ConfigOption, Invocation, LinksOption, OutputOption, VerboseOption, command
+from drkit.cli.options.selection import AtOption, CommittedAtOption, TimezoneOption, either_moment, one_edge, select
+from drkit.cli.output import OutputMode
+from drkit.cli.wiring.context import (
+    ConfigOption,
+    Invocation,
+    LinksOption,
+    OutputOption,
+    VerboseOption,
+    aliases,
+    command,
+)
+from drkit.cli.wiring.run_outcome import ApprovalOption, EmergencyOption, give_approval
 from drkit.failover.plan.point_in_time import Moment
 from drkit.failover.plan.waivers import ACCEPT_LOSS, ACCEPT_UNFENCED, ALLOW_REWIND
 from drkit.failover.positions.selection import Edge, Selection

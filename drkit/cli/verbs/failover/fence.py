@@ -12,12 +12,21 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from drkit.cli.options.values import bounded
-from drkit.cli.output.writer import OutputMode
+from drkit.cli.output import OutputMode
 from drkit.cli.verbs.failover.failover import YesOption
-from drkit.cli.wiring.context import ConfigOption, Invocation, LinksOption, OutputOption, VerboseOption, command
+from drkit.cli.wiring.context import (
+    ConfigOption,
+    Invocation,
+    LinkFailure,
+    LinksOption,
+    OutputOption,
+    VerboseOption,
+    bounded,
+    combined_error,
+    command,
+    failure_documents,
+)
 from drkit.cli.wiring.run_outcome import confirm
-from drkit.cli.wiring.several_links import LinkFailure, combined_error, failure_documents
 from drkit.model.errors import ConfigError, DrkitError, ExitCode
 from drkit.model.topology import Link, LinkId
 

@@ -12,10 +12,10 @@ from rich.markup import escape
 from rich.rule import Rule
 from rich.text import Text
 
-from drkit.cli.output.writer import OutputMode
-from drkit.cli.views.audit.history_view import emit_trend
+from drkit.cli.output import OutputMode
+from drkit.cli.views.audit_view import emit_trend
 from drkit.cli.views.failover_view import print_result
-from drkit.cli.views.hanging import Hanging
+from drkit.cli.views.layout import Hanging
 from drkit.cli.views.site_view import print_site_result
 from drkit.cli.wiring.audit_journal import entry_summary
 from drkit.cli.wiring.context import ConfigOption, Invocation, OutputOption, VerboseOption, command

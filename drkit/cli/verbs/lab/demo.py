@@ -13,9 +13,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from drkit.cli.options.values import bounded
-from drkit.cli.output.writer import OutputMode
-from drkit.cli.wiring.context import Invocation, OutputOption, VerboseOption, command
+from drkit.cli.output import OutputMode
+from drkit.cli.wiring.context import Invocation, OutputOption, VerboseOption, bounded, command
 from drkit.model.errors import DrkitError, ExitCode
 
 _SVG_FORMAT = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">

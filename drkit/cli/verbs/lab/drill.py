@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from drkit.cli.options.values import bounded
-from drkit.cli.output.writer import OutputMode
+from drkit.cli.output import OutputMode
 from drkit.cli.process.hangup import hangups
 from drkit.cli.views.drill_view import (
     show_coverage,
@@ -26,7 +25,7 @@ from drkit.cli.views.drill_view import (
     show_schedule,
     show_series,
 )
-from drkit.cli.wiring.context import Invocation, OutputOption, VerboseOption, command
+from drkit.cli.wiring.context import Invocation, OutputOption, VerboseOption, bounded, command
 from drkit.drill.schedule import MissedPolicy
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, Refused, StoreMissing
 

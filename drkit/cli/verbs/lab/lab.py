@@ -12,9 +12,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from drkit.cli.options.values import bounded
-from drkit.cli.output.writer import OutputMode
-from drkit.cli.wiring.context import ConfigOption, Invocation, OutputOption, VerboseOption, command
+from drkit.cli.output import OutputMode
+from drkit.cli.wiring.context import ConfigOption, Invocation, OutputOption, VerboseOption, bounded, command
 from drkit.model.errors import DrkitError
 
 if TYPE_CHECKING:

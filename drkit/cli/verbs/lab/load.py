@@ -18,10 +18,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as ProgressBar
 from rich.table import Table
 
-from drkit.cli.options.values import bounded
-from drkit.cli.output.writer import OutputMode
+from drkit.cli.output import OutputMode
 from drkit.cli.verbs.lab.lab import DirOption
-from drkit.cli.wiring.context import ConfigOption, Invocation, OutputOption, VerboseOption, command
+from drkit.cli.wiring.context import ConfigOption, Invocation, OutputOption, VerboseOption, bounded, command
 from drkit.model.errors import ConfigError, ExitCode, Unreachable
 from drkit.model.process.signal_handlers import SignalEvent, handled
 

@@ -14,24 +14,21 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from drkit.cli.options.values import bounded
-from drkit.cli.output.log_format import LogFormat, LogFormatOption
-from drkit.cli.output.writer import OutputMode, OutputWriter
+from drkit.cli.output import LogFormat, LogFormatOption, OutputMode, OutputWriter
 from drkit.cli.process.hangup import Hangups, hangups
 from drkit.cli.process.interrupts import stop_on_signals
-from drkit.cli.process.reloading import LiveConfig
-from drkit.cli.process.watchdog_exit import wait_for, watchdog_seconds
-from drkit.cli.process.worker_processes import WorkerProcesses, end_with_parent
+from drkit.cli.process.worker_processes import WorkerProcesses, end_with_parent, wait_for, watchdog_seconds
 from drkit.cli.wiring.context import (
     ConfigOption,
     Invocation,
     LinksOption,
     OutputOption,
     VerboseOption,
+    bounded,
     command,
     set_client_logs,
 )
-from drkit.config.reload import FIXED
+from drkit.config.reload import FIXED, LiveConfig
 from drkit.kafka.client.process_tuning import serve_the_data_path
 from drkit.mirror.runtime.events import DoneEvent, MirrorEvent, ProgressEvent
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, Unreachable, error_body

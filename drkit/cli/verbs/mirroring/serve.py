@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from drkit.cli.output.log_format import LogFormat, LogFormatOption
-from drkit.cli.output.writer import OutputMode, to_json
+from drkit.cli.output import LogFormat, LogFormatOption, OutputMode, to_json
 from drkit.cli.process.hangup import hangups
-from drkit.cli.process.reloading import LiveConfig
 from drkit.cli.wiring.context import (
     ConfigOption,
     LinksOption,
@@ -23,7 +21,7 @@ from drkit.cli.wiring.context import (
     listen_address,
     set_client_logs,
 )
-from drkit.config.reload import FIXED_SERVE
+from drkit.config.reload import FIXED_SERVE, LiveConfig
 from drkit.model.errors import ConfigError, DrkitError, error_body
 from drkit.model.process.signal_handlers import SignalEvent
 

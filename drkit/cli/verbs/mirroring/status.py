@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from drkit.cli.options.topics import TopicsOption, topic_choices
-from drkit.cli.options.values import bounded
-from drkit.cli.output.writer import OutputMode
+from drkit.cli.options.selection import TopicsOption, topic_choices
+from drkit.cli.output import OutputMode
 from drkit.cli.wiring.context import (
     ConfigOption,
     Invocation,
@@ -20,6 +19,7 @@ from drkit.cli.wiring.context import (
     OutputOption,
     TimeoutOption,
     VerboseOption,
+    bounded,
     command,
 )
 from drkit.model.clock import iso, now
@@ -164,7 +164,7 @@ def _watch(run: Invocation, look: Callable[[], list[LinkStatus]], interval: floa
     from rich.live import Live
     from rich.text import Text
 
-    from drkit.cli.output.printable import Printable
+    from drkit.cli.output import Printable
     from drkit.cli.views.status_view import render_drills, render_statuses
     from drkit.observe.drill_surroundings import known_drills
     from drkit.observe.status_document import status_document

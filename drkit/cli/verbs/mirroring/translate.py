@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from drkit.cli.options.selection import refuse_empty
-from drkit.cli.output.writer import OutputMode
+from drkit.cli.output import OutputMode
 from drkit.cli.wiring.context import ConfigOption, Invocation, LinksOption, OutputOption, VerboseOption, command
 from drkit.failover.positions.positions import TopicSelector, parse_topic_selector
 from drkit.mapping import Translator

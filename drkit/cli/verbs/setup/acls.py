@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from drkit.cli.output.writer import OutputMode
+from drkit.cli.output import OutputMode
 from drkit.cli.wiring.context import ConfigOption, Invocation, LinksOption, OutputOption, VerboseOption, command
 from drkit.model.errors import ConfigError
 from drkit.permissions.need import Command
@@ -18,8 +18,7 @@ from drkit.permissions.need import Command
 if TYPE_CHECKING:
     from drkit.cli.views.acls_view import PrintedRights
     from drkit.permissions.need import Who
-    from drkit.permissions.principal import Principal
-    from drkit.permissions.resolve import ClusterRights, Right
+    from drkit.permissions.resolve import ClusterRights, Principal, Right
 
 
 class AclsFormat(StrEnum):
@@ -119,7 +118,7 @@ def _printed(run: Invocation, found: ClusterRights, given: str | None, *, requir
 
 def _principal(run: Invocation, alias: str, who: Who, given: str | None) -> Principal:
     from drkit.permissions.need import Who
-    from drkit.permissions.principal import given_principal, principal_of
+    from drkit.permissions.resolve import given_principal, principal_of
 
     cluster = run.config.clusters[alias]
     if who is Who.WRITER:

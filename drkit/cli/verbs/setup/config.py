@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from drkit.cli.output.writer import OutputMode, to_json
+from drkit.cli.output import OutputMode, to_json
 from drkit.cli.views.checks_view import check_mark, print_checks
 from drkit.cli.wiring.context import ConfigOption, OutputOption, TimeoutOption, VerboseOption, command
 from drkit.model.errors import ExitCode

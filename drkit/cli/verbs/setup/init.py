@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from drkit.cli.output.writer import OutputMode
+from drkit.cli.output import OutputMode
 from drkit.cli.wiring.context import ConfigOption, OutputOption, TimeoutOption, VerboseOption, command
 from drkit.model.errors import ConfigError, DrkitError, Refused
 from drkit.model.wording import and_more, counted

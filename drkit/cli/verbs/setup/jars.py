@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from drkit.cli.output.writer import OutputMode
+from drkit.cli.output import OutputMode
 from drkit.cli.wiring.context import ConfigOption, OutputOption, VerboseOption, command
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, ExtraMissing
 from drkit.model.wording import and_more, counted
@@ -125,7 +125,7 @@ def _java() -> str | None:
 
 
 def _document(found: Sequence[_JarSet], java: str | None, repository: str | None) -> dict[str, Any]:
-    from drkit.config.cache import cache_dir
+    from drkit.config.environment import cache_dir
 
     return {
         "cache": str(cache_dir()),
@@ -148,7 +148,7 @@ def _document(found: Sequence[_JarSet], java: str | None, repository: str | None
 
 
 def _print(console: Console, found: Sequence[_JarSet], java: str | None) -> None:
-    from drkit.config.cache import cache_dir
+    from drkit.config.environment import cache_dir
 
     console.print(Text(f"Cache: {cache_dir()}"), soft_wrap=True)
     console.print(Text(f"Java 17: {java or _NO_JAVA}"), soft_wrap=True)

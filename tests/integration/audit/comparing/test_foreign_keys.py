@@ -7,7 +7,7 @@ import json
 import pytest
 
 from drkit.audit.run import run_audit
-from drkit.config.schema.foreign_keys import ForeignKeyConfig
+from drkit.config.schema.config import ForeignKeyConfig
 from drkit.model.audit.audit_result import AuditRequest, TopicChoice
 from drkit.model.errors import ConfigError
 from tests.support.audits.damage import STAMP, Record

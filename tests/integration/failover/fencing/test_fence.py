@@ -24,8 +24,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from drkit.config.schema.config import ClusterConfig
-from drkit.config.schema.failover import FenceConfig
+from drkit.config.schema.config import ClusterConfig, FenceConfig
 from drkit.failover.failback.planner import make_failback_plan
 from drkit.failover.fencing.cluster_fence import ClusterFence, fence_record
 from drkit.failover.fencing.deny_rules import closing_rules

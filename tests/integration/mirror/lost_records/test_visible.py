@@ -152,7 +152,7 @@ def test_a_partition_that_its_engine_forgets_ends_the_run(mirrored: Mirrored, mo
 
 _BLOCKED = """
 import sys, threading
-from drkit.cli.process import watchdog_exit
+from drkit.cli.process import worker_processes
 from drkit.mirror.runtime.session import Session
 
 round_once = Session._round

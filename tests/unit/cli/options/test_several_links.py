@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from drkit.cli.wiring.several_links import LinkFailure, combined_error, failure_documents
-from drkit.cli.wiring.site_failback import cluster_ids_given
+from drkit.cli.wiring.context import LinkFailure, combined_error, failure_documents
+from drkit.cli.wiring.site_outcome import cluster_ids_given
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, OutcomeUnknown, PartlyDone, Refused, Unreachable
 from drkit.model.link_state import Direction, LinkControl

@@ -19,7 +19,7 @@ import pytest
 from pydantic import SecretStr
 from rich.console import Console
 
-from drkit.cli.output.writer import OutputMode, OutputWriter
+from drkit.cli.output import OutputMode, OutputWriter
 from drkit.cli.wiring import alert_notifier
 from drkit.cli.wiring.alert_notifier import PROBLEM, AlertNotifier
 from drkit.cli.wiring.context import Invocation

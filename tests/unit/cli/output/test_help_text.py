@@ -4,7 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 from drkit.cli.application import VERBS, application
-from drkit.cli.help_text import reflowed
+from drkit.cli.help import reflowed
 
 
 def test_a_paragraph_is_one_line_and_a_list_stays_one():

@@ -9,8 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from drkit.cli.application import application
-from drkit.cli.output.log_format import ABOUT, JsonLines, LogFormat, TextLines, event_console
-from drkit.cli.output.writer import OutputMode, OutputWriter, writer_for
+from drkit.cli.output import ABOUT, JsonLines, LogFormat, OutputMode, OutputWriter, TextLines, event_console, writer_for
 from drkit.mirror.runtime.periodic_task import Periodic
 from drkit.model.errors import DrkitError
 from drkit.model.process.log_context import keeping_context, log_context, working_on

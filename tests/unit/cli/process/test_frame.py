@@ -14,7 +14,7 @@ from typer.main import get_command
 
 from drkit import __version__
 from drkit.cli.application import VERBS, application, listing
-from drkit.cli.examples import EXAMPLES
+from drkit.cli.help import EXAMPLES
 from drkit.cli.verbs.lab.load import Timestamps
 from drkit.lab.datasets.catalogue import DEFAULT_ORDERS, DEFAULT_SEED
 from drkit.lab.datasets.events import TimestampMode

@@ -15,7 +15,7 @@ from tests.support.commands.bad_input import CONFIG
 HOOK = """\
 import os, sys
 from drkit.model.deadline import Deadline
-from drkit.directory.process import run_bounded
+from drkit.directory.command import run_bounded
 from drkit.model.process.umask import keep_private
 keep_private()
 open("ours", "w").close()

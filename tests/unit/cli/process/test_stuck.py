@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from drkit.cli.process.watchdog_exit import SERVICE_SECONDS, wait_for, watchdog_seconds
+from drkit.cli.process.worker_processes import SERVICE_SECONDS, wait_for, watchdog_seconds
 from drkit.model.errors import DrkitError
 from drkit.model.topology import Link, LinkId
 

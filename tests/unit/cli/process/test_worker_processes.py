@@ -8,7 +8,7 @@ import sys
 import threading
 from pathlib import Path
 
-from drkit.cli.output.writer import OutputMode, OutputWriter
+from drkit.cli.output import OutputMode, OutputWriter
 from drkit.cli.process.worker_processes import WorkerProcesses
 from drkit.model.errors import ExitCode
 from tests.support.killing.slow_signals import slow_signals

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from drkit.cli.views.audit.digest_view import _WHY, digest_document, digest_lines, refuse_with_digest
+from drkit.cli.views.audit_view import _WHY, digest_document, digest_lines, refuse_with_digest
 from drkit.model.audit.audit_result import AuditResult, Counts, PlacementBasis
 from drkit.model.digests import Coverage, NotCovered, Uncovered
 from drkit.model.errors import ConfigError

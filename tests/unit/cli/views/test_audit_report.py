@@ -15,9 +15,8 @@ from rich.console import Console
 
 from drkit.audit.findings.findings_over_time import BUCKETS, over_time
 from drkit.audit.findings.witnesses import Content, FindingWitness
-from drkit.cli.views.audit.audit_view import of_each_kind, print_audits
-from drkit.cli.views.audit.bytes_text import shown_bytes
-from drkit.cli.views.audit.report import render_report
+from drkit.cli.views.audit_report import render_report
+from drkit.cli.views.audit_view import of_each_kind, print_audits, shown_bytes
 from drkit.cli.wiring.audit_journal import Failure, keep_run, new_run
 from drkit.model.audit.audit_result import AuditResult, Counts, Finding, FindingKind, PartitionAudit, PlacementBasis
 from drkit.model.errors import Unreachable

@@ -5,7 +5,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from drkit.cli.views.hanging import Hanging
+from drkit.cli.views.layout import Hanging
 
 WORDS = [f"word{n}" for n in range(60)]
 

@@ -7,7 +7,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from drkit.cli.views.fitting_table import Column, FittingTable, shortened
+from drkit.cli.views.layout import Column, FittingTable, shortened
 from drkit.cli.views.status_view import group_sums, render_statuses
 from drkit.model.clock import now
 from drkit.model.link_state import Problem

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from drkit.config import Config
-from drkit.config.schema.failover import ApprovalsConfig
+from drkit.config.schema.config import ApprovalsConfig
 from drkit.directory import Entry
 from drkit.failover.failback.failback_plan import failback_plan_json
 from drkit.failover.plan.failover_plan import plan_json

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from pydantic import ValidationError
 
-from drkit.config.schema.failover import WaveConfig
+from drkit.config.schema.config import WaveConfig
 from drkit.failover.plan.planner import PlanRequest, plan_for
 from drkit.failover.site.site_document import site_plan_document
 from drkit.failover.site.site_plan import site_plan_from_json, site_plan_json

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import jsonschema
 
-from drkit.cli.output.writer import to_json
+from drkit.cli.output import to_json
 from drkit.mirror.runtime.events import ProgressEvent
 from drkit.model.offsets import Watermark
 from drkit.model.statistics import EngineStatistics

@@ -1,13 +1,15 @@
-"""Tables that fit the terminal: names are shortened in the middle, sentences are folded, columns that are least needed
-are left out.
+"""Laying text out in a terminal's width: tables that fit, hanging paragraphs, single rows, and like texts as one.
 
-Rich alone would fold names to one character a line, or cut their ends off, which tell partitions apart.
+In a `FittingTable` names are shortened in the middle, sentences are folded, and the columns that are least needed are
+left out: Rich alone would fold names to one character a line, or cut their ends off, which tell partitions apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
@@ -125,3 +127,63 @@ def _cell(cell: str | Text, column: Column, width: int) -> Text:
 
 def _plain(cell: str | Text) -> str:
     return cell.plain if isinstance(cell, Text) else cell
+
+
+_LEAST_WIDTH = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Hanging:
+    """A text; of each of its lines, what doesn't fit goes on lines that begin with `indent` spaces."""
+
+    text: Text
+    indent: int
+
+    @classmethod
+    def markup(cls, line: str, indent: int) -> Hanging:
+        """A line with rich's markup."""
+        return cls(Text.from_markup(line), indent)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Rich's protocol."""
+        narrow = max(_LEAST_WIDTH, options.max_width - self.indent)
+        for line in self.text.split("\n", allow_blank=True):
+            first, *rest = line.wrap(console, options.max_width) or [Text()]
+            yield first
+            if not rest:
+                continue
+            begin = len(first.plain)
+            begin += len(line.plain[begin:]) - len(line.plain[begin:].lstrip())
+            for each in line[begin:].wrap(console, narrow):
+                yield Text(" " * self.indent).append_text(each)
+
+
+@dataclass(frozen=True, slots=True)
+class OneRow:
+    """A line that is drawn again and again: cut to a row, so that the next drawing covers it in any terminal."""
+
+    text: Text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Rich's protocol."""
+        line = self.text.copy()
+        line.truncate(options.max_width, overflow="ellipsis")
+        yield line
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        """Rich's protocol."""
+        return Measurement(min(_LEAST_WIDTH, options.max_width), min(self.text.cell_len, options.max_width))
+
+
+Item = TypeVar("Item")
+_NUMBER = re.compile(r"\d+")
+
+
+def alike(
+    items: Iterable[Item], text: Callable[[Item], str], *, apart: Callable[[Item], object] = lambda _: None
+) -> list[list[Item]]:
+    """The items in groups, in the order of each group's first; those that `apart` tells apart are in different ones."""
+    groups: dict[tuple[object, str], list[Item]] = {}
+    for each in items:
+        groups.setdefault((apart(each), _NUMBER.sub("#", text(each))), []).append(each)
+    return list(groups.values())

@@ -1,11 +1,11 @@
-"""docs/permissions.md, from the table: `python -m drkit.permissions.permissions_page > docs/permissions.md`."""
+"""docs/permissions.md, from the table: `python -m tools.manual.permissions_page > docs/permissions.md`."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
 
-from drkit.permissions.need import Command, Need, Operation, Side
+from drkit.permissions.need import Command, Need, Side
 from drkit.permissions.table import PARTS, TABLE
 
 _HEAD = """# What drkit must be allowed
@@ -65,12 +65,6 @@ of drkit's own denies a right, the cluster's rules are read instead; where these
 *Optional*: the command works without, at the cost named. `endpoint`, `init`, `config`, `evidence` and `jars` need no
 rights; `drill`, `lab` and `demo` have clusters of their own.
 """
-_TITLES = {Operation.DESCRIBE_CONFIGS: "DescribeConfigs", Operation.ALTER_CONFIGS: "AlterConfigs"}
-
-
-def operation_title(operation: Operation) -> str:
-    """As Kafka's tools write it."""
-    return _TITLES.get(operation, operation.value.capitalize())
 
 
 def permissions_page() -> str:
@@ -83,7 +77,7 @@ def _rows() -> Iterator[str]:
     yield "|---|---|---|---|---|---|"
     for need in TABLE:
         commands = ", ".join(f"`{command}`" for command in Command if command in need.commands)
-        operations = ", ".join(map(operation_title, need.operations))
+        operations = ", ".join(operation.title_in_kafka for operation in need.operations)
         cells = (commands, _where(need), need.subject.value, operations, need.purpose, _without(need))
         yield f"| {' | '.join(cells)} |"
 

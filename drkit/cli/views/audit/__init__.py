@@ -1,1 +1,0 @@
-"""What people see of audits: tables at the terminal, reports as HTML."""
