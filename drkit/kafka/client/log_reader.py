@@ -93,14 +93,19 @@ class LogReader:
         Raises:
             OffsetsGone: the log now begins above `first`, or above the next offset to read.
             TopicGone: the partition no longer exists.
-            Unreachable: no answer in time.
+            Unreachable: no answer in time, or the log ends below `until` as long as that: it lost its tail.
             Refused: the cluster denies access.
             DrkitError: the cluster answered with another error.
         """
         position = first
         asked: Awaitable[Any] | None = None
+        moved = time.monotonic()
         while position < until:
-            found, asked, position = self._loop.run_until_complete(self._next(asked, topic, partition, position, until))
+            found, asked, after = self._loop.run_until_complete(self._next(asked, topic, partition, position, until))
+            if after == position and time.monotonic() - moved > self._timeout:
+                raise self._ends_below(topic, partition, position, until)
+            if after != position:
+                position, moved = after, time.monotonic()
             if found is not None:
                 try:
                     yield found
@@ -108,6 +113,7 @@ class LogReader:
                     if asked is not None:
                         self._loop.run_until_complete(_release(asked))
                     raise
+                moved = time.monotonic()  # what the caller did meanwhile isn't the broker's time
         if asked is not None:
             self._loop.run_until_complete(_release(asked))
 
@@ -138,6 +144,14 @@ class LogReader:
         """
         answer = self._loop.run_until_complete(self._answer(None, topic, partition, known, known + 1, wait_ms=0))
         return answer.stable_offset if self._committed else answer.high_watermark
+
+    def _ends_below(self, topic: str, partition: int, end: int, until: int) -> Unreachable:
+        """The error for a log that doesn't go on to `until`, though it did when that was read."""
+        return Unreachable(
+            f"cluster {self._alias}: {topic}:{partition} has nothing at {end}, and was to be read up to {until}",
+            meaning="It has lost its tail since then (an unclean leader election), or it was recreated",
+            remedy="See what became of the topic, and run it again",
+        )
 
     async def _next(
         self, asked: Awaitable[Any] | None, topic: str, partition: int, position: int, until: int
