@@ -134,7 +134,9 @@ def _planned(snapshot: Snapshot) -> Iterator[Obstacle]:
         yield Obstacle(
             f"{lag} records are not on {snapshot.target.alias} and no mirror runs",
             "A planned move waits until the mirror has copied all of them",
-            f"Run drkit mirror --link '{snapshot.link.id}' and leave it running",
+            f"Move these groups with --unplanned; `drkit failback --to {source}` keeps what only {source} holds"
+            if _left_behind(snapshot)
+            else f"Run drkit mirror --link '{snapshot.link.id}' and leave it running",
         )
     halted = [problem for problem in snapshot.problems if problem.halted]
     if halted:
@@ -149,6 +151,11 @@ def _planned(snapshot: Snapshot) -> Iterator[Obstacle]:
             "A planned move loses nothing or does nothing",
             problem.remedy,
         )
+
+
+def _left_behind(snapshot: Snapshot) -> bool:
+    """Whether a failover has sealed the link: no mirror may bring what its source still holds."""
+    return snapshot.control is not None and not snapshot.control.direction.serves_source
 
 
 def _unreadable(snapshot: Snapshot) -> str:
@@ -198,7 +205,10 @@ def _backlog(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
         f"Run drkit mirror --link '{snapshot.link.id}' and try again, with --planned to wait until nothing is missing"
     )
     why = "no mirror runs"
-    if halted:
+    if _left_behind(snapshot):
+        why = "the link is sealed"
+        remedy = f"`drkit failback --to {source}` keeps what only {source} holds, and goes back"
+    elif halted:
         why, remedy = f"the mirror has halted on {halted[0].topic}: {halted[0].reason}", halted[0].remedy
     elif gaps:
         why, remedy = f"no mirror brings back removed records: {gaps[0].reason}", gaps[0].remedy
