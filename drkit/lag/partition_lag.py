@@ -17,7 +17,7 @@ So a lag is exact, or a bound with the reason, or None with the reason. It is ne
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from drkit.model.link_state import (
@@ -148,11 +148,12 @@ def partition_lag(
                 every, reason = True, reason or f"all that the source holds counts: {problem.reason}"
     above = max(through, start)
     records = max(0, end - above)
+    gaps = gaps_of(mine, start, min(through, end))
     if since is not None and first is not None:
         # a log that lost its end may have regained its beginning: below the first row nothing was mirrored
-        back = max(0, min(first.source_offset, end, above) - start)
-        records, through = records + back, min(through, start) if back else through
-    gaps = gaps_of(mine, start, min(through, end))
+        back = Gap(start, min(first.source_offset, end, above), since)
+        behind = (replace(each, begin=max(each.begin, back.until)) for each in gaps)
+        gaps = (*([back] if back.begin < back.until else ()), *(each for each in behind if each.begin < each.until))
     for gap in gaps:
         records += gap.until - gap.begin
         since = gap.since if since is None else min(since, gap.since)

@@ -134,6 +134,17 @@ def test_a_log_that_lost_its_end_may_have_got_its_beginning_back():
     assert (found.records, found.since) == (50, AT - timedelta(seconds=9))
 
 
+@pytest.mark.parametrize("purged", [(100, 300), (0, 300), (200, 300), (100, 150)])
+def test_a_beginning_that_is_back_and_a_purge_of_the_target_count_both_and_what_both_name_once(purged):
+    """The purge wasn't counted (the adversary, seed 71424)."""
+    first = OffsetMapping("t", 0, 1, 200, 200)
+    gone = replace(PURGED, unsure_from=purged[0], unsure_until=purged[1])
+    found = partition_lag(TP, MARK, [TRUNCATED, gone], start=50, end=1_000, first=first)
+    behind = max(0, purged[1] - 200)
+    assert (found.records, found.mirrored_through, found.through) == (60 + 150 + behind, 50, 940)
+    assert sum(gap.until - gap.begin for gap in found.gaps) == 150 + behind
+
+
 def test_where_all_may_differ_all_counts_and_it_is_said():
     found = partition_lag(TP, MARK, [replace(TRUNCATED, unsure_from=0, reason="parted")], start=0, end=700)
     assert (found.records, found.reason) == (700, "all that the source holds counts: parted")
