@@ -1,12 +1,13 @@
 """What every verb shares: the common options, one invocation's context, errors turned into exit codes.
 
-A verb is thin: it opens `command(…)`, calls the library, hands a result to the writer.
+A verb is thin: it is a function of an `Invocation`, calls the library, hands a result to the writer. `verb` opens the
+invocation, and adds --config, --output and --verbose.
 
-    def translate(config: ConfigOption = None, output: OutputOption = OutputMode.HUMAN, verbose: VerboseOption = False):
-        with command(config, output, verbose) as run:
-            store = run.store()
-            run.writer.emit(document, human)
-            run.exit(ExitCode.DEVIATION)        # only where the code isn't 0
+    @verb()
+    def translate(run: Invocation, group: GroupOption = None) -> None:
+        store = run.store()
+        run.writer.emit(document, human)
+        run.exit(ExitCode.DEVIATION)        # only where the code isn't 0
 
 A verb that does the same for several links, each by itself, ends with one error for all that failed (`combined_error`).
 """
@@ -14,6 +15,7 @@ A verb that does the same for several links, each by itself, ends with one error
 from __future__ import annotations
 
 import copy
+import inspect
 import logging
 import os
 import re
@@ -25,7 +27,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, NoReturn, ParamSpec, cast
 
 import typer
 
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
     from drkit.kafka.admin.clusters import Clusters
     from drkit.store.api import Store, WholeStore
 
+
+P = ParamSpec("P")
 
 _MOST = 1e9
 
@@ -326,6 +330,46 @@ def command(
         shown = found or defect
         _write_error(writer, shown, verbose=verbose)
         raise typer.Exit(int(shown.exit_code)) from None
+
+
+def verb(
+    *,
+    lines: bool = False,
+    unfinished: str = "",
+    at_once: bool = False,
+    config_help: str | None = None,
+) -> Callable[[Callable[Concatenate[Invocation, P], None]], Callable[..., None]]:
+    """Make a verb of a function: it is called with an `Invocation`, and options are added for what that is made from.
+
+    `lines`, `unfinished` and `at_once` are as in `command`. `config_help`: the help of --config, where it isn't the
+    usual one.
+    """
+    config_option = (
+        ConfigOption if config_help is None else Annotated[Path | None, typer.Option("--config", help=config_help)]
+    )
+
+    def decorate(function: Callable[Concatenate[Invocation, P], None]) -> Callable[..., None]:
+        def opened(*, config: Path | None, output: OutputMode, verbose: bool, **options: Any) -> None:
+            with command(config, output, verbose, lines=lines, unfinished=unfinished, at_once=at_once) as run:
+                call(run, **options)
+
+        call: Callable[..., None] = function
+        own = inspect.signature(function, eval_str=True)
+        shared = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+            for name, default, annotation in (
+                ("config", None, config_option),
+                ("output", OutputMode.HUMAN, OutputOption),
+                ("verbose", False, VerboseOption),
+            )
+        ]
+        found = cast("Any", opened)  # Typer reads these two
+        found.__signature__ = own.replace(parameters=[*list(own.parameters.values())[1:], *shared])
+        found.__annotations__ = {}
+        found.__name__, found.__doc__ = function.__name__, function.__doc__
+        return opened
+
+    return decorate
 
 
 def _known(error: Exception) -> DrkitError | None:

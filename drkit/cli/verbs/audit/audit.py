@@ -40,7 +40,7 @@ from drkit.cli.views.audit_view import (
     refuse_with_digest,
 )
 from drkit.cli.wiring.audit_journal import Failure, KeptRun, keep_run, new_run, overall
-from drkit.cli.wiring.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
+from drkit.cli.wiring.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command, verb
 from drkit.model.audit.audit_result import AuditRequest, AuditResult, Counts, Finding, ForeignKeyAudit, Verdict
 from drkit.model.clock import iso, now
 from drkit.model.errors import ConfigError, DrkitError, ExitCode
@@ -443,18 +443,16 @@ def register_history(app: typer.Typer) -> None:
     app.command("history")(history)
 
 
+@verb()
 def history(
+    run: Invocation,
     last: Annotated[int, typer.Option("--last", min=1, metavar="N", help="Only the last N.")] = 50,
     link: LinkOption = None,
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """List earlier audits with their results, oldest first: a trend."""
     from drkit.observe.audit_history import past_audits
 
-    with command(config, output, verbose) as run:
-        if link is not None:
-            run.links(link)
-        found = [each for each in past_audits(run.store()) if link is None or each.link == link]
-        emit_trend(run, found[-last:])
+    if link is not None:
+        run.links(link)
+    found = [each for each in past_audits(run.store()) if link is None or each.link == link]
+    emit_trend(run, found[-last:])

@@ -22,13 +22,12 @@ from drkit.cli.options.spark import (
     spark_progress,
     spark_runtime,
 )
-from drkit.cli.output import OutputMode
 from drkit.cli.process.interrupts import deferred
 from drkit.cli.views.audit_report import render_group_report, summary_line
 from drkit.cli.views.audit_view import base64_text, shown_bytes
 from drkit.cli.views.layout import Column, FittingTable
 from drkit.cli.wiring.audit_journal import keep_group_view
-from drkit.cli.wiring.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
+from drkit.cli.wiring.context import Invocation, LinkOption, verb
 from drkit.model.audit.audit_result import TopicChoice
 from drkit.model.audit.group_audit import GroupAudit, GroupCounts, GroupMove, GroupPartition, GroupVerdict, GroupWitness
 from drkit.model.clock import date_of, iso, now
@@ -60,7 +59,9 @@ def register_group(app: typer.Typer) -> None:
     app.command("group")(group_view)
 
 
+@verb(unfinished=NOTHING_KEPT, at_once=True)
 def group_view(
+    run: Invocation,
     group: Annotated[str, typer.Argument(metavar="GROUP", help="The consumer group.")],
     failover: Annotated[
         str | None,
@@ -73,27 +74,23 @@ def group_view(
     driver_memory: MemoryOption = "1g",
     spark_conf: SparkConfOption = None,
     link: LinkOption = None,
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """Say what a failover did to one consumer group: which records it missed, and which it reads twice.
 
     Exits 0 where nothing was missed, 5 where something was, 8 where something is unknown.
     """
-    with command(config, output, verbose, unfinished=NOTHING_KEPT, at_once=True) as run:
-        require_spark("`drkit audit group`")
-        run_group_view(
-            run,
-            group,
-            failover,
-            topic_choices(topic),
-            link,
-            lambda: spark_runtime(master, driver_memory, spark_conf),
-            full=full,
-            report=report,
-            began=now(),
-        )
+    require_spark("`drkit audit group`")
+    run_group_view(
+        run,
+        group,
+        failover,
+        topic_choices(topic),
+        link,
+        lambda: spark_runtime(master, driver_memory, spark_conf),
+        full=full,
+        report=report,
+        began=now(),
+    )
 
 
 def run_group_view(

@@ -25,15 +25,12 @@ from drkit.cli.options.spark import (
 from drkit.cli.output import OutputMode
 from drkit.cli.process.interrupts import masked
 from drkit.cli.wiring.context import (
-    ConfigOption,
     Invocation,
     LinkFailure,
     LinksOption,
-    OutputOption,
-    VerboseOption,
     combined_error,
-    command,
     failure_documents,
+    verb,
 )
 from drkit.model.audit.audit_result import AuditRequest, SalvageClass
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, PartlyDone, Refused
@@ -50,7 +47,9 @@ def register(app: typer.Typer) -> None:
     app.command("salvage")(salvage_verb)
 
 
+@verb(unfinished=NOTHING_KEPT, at_once=True)
 def salvage_verb(
+    run: Invocation,
     out: Annotated[
         Path,
         typer.Option(
@@ -79,9 +78,6 @@ def salvage_verb(
     driver_memory: MemoryOption = "1g",
     spark_conf: SparkConfOption = None,
     link: LinksOption = None,
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """Keep what only the source of a link holds, as Parquet and for replay.
 
@@ -93,55 +89,54 @@ def salvage_verb(
     Several links are salvaged one after the other, each into DIR/SOURCE-to-TARGET. If one fails, the others' salvages
     are still complete, and the command exits 7.
     """
-    with command(config, output, verbose, unfinished=NOTHING_KEPT, at_once=True) as run:
-        require_spark("`drkit salvage`")
-        links = run.links_like(link)
-        if replay_to is not None and (is_internal(replay_to) or not re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", replay_to)):
-            raise ConfigError(f"--replay-to {replay_to!r} is a topic that can't keep records", remedy="Name another")
-        if approve and replay_to is None:
-            raise ConfigError("--approve needs --replay-to", remedy="Add --replay-to TOPIC, or leave it out")
+    require_spark("`drkit salvage`")
+    links = run.links_like(link)
+    if replay_to is not None and (is_internal(replay_to) or not re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", replay_to)):
+        raise ConfigError(f"--replay-to {replay_to!r} is a topic that can't keep records", remedy="Name another")
+    if approve and replay_to is None:
+        raise ConfigError("--approve needs --replay-to", remedy="Add --replay-to TOPIC, or leave it out")
 
-        def runtime() -> SparkRuntime:
-            return spark_runtime(master, driver_memory, spark_conf)
+    def runtime() -> SparkRuntime:
+        return spark_runtime(master, driver_memory, spark_conf)
 
-        if len(links) > 1:
-            _salvage_each(run, links, out.expanduser().resolve(), topic, runtime, replay_to)
-            return
-        from drkit.audit.salvage.replay import refuse_mirrored, refuse_missing, replay
-        from drkit.audit.salvage.salvage_folder import is_salvage
+    if len(links) > 1:
+        _salvage_each(run, links, out.expanduser().resolve(), topic, runtime, replay_to)
+        return
+    from drkit.audit.salvage.replay import refuse_mirrored, refuse_missing, replay
+    from drkit.audit.salvage.salvage_folder import is_salvage
 
-        folder = out.expanduser().resolve()
-        run.unfinished = lambda: f"The salvage in {folder} is complete" if is_salvage(folder) else NOTHING_KEPT
-        made = not (replay_to is not None and is_salvage(folder))
-        if replay_to is not None:  # before anything is read for it
-            refuse_mirrored(replay_to, links[0].id.target, run.config, run.store())
-            refuse_missing(replay_to, links[0].id.target, run.config)
+    folder = out.expanduser().resolve()
+    run.unfinished = lambda: f"The salvage in {folder} is complete" if is_salvage(folder) else NOTHING_KEPT
+    made = not (replay_to is not None and is_salvage(folder))
+    if replay_to is not None:  # before anything is read for it
+        refuse_mirrored(replay_to, links[0].id.target, run.config, run.store())
+        refuse_missing(replay_to, links[0].id.target, run.config)
 
-        kept = _salvage(run, links[0], folder, topic, runtime) if made else _manifest_document(folder)
-        written = None
-        if replay_to is not None:
-            with spark_progress(run, f"replay to {replay_to}") as bar:
-                try:
-                    written = replay(
-                        folder,
-                        replay_to,
-                        links[0].id,
-                        run.config,
-                        run.store(),
-                        approved=approve or (SalvageClass.NEW,),
-                        topics=topic_choices(topic),
-                        progress=bar.step,
-                    )
-                except KeyboardInterrupt:
-                    raise PartlyDone(
-                        f"interrupted while records were written to {replay_to}",
-                        meaning=f"Written records stay, and the salvage in {folder} is complete",
-                        remedy="Run the same command again: it writes only missing records",
-                    ) from None
-        document = kept | {"replayed": None if written is None else _replay_document(written)}
-        run.writer.emit(document, lambda console: _print(console, document, made=made))
-        if made and document["unreadable"]:
-            run.exit(ExitCode.UNKNOWN)
+    kept = _salvage(run, links[0], folder, topic, runtime) if made else _manifest_document(folder)
+    written = None
+    if replay_to is not None:
+        with spark_progress(run, f"replay to {replay_to}") as bar:
+            try:
+                written = replay(
+                    folder,
+                    replay_to,
+                    links[0].id,
+                    run.config,
+                    run.store(),
+                    approved=approve or (SalvageClass.NEW,),
+                    topics=topic_choices(topic),
+                    progress=bar.step,
+                )
+            except KeyboardInterrupt:
+                raise PartlyDone(
+                    f"interrupted while records were written to {replay_to}",
+                    meaning=f"Written records stay, and the salvage in {folder} is complete",
+                    remedy="Run the same command again: it writes only missing records",
+                ) from None
+    document = kept | {"replayed": None if written is None else _replay_document(written)}
+    run.writer.emit(document, lambda console: _print(console, document, made=made))
+    if made and document["unreadable"]:
+        run.exit(ExitCode.UNKNOWN)
 
 
 def _salvage_each(

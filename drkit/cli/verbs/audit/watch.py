@@ -22,19 +22,15 @@ from drkit.cli.options.spark import (
     require_spark,
     spark_runtime,
 )
-from drkit.cli.output import OutputMode
 from drkit.cli.process.hangup import hangups
 from drkit.cli.process.interrupts import stop_on_signals
 from drkit.cli.wiring.alert_notifier import AlertNotifier
 from drkit.cli.wiring.context import (
-    ConfigOption,
     Invocation,
     LinkOption,
-    OutputOption,
-    VerboseOption,
     bounded,
-    command,
     listen_address,
+    verb,
 )
 from drkit.model.audit.audit_result import TopicChoice
 from drkit.model.audit.continuous_audit import KINDS, AuditProgress
@@ -66,7 +62,9 @@ def register_watch(app: typer.Typer) -> None:
     app.command("watch")(watch)
 
 
+@verb()
 def watch(
+    run: Invocation,
     topic: TopicsOption = None,
     interval: Annotated[
         float, typer.Option("--interval", min=0.1, callback=bounded, metavar="SECONDS", help="How often to check.")
@@ -83,19 +81,15 @@ def watch(
     driver_memory: MemoryOption = "1g",
     spark_conf: SparkConfOption = None,
     link: LinkOption = None,
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """Run beside the mirror until SIGTERM or Ctrl-C: compare records soon after they are mirrored, alert on a loss.
 
     SIGHUP changes nothing: it keeps the configuration with which it started, and says so.
     """
-    with command(config, output, verbose) as run:
-        require_spark("`drkit audit watch`")
-        links = flowing_links(run, link)
-        how = ContinuousOptions(interval, checkpoint, metrics, from_now)
-        run_continuous(run, links, topic_choices(topic), how, spark_runtime(master, driver_memory, spark_conf))
+    require_spark("`drkit audit watch`")
+    links = flowing_links(run, link)
+    how = ContinuousOptions(interval, checkpoint, metrics, from_now)
+    run_continuous(run, links, topic_choices(topic), how, spark_runtime(master, driver_memory, spark_conf))
 
 
 def run_continuous(

@@ -8,8 +8,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from drkit.cli.output import OutputMode
-from drkit.cli.wiring.context import ConfigOption, Invocation, OutputOption, VerboseOption, command
+from drkit.cli.wiring.context import Invocation, verb
 from drkit.model.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -23,11 +22,10 @@ def register(app: typer.Typer) -> None:
     app.command("abandon")(abandon)
 
 
+@verb()
 def abandon(
+    run: Invocation,
     run_id: Annotated[str, typer.Argument(metavar="RUN", help="The run; `drkit runs` lists them.")],
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """End a run in its current state, by the clusters, the link and the fence; works even if its journal is damaged.
 
@@ -38,7 +36,7 @@ def abandon(
     from drkit.failover.run.cluster_context import ClusterContext
     from drkit.failover.site.site_record import is_site
 
-    with command(config, output, verbose) as run, ClusterContext(run.config, run.store()) as estate:
+    with ClusterContext(run.config, run.store()) as estate:
         if is_site(estate.store, run_id):
             _abandon_site(run, estate, run_id)
             return

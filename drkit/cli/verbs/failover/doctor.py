@@ -10,16 +10,12 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from drkit.cli.output import OutputMode
 from drkit.cli.wiring.context import (
-    ConfigOption,
     Invocation,
     LinksOption,
-    OutputOption,
     TimeoutOption,
-    VerboseOption,
     aliases,
-    command,
+    verb,
 )
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, NotShown, Refused
@@ -42,16 +38,15 @@ def register(app: typer.Typer) -> None:
     app.command("doctor")(doctor)
 
 
+@verb()
 def doctor(
+    run: Invocation,
     to: Annotated[
         str | None,
         typer.Option("--to", help="The cluster that a failover would go to.", metavar="C", autocompletion=aliases),
     ] = None,
     link: LinksOption = None,
     timeout: TimeoutOption = None,
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """Check whether a failover now would succeed, and at what loss.
 
@@ -59,41 +54,40 @@ def doctor(
     refused, where the cluster that clients use is dead or fenced, or where the store lost rows; 8 where that is
     unknown.
     """
-    with command(config, output, verbose) as run:
-        links = _links_to(run, to, run.links_like(link))
-        asked = {alias for each in links for alias in (each.id.source, each.id.target)}
-        # a dead cluster is waited for from here on: what is read and loaded now costs no time
-        begun = run.connecting(asked, timeout)
-        from drkit.failover.run.cluster_context import ClusterContext
+    links = _links_to(run, to, run.links_like(link))
+    asked = {alias for each in links for alias in (each.id.source, each.id.target)}
+    # a dead cluster is waited for from here on: what is read and loaded now costs no time
+    begun = run.connecting(asked, timeout)
+    from drkit.failover.run.cluster_context import ClusterContext
 
-        store = run.store()
-        # one set of connections for all questions: what is gone is waited for once
-        with ClusterContext(run.config, store, timeout_seconds=begun.timeout_seconds, known=begun) as estate:
-            estate.adopt(begun, asked)
-            from drkit.cli.wiring.readiness import recovery_checks
-            from drkit.failover.recovery.component_conditions import unfinished_runs
-            from drkit.observe.drill_surroundings import known_drills
-            from drkit.observe.readiness.readiness import drills_check, readiness
+    store = run.store()
+    # one set of connections for all questions: what is gone is waited for once
+    with ClusterContext(run.config, store, timeout_seconds=begun.timeout_seconds, known=begun) as estate:
+        estate.adopt(begun, asked)
+        from drkit.cli.wiring.readiness import recovery_checks
+        from drkit.failover.recovery.component_conditions import unfinished_runs
+        from drkit.observe.drill_surroundings import known_drills
+        from drkit.observe.readiness.readiness import drills_check, readiness
 
-            unfinished = {each.id: unfinished_runs(estate, each) for each in links}
-            planned = planned_failovers(estate, links)
-            found = [readiness(run.config, store, each, estate) for each in links]
-            found = [
-                replace(each, checks=(*each.checks, *recovery_checks(estate, each.link, unfinished[each.link.id])))
-                for each in found
-            ]
-            found = [replace(each, checks=checks_with_plan(each.checks, planned[each.link.id])) for each in found]
-            clock = clock_check(store)
-            if clock is not None:
-                found = [replace(each, checks=(*each.checks, clock)) for each in found]
-            drills = drills_check(known_drills(run.config, store), run.config.drills.every_days, now())
-            if drills is not None:
-                found = [replace(each, checks=(*each.checks, drills)) for each in found]
-        run.writer.emit(_document(found), lambda console: _print(console, found))
-        if any(check.outcome is CheckOutcome.FAIL for each in found for check in each.checks):  # the planned ones, too
-            run.exit(ExitCode.REFUSED)
-        if any(check.outcome is CheckOutcome.UNKNOWN for each in planned.values() for check in each.checks):
-            run.exit(ExitCode.UNKNOWN)
+        unfinished = {each.id: unfinished_runs(estate, each) for each in links}
+        planned = planned_failovers(estate, links)
+        found = [readiness(run.config, store, each, estate) for each in links]
+        found = [
+            replace(each, checks=(*each.checks, *recovery_checks(estate, each.link, unfinished[each.link.id])))
+            for each in found
+        ]
+        found = [replace(each, checks=checks_with_plan(each.checks, planned[each.link.id])) for each in found]
+        clock = clock_check(store)
+        if clock is not None:
+            found = [replace(each, checks=(*each.checks, clock)) for each in found]
+        drills = drills_check(known_drills(run.config, store), run.config.drills.every_days, now())
+        if drills is not None:
+            found = [replace(each, checks=(*each.checks, drills)) for each in found]
+    run.writer.emit(_document(found), lambda console: _print(console, found))
+    if any(check.outcome is CheckOutcome.FAIL for each in found for check in each.checks):  # the planned ones, too
+        run.exit(ExitCode.REFUSED)
+    if any(check.outcome is CheckOutcome.UNKNOWN for each in planned.values() for check in each.checks):
+        run.exit(ExitCode.UNKNOWN)
 
 
 def clock_check(store: Store) -> Check | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from drkit.cli.output import OutputMode
-from drkit.cli.wiring.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command
+from drkit.cli.wiring.context import Invocation, LinkOption, verb
 from drkit.model.clock import iso
 from drkit.model.errors import ConfigError, DrkitError, Refused, Unreachable
 from drkit.model.link_state import Direction
@@ -34,7 +34,9 @@ def register(app: typer.Typer) -> None:
     app.command("endpoint")(endpoint)
 
 
+@verb()
 def endpoint(
+    run: Invocation,
     cluster: Annotated[
         str | None, typer.Argument(metavar="[CLUSTER]", help="This cluster, whichever serves now.")
     ] = None,
@@ -46,22 +48,20 @@ def endpoint(
         Form,
         typer.Option("--format", help=f"plain: host:port,host:port; export: for a shell's eval, as {VARIABLE}; json."),
     ] = Form.PLAIN,
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """Print where clients connect: to a cluster, or to the one that serves a link (or a group's link) now."""
-    with command(config, OutputMode.JSON if form is Form.JSON else output, verbose) as run:
-        if sum(given is not None for given in (cluster, link, group)) != 1:
-            raise ConfigError(
-                "name one of a cluster, --link L and --group G",
-                remedy="For instance: drkit endpoint --group billing",
-            )
-        found = _of_links(run, _links(run, link, group)) if cluster is None else _of_cluster(run, cluster)
-        servers = str(found["bootstrap_servers"])
-        text = f"export {VARIABLE}={shlex.quote(servers)}" if form is Form.EXPORT else servers
-        document = {**found, "bootstrap_servers": servers.split(",")}
-        run.writer.emit(document, lambda console: console.print(text, soft_wrap=True, markup=False))
+    if form is Form.JSON:
+        run.writer.mode = OutputMode.JSON
+    if sum(given is not None for given in (cluster, link, group)) != 1:
+        raise ConfigError(
+            "name one of a cluster, --link L and --group G",
+            remedy="For instance: drkit endpoint --group billing",
+        )
+    found = _of_links(run, _links(run, link, group)) if cluster is None else _of_cluster(run, cluster)
+    servers = str(found["bootstrap_servers"])
+    text = f"export {VARIABLE}={shlex.quote(servers)}" if form is Form.EXPORT else servers
+    document = {**found, "bootstrap_servers": servers.split(",")}
+    run.writer.emit(document, lambda console: console.print(text, soft_wrap=True, markup=False))
 
 
 def _of_cluster(run: Invocation, alias: str) -> dict[str, object]:

@@ -11,8 +11,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from drkit.cli.output import OutputMode
-from drkit.cli.wiring.context import ConfigOption, Invocation, OutputOption, VerboseOption, bounded, command
+from drkit.cli.wiring.context import Invocation, bounded, verb
 from drkit.failover.plan.waivers import ACCEPT_LOSS, ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED, ALLOW_REWIND
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, ExitCode
@@ -52,7 +51,9 @@ TrustedOption = Annotated[
 
 
 @evidence_app.command("export")
+@verb()
 def export(
+    invocation: Invocation,
     run: RunArgument,
     out: OutOption,
     key: KeyOption = None,
@@ -70,9 +71,6 @@ def export(
     drills: Annotated[
         Path | None, typer.Option("--drills", help="Folder of kept drills (default: in the user's state directory).")
     ] = None,
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """Write the signed bundle of a run or drill, and verify it. Exits 1 where it doesn't verify, and says why."""
     from drkit.drill.results.archive import Drills, default_drills
@@ -81,109 +79,106 @@ def export(
     from drkit.evidence.signing import open_signer
     from drkit.evidence.statements import ExportStatements, read_findings
 
-    with command(config, output, verbose) as invocation:
-        settings = _settings(invocation)
-        statements = ExportStatements(
-            witness=witness or settings.witness,
-            purpose=purpose,
-            why=why,
-            runbook=runbook or settings.runbook,
-            findings=read_findings(findings),
+    settings = _settings(invocation)
+    statements = ExportStatements(
+        witness=witness or settings.witness,
+        purpose=purpose,
+        why=why,
+        runbook=runbook or settings.runbook,
+        findings=read_findings(findings),
+    )
+    content = _content(invocation, run, Drills(drills or default_drills()), statements)
+    signer, made = open_signer(settings, key)
+    if made is not None:
+        invocation.writer.log.print(
+            f"[bold]A key was made:[/] {made}. Hand out {made}.pub once, by another way than the bundles",
+            soft_wrap=True,
         )
-        content = _content(invocation, run, Drills(drills or default_drills()), statements)
-        signer, made = open_signer(settings, key)
-        if made is not None:
-            invocation.writer.log.print(
-                f"[bold]A key was made:[/] {made}. Hand out {made}.pub once, by another way than the bundles",
-                soft_wrap=True,
-            )
-        written = write_bundle(out, content, signer)
-        found = verifier.verify(out, signer.public_pem)
-        document = {
-            "run": written.document["run"],
-            "kind": written.document["kind"],
-            "verdict": written.document["verdict"],
-            "folder": str(out),
-            "changed": written.changed,
-            "files": [
-                {"name": name, "sha256": digest, "bytes": written.sizes[name]}
-                for name, digest in sorted(written.digests.items())
-            ],
-            **_verified(found),
-        }
-        invocation.writer.emit(document, lambda console: _show_export(console, document, out))
-        if found.problems:
-            invocation.exit(ExitCode.FAILED)
+    written = write_bundle(out, content, signer)
+    found = verifier.verify(out, signer.public_pem)
+    document = {
+        "run": written.document["run"],
+        "kind": written.document["kind"],
+        "verdict": written.document["verdict"],
+        "folder": str(out),
+        "changed": written.changed,
+        "files": [
+            {"name": name, "sha256": digest, "bytes": written.sizes[name]}
+            for name, digest in sorted(written.digests.items())
+        ],
+        **_verified(found),
+    }
+    invocation.writer.emit(document, lambda console: _show_export(console, document, out))
+    if found.problems:
+        invocation.exit(ExitCode.FAILED)
 
 
 @evidence_app.command("verify")
+@verb(config_help="Accepted as everywhere; not needed here.")
 def verify(
+    invocation: Invocation,
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The bundle.")],
     key: TrustedOption = None,
     anchors: Annotated[
         Path | None,
         typer.Option("--anchors", metavar="FILE", help="Heads of journals that did not come with the bundle."),
     ] = None,
-    config: Annotated[Path | None, typer.Option("--config", help="Accepted as everywhere; not needed here.")] = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """Verify a bundle, as tools/verify_evidence.py does. Exits 1 where it is refused, with every reason."""
     from drkit.evidence import verifier
 
-    with command(config, output, verbose) as invocation:
-        if not folder.is_dir():
-            raise ConfigError(f"{folder} is not a folder", remedy="Name the folder of a bundle")
-        try:
-            trusted = None if key is None else key.read_bytes()
-        except OSError as error:
-            raise ConfigError(f"--key: {key} can't be read: {error.strerror}", remedy="Name a PEM file") from None
-        try:
-            heads = None if anchors is None else verifier.read_anchors(anchors)
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(
-                f"--anchors: {anchors} can't be read: {error}", remedy="Name a file of anchors (docs/journal.md)"
-            ) from None
-        own_key = key is not None and verifier.is_inside(folder, key)
-        found = verifier.verify(folder, trusted, own_key=own_key, anchors=heads)
-        document = {
-            "run": found.run,
-            "kind": found.kind,
-            "verdict": found.verdict,
-            "folder": str(folder),
-            **_verified(found),
-        }
-        invocation.writer.emit(document, lambda console: _show_verified(console, document))
-        if found.problems:
-            invocation.exit(ExitCode.FAILED)
+    if not folder.is_dir():
+        raise ConfigError(f"{folder} is not a folder", remedy="Name the folder of a bundle")
+    try:
+        trusted = None if key is None else key.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"--key: {key} can't be read: {error.strerror}", remedy="Name a PEM file") from None
+    try:
+        heads = None if anchors is None else verifier.read_anchors(anchors)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"--anchors: {anchors} can't be read: {error}", remedy="Name a file of anchors (docs/journal.md)"
+        ) from None
+    own_key = key is not None and verifier.is_inside(folder, key)
+    found = verifier.verify(folder, trusted, own_key=own_key, anchors=heads)
+    document = {
+        "run": found.run,
+        "kind": found.kind,
+        "verdict": found.verdict,
+        "folder": str(folder),
+        **_verified(found),
+    }
+    invocation.writer.emit(document, lambda console: _show_verified(console, document))
+    if found.problems:
+        invocation.exit(ExitCode.FAILED)
 
 
 @evidence_app.command("key")
+@verb(config_help="Accepted as everywhere; not needed here.")
 def key_pair(
+    invocation: Invocation,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The private key; FILE.pub is the public one.")],
-    config: Annotated[Path | None, typer.Option("--config", help="Accepted as everywhere; not needed here.")] = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """Make an Ed25519 key pair for signing bundles. Existing files are not overwritten."""
     from drkit.evidence import verifier
     from drkit.evidence.signing import make_key
 
-    with command(config, output, verbose) as invocation:
-        public = make_key(out)
-        _, keyid = verifier.public_key(public.read_bytes())
-        document = {"private_key": str(out), "public_key": str(public), "key": keyid}
-        invocation.writer.emit(
-            document,
-            lambda console: console.print(
-                f"{escape(str(out))} signs (keep it secret); {escape(str(public))} verifies. Key {keyid}",
-                soft_wrap=True,
-            ),
-        )
+    public = make_key(out)
+    _, keyid = verifier.public_key(public.read_bytes())
+    document = {"private_key": str(out), "public_key": str(public), "key": keyid}
+    invocation.writer.emit(
+        document,
+        lambda console: console.print(
+            f"{escape(str(out))} signs (keep it secret); {escape(str(public))} verifies. Key {keyid}",
+            soft_wrap=True,
+        ),
+    )
 
 
 @evidence_app.command("approve")
+@verb()
 def approve(
+    invocation: Invocation,
     plan: Annotated[
         str, typer.Argument(metavar="PLAN", help="A plan file of --out, or a digest that --dry-run shows.")
     ],
@@ -201,9 +196,6 @@ def approve(
         bool, typer.Option(ACCEPT_SALVAGE_ONLY, help="Even if some records will be in the salvage only.")
     ] = False,
     allow_rewind: Annotated[bool, typer.Option(ALLOW_REWIND, help="Even if positions move back.")] = False,
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """Approve a plan where `approvals` are required: sign its digest, and the flags that it may be executed with."""
     from drkit.cli.verbs.failover.failover import accepted_loss
@@ -211,22 +203,19 @@ def approve(
     from drkit.evidence.approvals import approval_of
     from drkit.evidence.signing import open_signer
 
-    with command(config, output, verbose) as invocation:
-        given = {ACCEPT_UNFENCED: accept_unfenced, ACCEPT_SALVAGE_ONLY: accept_salvage_only, ALLOW_REWIND: allow_rewind}
-        flags = {flag for flag, there in given.items() if there}
-        flags |= set() if accept_loss is None else {f"{ACCEPT_LOSS} {accepted_loss(accept_loss)}"}
-        digest, told = _plan_to_approve(plan, flags)
-        signer, _ = open_signer(EvidenceConfig(), key)
-        envelope, said = approval_of(digest, flags, signer, now(), timedelta(hours=hours))
-        try:
-            with out.open("xb") as file:
-                file.write(envelope)
-        except OSError as error:
-            raise ConfigError(
-                f"--out: {out} can't be written: {error.strerror or error}", remedy="Name another"
-            ) from None
-        document = {"approval": str(out), "plan": told, **said}
-        invocation.writer.emit(document, lambda console: _show_approved(console, document))
+    given = {ACCEPT_UNFENCED: accept_unfenced, ACCEPT_SALVAGE_ONLY: accept_salvage_only, ALLOW_REWIND: allow_rewind}
+    flags = {flag for flag, there in given.items() if there}
+    flags |= set() if accept_loss is None else {f"{ACCEPT_LOSS} {accepted_loss(accept_loss)}"}
+    digest, told = _plan_to_approve(plan, flags)
+    signer, _ = open_signer(EvidenceConfig(), key)
+    envelope, said = approval_of(digest, flags, signer, now(), timedelta(hours=hours))
+    try:
+        with out.open("xb") as file:
+            file.write(envelope)
+    except OSError as error:
+        raise ConfigError(f"--out: {out} can't be written: {error.strerror or error}", remedy="Name another") from None
+    document = {"approval": str(out), "plan": told, **said}
+    invocation.writer.emit(document, lambda console: _show_approved(console, document))
 
 
 def _plan_to_approve(plan: str, flags: set[str]) -> tuple[str, str | None]:

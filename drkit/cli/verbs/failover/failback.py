@@ -22,13 +22,10 @@ from drkit.cli.output import OutputMode
 from drkit.cli.verbs.failover.failover import AcceptUnfencedOption, DryRunOption, YesOption
 from drkit.cli.views.failover_view import StagePrinter, print_plan
 from drkit.cli.wiring.context import (
-    ConfigOption,
     Invocation,
     LinksOption,
-    OutputOption,
-    VerboseOption,
     aliases,
-    command,
+    verb,
 )
 from drkit.cli.wiring.failback_wiring import EngineOption, SalvageOption, SeedEngine, failback_ports
 from drkit.cli.wiring.run_outcome import (
@@ -81,7 +78,9 @@ def register(app: typer.Typer) -> None:
     app.command("failback")(failback)
 
 
+@verb()
 def failback(
+    run: Invocation,
     to: Annotated[
         str | None,
         typer.Option(
@@ -106,36 +105,32 @@ def failback(
     link: LinksOption = None,
     approval: ApprovalOption = None,
     emergency: EmergencyOption = None,
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """Salvage, scrub and re-seed the old primary, audit it, move the groups back, activate the link.
 
     All links that were failed away from (of --to, or those that --link names) go back in one run: all are salvaged
     before anything is deleted, and each moves back once it is audited.
     """
-    with command(config, output, verbose) as run:
-        if dry_run and execute:
-            raise ConfigError("--dry-run and --execute exclude each other", remedy="Give one of them")
-        run_failback(
-            run,
-            to,
-            link,
-            for_good=False,
-            dry_run=dry_run,
-            yes=yes,
-            cluster_id=cluster_id,
-            pause=pause_before is not None,
-            accepted={ACCEPT_UNFENCED: accept_unfenced, ACCEPT_SALVAGE_ONLY: accept_salvage_only},
-            salvage_dir=salvage_dir,
-            by_spark=engine is SeedEngine.SPARK,
-            master=master,
-            spark_conf=spark_conf,
-            driver_memory=driver_memory,
-            approval=approval,
-            emergency=emergency,
-        )
+    if dry_run and execute:
+        raise ConfigError("--dry-run and --execute exclude each other", remedy="Give one of them")
+    run_failback(
+        run,
+        to,
+        link,
+        for_good=False,
+        dry_run=dry_run,
+        yes=yes,
+        cluster_id=cluster_id,
+        pause=pause_before is not None,
+        accepted={ACCEPT_UNFENCED: accept_unfenced, ACCEPT_SALVAGE_ONLY: accept_salvage_only},
+        salvage_dir=salvage_dir,
+        by_spark=engine is SeedEngine.SPARK,
+        master=master,
+        spark_conf=spark_conf,
+        driver_memory=driver_memory,
+        approval=approval,
+        emergency=emergency,
+    )
 
 
 def run_failback(

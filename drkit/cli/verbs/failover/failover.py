@@ -14,13 +14,10 @@ import typer
 from drkit.cli.options.selection import AtOption, CommittedAtOption, TimezoneOption, either_moment, one_edge, select
 from drkit.cli.output import OutputMode
 from drkit.cli.wiring.context import (
-    ConfigOption,
     Invocation,
     LinksOption,
-    OutputOption,
-    VerboseOption,
     aliases,
-    command,
+    verb,
 )
 from drkit.cli.wiring.run_outcome import ApprovalOption, EmergencyOption, give_approval
 from drkit.failover.plan.point_in_time import Moment
@@ -60,7 +57,9 @@ def register(app: typer.Typer) -> None:
     app.command("failover")(failover)
 
 
+@verb()
 def failover(
+    run: Invocation,
     to: Annotated[
         str | None, typer.Option("--to", metavar="C", help="The cluster to fail over to.", autocompletion=aliases)
     ] = None,
@@ -135,85 +134,81 @@ def failover(
     approval: ApprovalOption = None,
     emergency: EmergencyOption = None,
     link: LinksOption = None,
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """Move consumer groups to another cluster: plan, show, act, prove. All links that lead there move in one run."""
-    with command(config, output, verbose) as run:
-        started_at = now()
-        if take_back is not None:
-            from drkit.cli.wiring.run_outcome import cancel
+    started_at = now()
+    if take_back is not None:
+        from drkit.cli.wiring.run_outcome import cancel
 
-            _refuse_with_cancel(to, out, plan, dry_run=dry_run)
-            cancel(run, take_back, yes=yes)
-            return
-        _check_flags(dry_run=dry_run, execute=execute, out=out, plan=plan)
-        mode = _given_mode(planned=planned, unplanned=unplanned)
-        if rehearse and (dry_run or execute or out is not None):
-            raise ConfigError("--rehearse excludes --dry-run, --execute and --out", remedy="Leave them out")
-        when = either_moment(at, committed_at, timezone)
-        accepted = accepted_loss(accept_loss)
-        selection = select(
-            group or (),
-            topic or (),
-            all_groups=all_groups,
-            edge=one_edge(to_earliest=to_earliest, to_latest=to_latest),
-            timezone=timezone,
+        _refuse_with_cancel(to, out, plan, dry_run=dry_run)
+        cancel(run, take_back, yes=yes)
+        return
+    _check_flags(dry_run=dry_run, execute=execute, out=out, plan=plan)
+    mode = _given_mode(planned=planned, unplanned=unplanned)
+    if rehearse and (dry_run or execute or out is not None):
+        raise ConfigError("--rehearse excludes --dry-run, --execute and --out", remedy="Leave them out")
+    when = either_moment(at, committed_at, timezone)
+    accepted = accepted_loss(accept_loss)
+    selection = select(
+        group or (),
+        topic or (),
+        all_groups=all_groups,
+        edge=one_edge(to_earliest=to_earliest, to_latest=to_latest),
+        timezone=timezone,
+    )
+    _check_basis(consistent=consistent, at=when, edge=selection.edge, plan=plan)
+    if positions_from is not None and (plan is not None or when is not None or consistent):
+        raise ConfigError(
+            "--positions-from excludes --plan, --at, --committed-at and --consistent",
+            remedy="Leave them out: positions come from MirrorMaker 2's offsets, or from the plan",
         )
-        _check_basis(consistent=consistent, at=when, edge=selection.edge, plan=plan)
-        if positions_from is not None and (plan is not None or when is not None or consistent):
-            raise ConfigError(
-                "--positions-from excludes --plan, --at, --committed-at and --consistent",
-                remedy="Leave them out: positions come from MirrorMaker 2's offsets, or from the plan",
-            )
-        # before all else is loaded: a dead source is waited for meanwhile
-        sources = dict.fromkeys(each.source for each in run.config.links if each.target == to)
-        begun = run.connecting(sources)
-        from drkit.cli.wiring.run_outcome import collect_rarely
-        from drkit.failover.plan.choose_links import leading_to, links_into
-        from drkit.failover.run.cluster_context import ClusterContext
+    # before all else is loaded: a dead source is waited for meanwhile
+    sources = dict.fromkeys(each.source for each in run.config.links if each.target == to)
+    begun = run.connecting(sources)
+    from drkit.cli.wiring.run_outcome import collect_rarely
+    from drkit.failover.plan.choose_links import leading_to, links_into
+    from drkit.failover.run.cluster_context import ClusterContext
 
-        collect_rarely()
-        if plan is None:
-            matching(leading_to(run.config, _required_target(to)), link or ())  # before the store is opened
-        with ClusterContext(run.config, run.store()) as estate:
-            estate.adopt(begun, sources)
-            give_approval(run, estate, approval, emergency)
-            from drkit.cli.wiring.site_outcome import FailoverFlags, fail_over_site
-            from drkit.failover.plan.planner import PlanRequest, make_plan
-            from drkit.failover.positions.mirrormaker_positions import parse_positions_from
+    collect_rarely()
+    if plan is None:
+        matching(leading_to(run.config, _required_target(to)), link or ())  # before the store is opened
+    with ClusterContext(run.config, run.store()) as estate:
+        estate.adopt(begun, sources)
+        give_approval(run, estate, approval, emergency)
+        from drkit.cli.wiring.site_outcome import FailoverFlags, fail_over_site
+        from drkit.failover.plan.planner import PlanRequest, make_plan
+        from drkit.failover.positions.mirrormaker_positions import parse_positions_from
 
-            flags = FailoverFlags(
-                yes=yes,
-                accept_unfenced=accept_unfenced,
-                only_plan=dry_run or (out is not None and not execute and not yes),
-                out=out,
-                rehearse=rehearse,
-                started_at=started_at,
-            )
-            if plan is not None:
-                given = PlanFileOptions(to, mode, when, selection, accepted, allow_rewind=allow_rewind)
-                _apply(run, estate, plan, given, flags)
-                return
-            request = PlanRequest(
-                to=_required_target(to),
-                mode=mode or Mode.UNPLANNED,
-                at=when,
-                selection=selection,
-                allow_rewind=allow_rewind,
-                mirrormaker=parse_positions_from(positions_from),
-                consistent=consistent,
-                catch_up=mode is None,
-                accept_loss=accepted,
-            )
-            links = links_into(estate, request.to, link or (), groups_named=bool(selection.groups))
-            if len(links.links) > 1 or run.config.waves:
-                fail_over_site(run, estate, request, links, flags)
-                return
-            for left in links.left_out:
-                run.writer.log.print(f"[dim]{left.link} is left out: {left.why}[/]", soft_wrap=True)
-            _carry_out_plan(run, estate, make_plan(estate, replace(request, link=links.links[0])), flags)
+        flags = FailoverFlags(
+            yes=yes,
+            accept_unfenced=accept_unfenced,
+            only_plan=dry_run or (out is not None and not execute and not yes),
+            out=out,
+            rehearse=rehearse,
+            started_at=started_at,
+        )
+        if plan is not None:
+            given = PlanFileOptions(to, mode, when, selection, accepted, allow_rewind=allow_rewind)
+            _apply(run, estate, plan, given, flags)
+            return
+        request = PlanRequest(
+            to=_required_target(to),
+            mode=mode or Mode.UNPLANNED,
+            at=when,
+            selection=selection,
+            allow_rewind=allow_rewind,
+            mirrormaker=parse_positions_from(positions_from),
+            consistent=consistent,
+            catch_up=mode is None,
+            accept_loss=accepted,
+        )
+        links = links_into(estate, request.to, link or (), groups_named=bool(selection.groups))
+        if len(links.links) > 1 or run.config.waves:
+            fail_over_site(run, estate, request, links, flags)
+            return
+        for left in links.left_out:
+            run.writer.log.print(f"[dim]{left.link} is left out: {left.why}[/]", soft_wrap=True)
+        _carry_out_plan(run, estate, make_plan(estate, replace(request, link=links.links[0])), flags)
 
 
 @dataclass(frozen=True, slots=True)

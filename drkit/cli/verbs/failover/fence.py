@@ -15,16 +15,13 @@ from rich.markup import escape
 from drkit.cli.output import OutputMode
 from drkit.cli.verbs.failover.failover import YesOption
 from drkit.cli.wiring.context import (
-    ConfigOption,
     Invocation,
     LinkFailure,
     LinksOption,
-    OutputOption,
-    VerboseOption,
     bounded,
     combined_error,
-    command,
     failure_documents,
+    verb,
 )
 from drkit.cli.wiring.run_outcome import confirm
 from drkit.model.errors import ConfigError, DrkitError, ExitCode
@@ -42,7 +39,9 @@ def register(app: typer.Typer) -> None:
     app.command("fence")(fence)
 
 
+@verb()
 def fence(
+    run: Invocation,
     wait: Annotated[
         float,
         typer.Option(
@@ -62,9 +61,6 @@ def fence(
     ] = None,
     yes: YesOption = False,
     link: LinksOption = None,
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """Deny clients of clusters that were failed away from, and show that they are denied; or lift a fence.
 
@@ -72,17 +68,16 @@ def fence(
     """
     from drkit.failover.run.cluster_context import ClusterContext
 
-    with command(config, output, verbose) as run:
-        if lift and wait:
-            raise ConfigError("--wait and --lift exclude each other", remedy="Give one of them")
-        if cluster is not None and not lift:
-            raise ConfigError("--cluster needs --lift", remedy="Leave it out")
-        links = _links_with(run.links_like(link), cluster)
-        with ClusterContext(run.config, run.store()) as estate:
-            if lift:
-                _lift(run, estate, links, cluster, yes=yes)
-            else:
-                _close(run, estate, links, wait)
+    if lift and wait:
+        raise ConfigError("--wait and --lift exclude each other", remedy="Give one of them")
+    if cluster is not None and not lift:
+        raise ConfigError("--cluster needs --lift", remedy="Leave it out")
+    links = _links_with(run.links_like(link), cluster)
+    with ClusterContext(run.config, run.store()) as estate:
+        if lift:
+            _lift(run, estate, links, cluster, yes=yes)
+        else:
+            _close(run, estate, links, wait)
 
 
 def _close(run: Invocation, estate: ClusterContext, links: list[Link], wait: float) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import typer
 
 from drkit.cli.options.spark import MasterOption, MemoryOption, SparkConfOption
-from drkit.cli.output import OutputMode
 from drkit.cli.verbs.failover.failback import AcceptSalvageOnlyOption, ClusterIdsOption, run_failback
 from drkit.cli.verbs.failover.failover import DryRunOption, YesOption
-from drkit.cli.wiring.context import ConfigOption, LinksOption, OutputOption, VerboseOption, command
+from drkit.cli.wiring.context import Invocation, LinksOption, verb
 from drkit.cli.wiring.failback_wiring import EngineOption, SalvageOption, SeedEngine
 from drkit.cli.wiring.run_outcome import ApprovalOption, EmergencyOption
 from drkit.failover.plan.waivers import ACCEPT_SALVAGE_ONLY
@@ -19,7 +18,9 @@ def register(app: typer.Typer) -> None:
     app.command("reprotect")(reprotect)
 
 
+@verb()
 def reprotect(
+    run: Invocation,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     cluster_id: ClusterIdsOption = None,
@@ -32,31 +33,27 @@ def reprotect(
     link: LinksOption = None,
     approval: ApprovalOption = None,
     emergency: EmergencyOption = None,
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """Salvage, scrub, re-seed and audit the old primary as the standby; clients stay where they are.
 
     All links that were failed away from, or those that --link names, are reprotected in one run: all are salvaged
     before anything is deleted.
     """
-    with command(config, output, verbose) as run:
-        run_failback(
-            run,
-            None,
-            link,
-            for_good=True,
-            dry_run=dry_run,
-            yes=yes,
-            cluster_id=cluster_id,
-            pause=False,
-            accepted={ACCEPT_SALVAGE_ONLY: accept_salvage_only},
-            salvage_dir=salvage_dir,
-            by_spark=engine is SeedEngine.SPARK,
-            master=master,
-            spark_conf=spark_conf,
-            driver_memory=driver_memory,
-            approval=approval,
-            emergency=emergency,
-        )
+    run_failback(
+        run,
+        None,
+        link,
+        for_good=True,
+        dry_run=dry_run,
+        yes=yes,
+        cluster_id=cluster_id,
+        pause=False,
+        accepted={ACCEPT_SALVAGE_ONLY: accept_salvage_only},
+        salvage_dir=salvage_dir,
+        by_spark=engine is SeedEngine.SPARK,
+        master=master,
+        spark_conf=spark_conf,
+        driver_memory=driver_memory,
+        approval=approval,
+        emergency=emergency,
+    )

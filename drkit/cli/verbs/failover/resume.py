@@ -7,11 +7,10 @@ from typing import Annotated
 import typer
 
 from drkit.cli.options.spark import MasterOption, MemoryOption, SparkConfOption
-from drkit.cli.output import OutputMode
 from drkit.cli.verbs.failover.failback import AcceptSalvageOnlyOption
 from drkit.cli.verbs.failover.failover import AcceptUnfencedOption, YesOption, accepted_loss
 from drkit.cli.views.failover_view import StagePrinter
-from drkit.cli.wiring.context import ConfigOption, Invocation, OutputOption, VerboseOption, command
+from drkit.cli.wiring.context import Invocation, verb
 from drkit.cli.wiring.failback_wiring import SalvageOption, failback_ports
 from drkit.cli.wiring.run_outcome import EmergencyOption, asking_before_fence, cancel, confirm, finish, give_approval
 from drkit.cli.wiring.site_outcome import resume_whole_site
@@ -27,7 +26,9 @@ def register(app: typer.Typer) -> None:
     app.command("resume")(resume)
 
 
+@verb()
 def resume(
+    run: Invocation,
     run_id: Annotated[
         str | None, typer.Argument(metavar="[RUN]", help="The run (default: the one that is unfinished).")
     ] = None,
@@ -56,9 +57,6 @@ def resume(
     spark_conf: SparkConfOption = None,
     driver_memory: MemoryOption = "1g",
     emergency: EmergencyOption = None,
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """Continue an interrupted run; a stage whose outcome isn't journaled is executed again."""
     from drkit.failover.failback.failback_plan import FailbackPlan
@@ -68,75 +66,74 @@ def resume(
     from drkit.failover.run.service import resume_run
     from drkit.failover.site.site_record import refuse_alone, site_to_resume
 
-    with command(config, output, verbose) as run:
-        if take_back and unplanned:
-            raise ConfigError("--cancel and --unplanned exclude each other", remedy="Give one of them")
-        if accept_loss is not None and not unplanned:
+    if take_back and unplanned:
+        raise ConfigError("--cancel and --unplanned exclude each other", remedy="Give one of them")
+    if accept_loss is not None and not unplanned:
+        raise ConfigError(
+            "--accept-loss needs --unplanned",
+            meaning="It is about a failback that is finished without its live cluster; any other run has what its "
+            "plan accepted",
+            remedy=f"For such a failback: drkit resume RUN --unplanned {ACCEPT_LOSS} N. Else leave it out; to "
+            "accept more, take the run back (drkit resume RUN --cancel) and plan again",
+        )
+    if take_back:
+        cancel(run, run_id, yes=yes)
+        return
+
+    def ports() -> Ports:
+        return failback_ports(run, salvage_dir, master=master, driver_memory=driver_memory, properties=spark_conf)
+
+    store = run.store()
+    site = site_to_resume(store, run_id)
+    if site is not None:
+        if unplanned:
             raise ConfigError(
-                "--accept-loss needs --unplanned",
-                meaning="It is about a failback that is finished without its live cluster; any other run has what its "
-                "plan accepted",
-                remedy=f"For such a failback: drkit resume RUN --unplanned {ACCEPT_LOSS} N. Else leave it out; to "
-                "accept more, take the run back (drkit resume RUN --cancel) and plan again",
+                "--unplanned concerns one link's failback",
+                remedy=f"Name its run: drkit runs {site} shows it; or leave it out",
             )
-        if take_back:
-            cancel(run, run_id, yes=yes)
-            return
-
-        def ports() -> Ports:
-            return failback_ports(run, salvage_dir, master=master, driver_memory=driver_memory, properties=spark_conf)
-
-        store = run.store()
-        site = site_to_resume(store, run_id)
-        if site is not None:
-            if unplanned:
-                raise ConfigError(
-                    "--unplanned concerns one link's failback",
-                    remedy=f"Name its run: drkit runs {site} shows it; or leave it out",
-                )
-            resume_whole_site(
-                run,
-                site,
-                yes=yes,
+        resume_whole_site(
+            run,
+            site,
+            yes=yes,
+            accept_unfenced=accept_unfenced,
+            accept_salvage_only=accept_salvage_only,
+            emergency=emergency,
+            ports=ports,
+        )
+        return
+    rehearsed = None if run_id is None else find_rehearsal(store, run_id)
+    if rehearsed is not None:
+        _clean_up(run, rehearsed)
+        return
+    wanted = run_to_resume(store, run_id)
+    printer = StagePrinter(run.writer.log)
+    try:
+        with ClusterContext(run.config, store) as estate:
+            give_approval(run, estate, None, emergency)
+            record = load_anchored_run(estate, wanted)
+            if not unplanned:  # which moves what is back and audited, and deletes nothing
+                refuse_alone(store, record)
+            step, why = next_step(record.machine)
+            run.writer.log.print(f"[bold]{wanted}[/] {record.label}: {why}")
+            asked = False
+            if step is not None:
+                asking_for = f"The {record.plan.kind} to {record.plan.target.alias} continues with {step.stage}"
+                asked = confirm(run, record.plan.target.alias, asking_for, yes=yes) and step.stage == "fence"
+            asking = asking_before_fence(run, record.plan, printer, yes=yes or asked, pause=False)
+            result = resume_run(
+                estate,
+                wanted,
+                ports() if isinstance(record.plan, FailbackPlan) else None,
                 accept_unfenced=accept_unfenced,
                 accept_salvage_only=accept_salvage_only,
-                emergency=emergency,
-                ports=ports,
+                watch=printer,
+                before_fence=asking,
+                unplanned=unplanned,
+                accept_loss=accepted_loss(accept_loss),
             )
-            return
-        rehearsed = None if run_id is None else find_rehearsal(store, run_id)
-        if rehearsed is not None:
-            _clean_up(run, rehearsed)
-            return
-        wanted = run_to_resume(store, run_id)
-        printer = StagePrinter(run.writer.log)
-        try:
-            with ClusterContext(run.config, store) as estate:
-                give_approval(run, estate, None, emergency)
-                record = load_anchored_run(estate, wanted)
-                if not unplanned:  # which moves what is back and audited, and deletes nothing
-                    refuse_alone(store, record)
-                step, why = next_step(record.machine)
-                run.writer.log.print(f"[bold]{wanted}[/] {record.label}: {why}")
-                asked = False
-                if step is not None:
-                    asking_for = f"The {record.plan.kind} to {record.plan.target.alias} continues with {step.stage}"
-                    asked = confirm(run, record.plan.target.alias, asking_for, yes=yes) and step.stage == "fence"
-                asking = asking_before_fence(run, record.plan, printer, yes=yes or asked, pause=False)
-                result = resume_run(
-                    estate,
-                    wanted,
-                    ports() if isinstance(record.plan, FailbackPlan) else None,
-                    accept_unfenced=accept_unfenced,
-                    accept_salvage_only=accept_salvage_only,
-                    watch=printer,
-                    before_fence=asking,
-                    unplanned=unplanned,
-                    accept_loss=accepted_loss(accept_loss),
-                )
-        finally:
-            printer.stop()
-        finish(run, result, record.plan, plan_shown=False)
+    finally:
+        printer.stop()
+    finish(run, result, record.plan, plan_shown=False)
 
 
 def _clean_up(run: Invocation, rehearsed: RunSummary) -> None:

@@ -12,13 +12,12 @@ from rich.markup import escape
 from rich.rule import Rule
 from rich.text import Text
 
-from drkit.cli.output import OutputMode
 from drkit.cli.views.audit_view import emit_trend
 from drkit.cli.views.failover_view import print_result
 from drkit.cli.views.layout import Hanging
 from drkit.cli.views.site_view import print_site_result
 from drkit.cli.wiring.audit_journal import entry_summary
-from drkit.cli.wiring.context import ConfigOption, Invocation, OutputOption, VerboseOption, command
+from drkit.cli.wiring.context import Invocation, verb
 from drkit.failover.run.state_machine import FINAL_STATES
 from drkit.model.clock import iso
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, Refused
@@ -52,7 +51,9 @@ def register(app: typer.Typer) -> None:
     app.command("runs")(runs)
 
 
+@verb()
 def runs(
+    run: Invocation,
     run_id: Annotated[str | None, typer.Argument(metavar="[RUN]", help="Show this run's journal.")] = None,
     audit: Annotated[
         bool,
@@ -61,9 +62,6 @@ def runs(
     trend: Annotated[
         bool, typer.Option("--trend", help="Results of earlier audits, oldest first, like `drkit audit history`.")
     ] = False,
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """List runs, or show one: each stage, its evidence, whether its hash chain holds."""
     from drkit.failover.run.evidence import Judgement
@@ -73,52 +71,51 @@ def runs(
     from drkit.failover.site.site_record import SITE
     from drkit.store.identity import store_identity
 
-    with command(config, output, verbose) as run:
-        store = run.store()
-        if trend:
-            _trend(run, store, alone=run_id is None and not audit)
-            return
-        if audit:
-            _audit(run, run_id)
-        listed = store.runs()
-        places = _anchors(run)
-        recovered = _recovered_links(run, store)
-        if run_id is None:
-            missing = missing_runs([each.run for each in listed], places, store_identity(run.config.store.plain_url))
-            run.writer.emit(
-                {**runs_document(listed, missing, places), "store_recovered": recovered},
-                lambda console: _print_list(console, listed, missing, recovered),
-            )
-            return
-        entries = store.entries(run_id)
-        summary = next((found for found in listed if found.run == run_id), None)
-        anchored = any(anchor.run == run_id for place in places for anchor in place.anchors or ())
-        if not entries and summary is None and not anchored:
-            raise Refused(f"there is no run {run_id}", remedy="`drkit runs` lists them")
-        record: RunRecord | None = None
-        whole = verify_chain(entries) is None
-        verdict = judge_chain(run_id, entries, places)
-        if summary is not None and summary.kind == SITE:
-            _show_site(run, summary, entries, verdict, places, recovered, verbose=verbose)
-            return
-        if not verdict.contradicted and entries and (summary is None or summary.kind in KINDS):
-            record = _record(run, run_id)
-            if record is not None:
-                verdict = judge_chain(run_id, entries, places, record.plan.target.alias)
-        advice = None if record is None else _advice(run, record)
-        judgement = Judgement() if record is None else RunResult.of(record).judged(run.config.objectives)
-        damaged = not whole and summary is not None and summary.kind in KINDS
-        document = journal_document(run_id, summary, entries, verdict, places, record, judgement)
+    store = run.store()
+    if trend:
+        _trend(run, store, alone=run_id is None and not audit)
+        return
+    if audit:
+        _audit(run, run_id)
+    listed = store.runs()
+    places = _anchors(run)
+    recovered = _recovered_links(run, store)
+    if run_id is None:
+        missing = missing_runs([each.run for each in listed], places, store_identity(run.config.store.plain_url))
         run.writer.emit(
-            {**document, "way_out": _way_document(advice), "store_recovered": recovered},
-            lambda console: _print_run(
-                console, run_id, summary, entries, verdict, record, judgement, advice, verbose=verbose
-            ),
+            {**runs_document(listed, missing, places), "store_recovered": recovered},
+            lambda console: _print_list(console, listed, missing, recovered),
         )
-        if damaged and summary is not None and summary.state not in FINAL_STATES:
-            run.writer.log.print(f"[bold]→[/] drkit abandon {run_id} ends it by the link, the fence and the clusters")
-        if verdict.contradicted:
-            _exit_broken(run, recovered)
+        return
+    entries = store.entries(run_id)
+    summary = next((found for found in listed if found.run == run_id), None)
+    anchored = any(anchor.run == run_id for place in places for anchor in place.anchors or ())
+    if not entries and summary is None and not anchored:
+        raise Refused(f"there is no run {run_id}", remedy="`drkit runs` lists them")
+    record: RunRecord | None = None
+    whole = verify_chain(entries) is None
+    verdict = judge_chain(run_id, entries, places)
+    if summary is not None and summary.kind == SITE:
+        _show_site(run, summary, entries, verdict, places, recovered, verbose=run.verbose)
+        return
+    if not verdict.contradicted and entries and (summary is None or summary.kind in KINDS):
+        record = _record(run, run_id)
+        if record is not None:
+            verdict = judge_chain(run_id, entries, places, record.plan.target.alias)
+    advice = None if record is None else _advice(run, record)
+    judgement = Judgement() if record is None else RunResult.of(record).judged(run.config.objectives)
+    damaged = not whole and summary is not None and summary.kind in KINDS
+    document = journal_document(run_id, summary, entries, verdict, places, record, judgement)
+    run.writer.emit(
+        {**document, "way_out": _way_document(advice), "store_recovered": recovered},
+        lambda console: _print_run(
+            console, run_id, summary, entries, verdict, record, judgement, advice, verbose=run.verbose
+        ),
+    )
+    if damaged and summary is not None and summary.state not in FINAL_STATES:
+        run.writer.log.print(f"[bold]→[/] drkit abandon {run_id} ends it by the link, the fence and the clusters")
+    if verdict.contradicted:
+        _exit_broken(run, recovered)
 
 
 def _record(run: Invocation, run_id: str) -> RunRecord | None:

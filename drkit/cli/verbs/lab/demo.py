@@ -13,8 +13,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from drkit.cli.output import OutputMode
-from drkit.cli.wiring.context import Invocation, OutputOption, VerboseOption, bounded, command
+from drkit.cli.wiring.context import Invocation, bounded, verb
 from drkit.model.errors import DrkitError, ExitCode
 
 _SVG_FORMAT = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
@@ -48,7 +47,9 @@ def register(app: typer.Typer) -> None:
     app.command("demo")(demo)
 
 
+@verb(config_help="Not read: the demo's lab writes its own, into its folder.")
 def demo(
+    run: Invocation,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the lab up and say what to try next.")] = False,
     directory: Annotated[
         Path | None, typer.Option("--dir", help="The lab's folder (default: a temporary one).", metavar="D")
@@ -64,12 +65,6 @@ def demo(
     svg: Annotated[
         Path | None, typer.Option("--svg", help="Also save the evidence as a picture.", metavar="FILE")
     ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", help="Not read: the demo's lab writes its own, into its folder.", metavar="PATH"),
-    ] = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """Play a disaster and its end on real clusters with real data; exit 0 only if every claim holds.
 
@@ -83,34 +78,33 @@ def demo(
     from drkit.demo.story import Script, Story  # as above
     from drkit.lab.toolchain import ensure  # as above
 
-    with command(config, output, verbose) as run:
-        require(Extra.LAB, "`drkit demo`")
-        sets = ("kafka", "cassandra") if store is StoreChoice.CASSANDRA else ("kafka",)
-        ensure(*sets)  # before the clock starts: the first time it downloads
-        folder = directory or Path(tempfile.mkdtemp(prefix="drkit-demo-"))
-        script = Script(rate=rate, kill_after=kill_after, store=store.value, brokers=brokers)
-        began = time.monotonic()
-        error = None
-        with Picture(run.writer.log) as picture:
-            story = Story(folder, script, picture)
-            try:
-                story.play()
-            except DrkitError as failure:
-                error = str(failure)
-            finally:
-                story.close()
-                if not keep:
-                    _take_down(story.lab, folder, remove=directory is None)
-        document = evidence_document(story.findings, story.claims, time.monotonic() - began, error)
-        run.writer.emit(document, lambda console: print_evidence(console, document))
-        if svg is not None:
-            picture_file = Console(record=True, width=80, file=io.StringIO(), force_terminal=True, highlight=False)
-            print_evidence(picture_file, document)
-            picture_file.save_svg(str(svg), title="drkit demo", code_format=_SVG_FORMAT)
-        if keep:
-            _say_what_next(run, story.lab, folder)
-        if document["verdict"] != "held":
-            run.exit(ExitCode.FAILED)
+    require(Extra.LAB, "`drkit demo`")
+    sets = ("kafka", "cassandra") if store is StoreChoice.CASSANDRA else ("kafka",)
+    ensure(*sets)  # before the clock starts: the first time it downloads
+    folder = directory or Path(tempfile.mkdtemp(prefix="drkit-demo-"))
+    script = Script(rate=rate, kill_after=kill_after, store=store.value, brokers=brokers)
+    began = time.monotonic()
+    error = None
+    with Picture(run.writer.log) as picture:
+        story = Story(folder, script, picture)
+        try:
+            story.play()
+        except DrkitError as failure:
+            error = str(failure)
+        finally:
+            story.close()
+            if not keep:
+                _take_down(story.lab, folder, remove=directory is None)
+    document = evidence_document(story.findings, story.claims, time.monotonic() - began, error)
+    run.writer.emit(document, lambda console: print_evidence(console, document))
+    if svg is not None:
+        picture_file = Console(record=True, width=80, file=io.StringIO(), force_terminal=True, highlight=False)
+        print_evidence(picture_file, document)
+        picture_file.save_svg(str(svg), title="drkit demo", code_format=_SVG_FORMAT)
+    if keep:
+        _say_what_next(run, story.lab, folder)
+    if document["verdict"] != "held":
+        run.exit(ExitCode.FAILED)
 
 
 def _take_down(lab: object, folder: Path, *, remove: bool) -> None:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from drkit.cli.output import OutputMode
 from drkit.cli.process.hangup import hangups
 from drkit.cli.views.drill_view import (
     show_coverage,
@@ -25,7 +24,7 @@ from drkit.cli.views.drill_view import (
     show_schedule,
     show_series,
 )
-from drkit.cli.wiring.context import Invocation, OutputOption, VerboseOption, bounded, command
+from drkit.cli.wiring.context import Invocation, bounded, verb
 from drkit.drill.schedule import MissedPolicy
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, Refused, StoreMissing
 
@@ -54,17 +53,11 @@ DirOption = Annotated[
         "--dir", help="Play on the lab in this folder, made if there is none (default: one of the drill's own)."
     ),
 ]
-ObjectivesOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--config",
-        help=r"Its \[objectives] are used where the experiment sets none; its store lets one drill run at a time, and "
-        "keeps its result (default: $DRKIT_CONFIG).",
-    ),
-]
-ConfigOption = Annotated[
-    Path | None, typer.Option("--config", help="Accepted as everywhere; kept drills don't need it.")
-]
+_CONFIG_HELP = (
+    r"Its \[objectives] are used where the experiment sets none; its store lets one drill run at a time, and "
+    "keeps its result (default: $DRKIT_CONFIG)."
+)
+_NO_CONFIG = "Accepted as everywhere; kept drills don't need it."
 KeepLabOption = Annotated[bool, typer.Option("--keep-lab", help="Leave the drill's lab up.")]
 WitnessOption = Annotated[
     str | None, typer.Option("--witness", metavar="NAME", help="Who watches the drill; its evidence names them.")
@@ -82,7 +75,9 @@ class DrillTarget(StrEnum):
 
 
 @drill_app.command("run")
+@verb(config_help=_CONFIG_HELP)
 def run(
+    invocation: Invocation,
     files: FilesArgument = None,
     whole_library: Annotated[bool, typer.Option("--all", help="Every experiment of the library.")] = False,
     repeat: Annotated[
@@ -102,49 +97,48 @@ def run(
     keep_lab: KeepLabOption = False,
     witness: WitnessOption = None,
     drills: DrillsOption = None,
-    config: ObjectivesOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """Play experiments. Exits 0 passed, 1 failed, 6 only an objective missed, 8 unknown; the worst of several."""
     from drkit.drill.experiment.reader import experiment_files, load_experiments
     from drkit.drill.series import play_series
 
-    with command(_configured(config), output, verbose) as invocation:
-        if target is DrillTarget.ESTATE:
-            if whole_library or repeat != 1 or directory is not None or keep_lab:
-                raise ConfigError(
-                    "--all, --repeat, --dir and --keep-lab are for labs",
-                    meaning="On an estate a drill rehearses: it plays no experiment and makes no lab",
-                    remedy="Leave them out, or leave --target estate out",
-                )
-            _rehearse_estate(invocation, files or [], to)
-            return
-        if to is not None:
-            raise ConfigError("--to needs --target estate", remedy="An experiment says itself where it fails over to")
-        if not files and not whole_library:
-            raise ConfigError("no experiment is named", remedy="Name a FILE, or give --all for the whole library")
-        experiments = load_experiments(experiment_files(files or [], whole_library=whole_library))
-        alone = len(experiments) * repeat == 1
-        if not alone and (directory is not None or keep_lab):
+    invocation.config_path = _configured(invocation.config_path)
+    if target is DrillTarget.ESTATE:
+        if whole_library or repeat != 1 or directory is not None or keep_lab:
             raise ConfigError(
-                "--dir and --keep-lab are for one drill",
-                meaning="A link that was failed over stays sealed, so each drill of several has a lab of its own",
-                remedy="Leave them out, or play one experiment once",
+                "--all, --repeat, --dir and --keep-lab are for labs",
+                meaning="On an estate a drill rehearses: it plays no experiment and makes no lab",
+                remedy="Leave them out, or leave --target estate out",
             )
-        play = _player(invocation, drills, witness, directory=directory, keep_lab=keep_lab)
-        if alone:
-            result = play(experiments[0])
-            invocation.writer.emit(result.model_dump(mode="json"), lambda console: show_result(console, result))
-            _end(invocation, result.exit_code)
-        else:
-            series = play_series(experiments, repeat, play, _sayer(invocation))
-            invocation.writer.emit(series.model_dump(mode="json"), lambda console: show_series(console, series))
-            _end(invocation, series.exit_code)
+        _rehearse_estate(invocation, files or [], to)
+        return
+    if to is not None:
+        raise ConfigError("--to needs --target estate", remedy="An experiment says itself where it fails over to")
+    if not files and not whole_library:
+        raise ConfigError("no experiment is named", remedy="Name a FILE, or give --all for the whole library")
+    experiments = load_experiments(experiment_files(files or [], whole_library=whole_library))
+    alone = len(experiments) * repeat == 1
+    if not alone and (directory is not None or keep_lab):
+        raise ConfigError(
+            "--dir and --keep-lab are for one drill",
+            meaning="A link that was failed over stays sealed, so each drill of several has a lab of its own",
+            remedy="Leave them out, or play one experiment once",
+        )
+    play = _player(invocation, drills, witness, directory=directory, keep_lab=keep_lab)
+    if alone:
+        result = play(experiments[0])
+        invocation.writer.emit(result.model_dump(mode="json"), lambda console: show_result(console, result))
+        _end(invocation, result.exit_code)
+    else:
+        series = play_series(experiments, repeat, play, _sayer(invocation))
+        invocation.writer.emit(series.model_dump(mode="json"), lambda console: show_series(console, series))
+        _end(invocation, series.exit_code)
 
 
 @drill_app.command("random")
+@verb(config_help=_NO_CONFIG)
 def random(
+    invocation: Invocation,
     seed: Annotated[
         int | None,
         typer.Option("--seed", min=0, metavar="N", help="Determines what is composed (default: random)."),
@@ -170,9 +164,6 @@ def random(
     ] = True,
     witness: WitnessOption = None,
     drills: DrillsOption = None,
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """Compose experiments from a seed, favouring rarely tested states, play them, and reduce those that fail."""
     import secrets
@@ -182,7 +173,7 @@ def random(
     from drkit.drill.random_drill.play import RandomSession, SessionLimits
     from drkit.drill.results.archive import Drills, default_drills
 
-    with command(config, output, verbose) as invocation, tempfile.TemporaryDirectory(prefix="drkit-random-") as work:
+    with tempfile.TemporaryDirectory(prefix="drkit-random-") as work:
         kept = Drills(drills or default_drills())
         chosen = secrets.randbelow(2**31) if seed is None else seed
         say = _sayer(invocation)
@@ -204,15 +195,14 @@ def random(
 
 
 @drill_app.command("coverage")
+@verb(config_help=_NO_CONFIG)
 def coverage(
+    invocation: Invocation,
     files: Annotated[
         list[Path] | None,
         typer.Argument(metavar="[FILE]...", help="Your own experiments, beside the library's (files or folders)."),
     ] = None,
     drills: DrillsOption = None,
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """Show which fault was tested in which state of a run, by which drill, when, with which verdict; and where
     never."""
@@ -221,16 +211,17 @@ def coverage(
     from drkit.drill.experiment.reader import experiment_files, load_experiments
     from drkit.drill.results.archive import Drills, default_drills
 
-    with command(config, output, verbose) as invocation:
-        archive = Drills(drills or default_drills())
-        experiments = load_experiments(experiment_files(files or [], whole_library=True))
-        (found, damaged), (kept, unread) = read_found(archive), read_kept(archive)
-        result = table_of([*experiments, *found], kept, [*damaged, *unread])
-        invocation.writer.emit(result.model_dump(mode="json"), lambda console: show_coverage(console, result))
+    archive = Drills(drills or default_drills())
+    experiments = load_experiments(experiment_files(files or [], whole_library=True))
+    (found, damaged), (kept, unread) = read_found(archive), read_kept(archive)
+    result = table_of([*experiments, *found], kept, [*damaged, *unread])
+    invocation.writer.emit(result.model_dump(mode="json"), lambda console: show_coverage(console, result))
 
 
 @drill_app.command("export")
+@verb(config_help=_NO_CONFIG)
 def export(
+    invocation: Invocation,
     file: FileArgument,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="The file to write; none is overwritten.")
@@ -239,28 +230,26 @@ def export(
         Path | None,
         typer.Option("--dir", metavar="D", help="The lab's folder in it (default: under your state directory)."),
     ] = None,
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """Export an experiment for Chaos Toolkit: its steps that drkit has a command for, and the list of the others."""
     from drkit.drill.chaos_toolkit import export_experiment
     from drkit.drill.experiment.reader import experiment_file, load_experiment
     from drkit.lab.lab import default_dir
 
-    with command(config, output, verbose) as invocation:
-        result = export_experiment(load_experiment(experiment_file(file)), (directory or default_dir()).absolute())
-        if out is not None:
-            _write_new(out, json.dumps(result.chaos_toolkit, indent=2, ensure_ascii=False) + "\n")
-            result = result.model_copy(update={"out": str(out)})
-        say = _sayer(invocation)
-        for each in result.not_exported:
-            say(f"not exported: {result.file}:{each.line}: {each.said()}")
-        invocation.writer.emit(result.model_dump(mode="json"), lambda console: show_export(console, result))
+    result = export_experiment(load_experiment(experiment_file(file)), (directory or default_dir()).absolute())
+    if out is not None:
+        _write_new(out, json.dumps(result.chaos_toolkit, indent=2, ensure_ascii=False) + "\n")
+        result = result.model_copy(update={"out": str(out)})
+    say = _sayer(invocation)
+    for each in result.not_exported:
+        say(f"not exported: {result.file}:{each.line}: {each.said()}")
+    invocation.writer.emit(result.model_dump(mode="json"), lambda console: show_export(console, result))
 
 
 @drill_app.command("schedule")
+@verb(config_help=_CONFIG_HELP)
 def schedule(
+    invocation: Invocation,
     file: FileArgument,
     cron: Annotated[str, typer.Option("--cron", help='Five fields as cron reads them, e.g. "0 4 * * 1".')],
     timezone: Annotated[
@@ -277,9 +266,6 @@ def schedule(
     ] = MissedPolicy.GRACE,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the next times.")] = False,
     drills: DrillsOption = None,
-    config: ObjectivesOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """Play an experiment on a schedule, in the foreground, until SIGTERM or Ctrl-C.
 
@@ -292,68 +278,64 @@ def schedule(
     from drkit.drill.schedule.scheduler import DrillSchedule
     from drkit.drill.schedule.times import read_calendars, zone
 
-    with command(_configured(config), output, verbose) as invocation:
-        options = [] if drills is None else ["--drills", str(drills.resolve())]
-        if invocation.config_path is not None:
-            load_config(invocation.config_path)  # found wrong now, not at the first drill
-            options += ["--config", str(invocation.config_path.resolve())]
-        clock = zone(timezone)
-        plan = DrillSchedule(
-            experiment_file(file),
-            cron,
-            clock,
-            options,
-            _sayer(invocation),
-            blackouts=read_calendars(calendar or (), clock),
-            missed=missed,
-            last_began=lambda title: last_began(title, Drills(drills or default_drills()), _runs(invocation)),
-        )
-        if not dry_run:
-            require(Extra.LAB, "`drkit drill`")  # now, not when the first drill is due
+    invocation.config_path = _configured(invocation.config_path)
+    options = [] if drills is None else ["--drills", str(drills.resolve())]
+    if invocation.config_path is not None:
+        load_config(invocation.config_path)  # found wrong now, not at the first drill
+        options += ["--config", str(invocation.config_path.resolve())]
+    clock = zone(timezone)
+    plan = DrillSchedule(
+        experiment_file(file),
+        cron,
+        clock,
+        options,
+        _sayer(invocation),
+        blackouts=read_calendars(calendar or (), clock),
+        missed=missed,
+        last_began=lambda title: last_began(title, Drills(drills or default_drills()), _runs(invocation)),
+    )
+    if not dry_run:
+        require(Extra.LAB, "`drkit drill`")  # now, not when the first drill is due
 
-            def reload() -> None:
-                _reload_calendars(invocation, plan, lambda: read_calendars(calendar or (), clock))
+        def reload() -> None:
+            _reload_calendars(invocation, plan, lambda: read_calendars(calendar or (), clock))
 
-            with hangups(plan.stopped) as hangup_signals:
-                hangup_signals.handle_with(reload)
-                plan.run(at_once=now)
-        result = plan.result()
-        invocation.writer.emit(result.model_dump(mode="json"), lambda console: show_schedule(console, result))
+        with hangups(plan.stopped) as hangup_signals:
+            hangup_signals.handle_with(reload)
+            plan.run(at_once=now)
+    result = plan.result()
+    invocation.writer.emit(result.model_dump(mode="json"), lambda console: show_schedule(console, result))
 
 
 @drill_app.command("history")
+@verb(config_help=_NO_CONFIG)
 def history(
+    invocation: Invocation,
     drills: DrillsOption = None,
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """List kept drills, newest first."""
     from drkit.drill.judge.result import DrillHistory
     from drkit.drill.results.archive import Drills, default_drills
 
-    with command(config, output, verbose) as invocation:
-        found = DrillHistory(drills=Drills(drills or default_drills()).summaries())
-        invocation.writer.emit(found.model_dump(mode="json"), lambda console: show_history(console, found))
+    found = DrillHistory(drills=Drills(drills or default_drills()).summaries())
+    invocation.writer.emit(found.model_dump(mode="json"), lambda console: show_history(console, found))
 
 
 @drill_app.command("report")
+@verb(config_help=_NO_CONFIG)
 def report(
+    invocation: Invocation,
     run_name: Annotated[
         str, typer.Argument(metavar="RUN", help="A run of `drkit drill history`, its beginning or end, or `last`.")
     ],
     drills: DrillsOption = None,
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """Show the result of a kept drill."""
     from drkit.drill.results.archive import Drills, default_drills
 
-    with command(config, output, verbose) as invocation:
-        kept = Drills(drills or default_drills())
-        result = kept.result(kept.find(run_name))
-        invocation.writer.emit(result.model_dump(mode="json"), lambda console: show_result(console, result))
+    kept = Drills(drills or default_drills())
+    result = kept.result(kept.find(run_name))
+    invocation.writer.emit(result.model_dump(mode="json"), lambda console: show_result(console, result))
 
 
 def _rehearse_estate(invocation: Invocation, files: list[Path], to: str | None) -> None:

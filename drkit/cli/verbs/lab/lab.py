@@ -12,8 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from drkit.cli.output import OutputMode
-from drkit.cli.wiring.context import ConfigOption, Invocation, OutputOption, VerboseOption, bounded, command
+from drkit.cli.wiring.context import Invocation, bounded, verb
 from drkit.model.errors import DrkitError
 
 if TYPE_CHECKING:
@@ -61,7 +60,9 @@ def register(app: typer.Typer) -> None:
 
 
 @lab_app.command("up")
+@verb()
 def up(
+    run: Invocation,
     dir: DirOption = None,  # noqa: A002 - the option's name
     brokers: Annotated[
         int | None, typer.Option("--brokers", min=1, max=9, help="Brokers of each cluster (default 1).")
@@ -77,38 +78,32 @@ def up(
         ),
     ] = None,
     timeout: TimeoutOption = None,
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """Start two Kafka clusters and Cassandra, wait until each answers, write a drkit.toml for them."""
     from drkit.lab.lab import START_SECONDS, Lab
 
-    with command(config, output, verbose) as run:
-        lab = Lab.up(
-            dir, brokers, _STORES[store], secure=secure, timeout_seconds=timeout or START_SECONDS, say=_say(run)
-        )
+    lab = Lab.up(dir, brokers, _STORES[store], secure=secure, timeout_seconds=timeout or START_SECONDS, say=_say(run))
+    if lab.started:
+        _create_store(lab)
+        if lab.secure:
+            from drkit.cli.verbs.lab.secured_lab import create_users
+
+            create_users(lab)
+    statuses = lab.status()
+
+    def human(console: Console) -> None:
         if lab.started:
-            _create_store(lab)
-            if lab.secure:
-                from drkit.cli.verbs.lab.secured_lab import create_users
+            console.print(f"The lab is up in {lab.dir}")
+        else:
+            console.print(f"The lab in {lab.dir} is up already")
+        _table(console, statuses)
+        console.print(f"Use it: drkit --help, with --config {lab.config_path}", soft_wrap=True)
+        if lab.secure:
+            console.print(
+                f"Users, passwords and client properties for Kafka's tools: {lab.secure_dir.path}", soft_wrap=True
+            )
 
-                create_users(lab)
-        statuses = lab.status()
-
-        def human(console: Console) -> None:
-            if lab.started:
-                console.print(f"The lab is up in {lab.dir}")
-            else:
-                console.print(f"The lab in {lab.dir} is up already")
-            _table(console, statuses)
-            console.print(f"Use it: drkit --help, with --config {lab.config_path}", soft_wrap=True)
-            if lab.secure:
-                console.print(
-                    f"Users, passwords and client properties for Kafka's tools: {lab.secure_dir.path}", soft_wrap=True
-                )
-
-        run.writer.emit(document(lab, statuses, started=lab.started), human)
+    run.writer.emit(document(lab, statuses, started=lab.started), human)
 
 
 def _create_store(lab: Lab) -> None:
@@ -121,54 +116,49 @@ def _create_store(lab: Lab) -> None:
 
 
 @lab_app.command("down")
+@verb()
 def down(
+    run: Invocation,
     dir: DirOption = None,  # noqa: A002 - the option's name
     keep_data: Annotated[bool, typer.Option("--keep-data", help="Stop the nodes and keep the folder.")] = False,
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """Stop every node of the lab, paused ones too, and remove its data."""
     from drkit.lab.lab import take_down_folder
 
-    with command(config, output, verbose) as run:
-        folder, stopped = take_down_folder(dir, keep_data=keep_data, say=_say(run))
-        words = f"Stopped {', '.join(stopped)}" if stopped else "No node was running"
-        kept = f"its data stays in {folder}" if keep_data else f"its data in {folder} is removed"
-        run.writer.emit(
-            {"dir": str(folder), "stopped": stopped, "data_kept": keep_data},
-            lambda console: console.print(f"{words}; {kept}", soft_wrap=True),
-        )
+    folder, stopped = take_down_folder(dir, keep_data=keep_data, say=_say(run))
+    words = f"Stopped {', '.join(stopped)}" if stopped else "No node was running"
+    kept = f"its data stays in {folder}" if keep_data else f"its data in {folder} is removed"
+    run.writer.emit(
+        {"dir": str(folder), "stopped": stopped, "data_kept": keep_data},
+        lambda console: console.print(f"{words}; {kept}", soft_wrap=True),
+    )
 
 
 @lab_app.command("status")
+@verb()
 def status(
+    run: Invocation,
     dir: DirOption = None,  # noqa: A002 - the option's name
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """Show every node: up, down, paused or starting, and where it answers."""
     from drkit.lab import Lab
 
-    with command(config, output, verbose) as run:
-        lab = Lab.open(dir)
-        statuses = lab.status()
-        run.writer.emit(document(lab, statuses), lambda console: _table(console, statuses))
+    lab = Lab.open(dir)
+    statuses = lab.status()
+    run.writer.emit(document(lab, statuses), lambda console: _table(console, statuses))
 
 
 def _node_verb(name: str, done: str, what: str) -> None:
     """Add a verb that does to nodes what the lab's method of that name does."""
 
     @lab_app.command(name, help=what)
+    @verb()
     def node_command(
+        run: Invocation,
         node: NodeArgument,
         dir: DirOption = None,  # noqa: A002 - the option's name
-        config: ConfigOption = None,
-        output: OutputOption = OutputMode.HUMAN,
-        verbose: VerboseOption = False,
     ) -> None:
-        _change_nodes(config, output, verbose, dir, done, lambda lab, _: getattr(lab, name)(*node))
+        _change_nodes(run, dir, done, lambda lab: getattr(lab, name)(*node))
 
 
 _node_verb("kill", "killed", "SIGKILL nodes, like a power cut.")
@@ -177,24 +167,21 @@ _node_verb("resume", "resumed", "SIGCONT paused nodes.")
 
 
 @lab_app.command("restart")
+@verb()
 def restart(
+    run: Invocation,
     node: NodeArgument,
     dir: DirOption = None,  # noqa: A002 - the option's name
     timeout: TimeoutOption = None,
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """Stop nodes if they run and start them on the same ports and data."""
     from drkit.lab.lab import START_SECONDS
 
     _change_nodes(
-        config,
-        output,
-        verbose,
+        run,
         dir,
         "restarted",
-        lambda lab, run: lab.restart(*node, timeout_seconds=timeout or START_SECONDS, say=_say(run)),
+        lambda lab: lab.restart(*node, timeout_seconds=timeout or START_SECONDS, say=_say(run)),
     )
 
 
@@ -220,26 +207,23 @@ def document(lab: Lab, statuses: Sequence[NodeStatus], **more: Any) -> dict[str,
 
 
 def _change_nodes(
-    config: Path | None,
-    output: OutputMode,
-    verbose: bool,
+    run: Invocation,
     directory: Path | None,
     done: str,
-    do: Callable[[Lab, Invocation], list[str]],
+    do: Callable[[Lab], list[str]],
 ) -> None:
     """Do something to nodes, then show the lab as it is; `done` is the participle and the JSON key."""
     from drkit.lab import Lab
 
-    with command(config, output, verbose) as run:
-        lab = Lab.open(directory)
-        changed = do(lab, run)
-        statuses = lab.status()
+    lab = Lab.open(directory)
+    changed = do(lab)
+    statuses = lab.status()
 
-        def human(console: Console) -> None:
-            console.print(f"{done}: {', '.join(changed) or 'none was running'}")
-            _table(console, statuses)
+    def human(console: Console) -> None:
+        console.print(f"{done}: {', '.join(changed) or 'none was running'}")
+        _table(console, statuses)
 
-        run.writer.emit(document(lab, statuses, **{done: changed}), human)
+    run.writer.emit(document(lab, statuses, **{done: changed}), human)
 
 
 def _say(run: Invocation) -> Callable[[str], None]:

@@ -18,9 +18,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as ProgressBar
 from rich.table import Table
 
-from drkit.cli.output import OutputMode
 from drkit.cli.verbs.lab.lab import DirOption
-from drkit.cli.wiring.context import ConfigOption, Invocation, OutputOption, VerboseOption, bounded, command
+from drkit.cli.wiring.context import Invocation, bounded, verb
 from drkit.model.errors import ConfigError, ExitCode, Unreachable
 from drkit.model.process.signal_handlers import SignalEvent, handled
 
@@ -50,7 +49,9 @@ def register_load(lab: typer.Typer) -> None:
     lab.command("load")(load_command)
 
 
+@verb()
 def load_command(
+    run: Invocation,
     dataset: Annotated[DatasetName, typer.Argument(metavar="DATASET", help="flights or orders.")],
     dir: DirOption = None,  # noqa: A002 - the option's name
     cluster: Annotated[str, typer.Option("--cluster", help="The cluster's alias.", metavar="C")] = "primary",
@@ -97,9 +98,6 @@ def load_command(
         float,
         typer.Option("--delivery-timeout", callback=bounded, help="Seconds for the cluster to acknowledge a record."),
     ] = 30.0,
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """Write real data to a cluster of the lab while consumer groups read and commit it.
 
@@ -115,37 +113,36 @@ def load_command(
     from drkit.lab.datasets.workload import LoadOptions
 
     seed = DEFAULT_SEED if seed is None else seed
-    with command(config, output, verbose) as run:
-        try:
-            options = LoadOptions(
-                rate=rate, transactional=transactional, seed=seed, delivery_timeout_seconds=delivery_timeout
-            )
-            data = open_dataset(
-                dataset.value,
-                seed=seed,
-                count=count,
-                limit=limit,
-                repeat=repeat,
-                timestamps=TimestampMode(timestamps),
-                topics=topic or None,
-            )
-        except ValueError as error:
-            raise ConfigError(str(error), remedy="See `drkit lab load --help`") from None
-        # the lab's own address only: this verb must not write made-up records elsewhere
-        target = ClusterConfig(bootstrap_servers=Lab.open(dir).bootstrap(cluster))
-        try:
-            result = _load(run, data, cluster, target, options, groups=groups)
-        except Unreachable as error:
-            raise Unreachable(
-                error.what,
-                meaning=error.meaning,
-                remedy=f"`drkit lab status` shows which node is down or paused; "
-                f"then `drkit lab restart {cluster}` or `drkit lab resume {cluster}`",
-            ) from error
-        run.writer.emit(document(cluster, result), lambda console: _human(console, cluster, result))
-        if result.report.outcome is not LoadOutcome.COMPLETE:
-            _explain(run, cluster, result.report)
-            run.exit(ExitCode.FAILED)
+    try:
+        options = LoadOptions(
+            rate=rate, transactional=transactional, seed=seed, delivery_timeout_seconds=delivery_timeout
+        )
+        data = open_dataset(
+            dataset.value,
+            seed=seed,
+            count=count,
+            limit=limit,
+            repeat=repeat,
+            timestamps=TimestampMode(timestamps),
+            topics=topic or None,
+        )
+    except ValueError as error:
+        raise ConfigError(str(error), remedy="See `drkit lab load --help`") from None
+    # the lab's own address only: this verb must not write made-up records elsewhere
+    target = ClusterConfig(bootstrap_servers=Lab.open(dir).bootstrap(cluster))
+    try:
+        result = _load(run, data, cluster, target, options, groups=groups)
+    except Unreachable as error:
+        raise Unreachable(
+            error.what,
+            meaning=error.meaning,
+            remedy=f"`drkit lab status` shows which node is down or paused; "
+            f"then `drkit lab restart {cluster}` or `drkit lab resume {cluster}`",
+        ) from error
+    run.writer.emit(document(cluster, result), lambda console: _human(console, cluster, result))
+    if result.report.outcome is not LoadOutcome.COMPLETE:
+        _explain(run, cluster, result.report)
+        run.exit(ExitCode.FAILED)
 
 
 def _load(

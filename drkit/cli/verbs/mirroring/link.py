@@ -9,8 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from drkit.cli.output import OutputMode
-from drkit.cli.wiring.context import ConfigOption, Invocation, OutputOption, VerboseOption, command, select_links
+from drkit.cli.wiring.context import Invocation, select_links, verb
 from drkit.failover.plan.waivers import CLUSTER_ID
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.link_state import Direction, LinkControl
@@ -32,31 +31,31 @@ def register(app: typer.Typer) -> None:
 
 
 @link_app.command("pause")
+@verb()
 def pause_link(
+    run: Invocation,
     link: LinkArgument,
     topic: TopicOption = None,
     reason: Annotated[str, typer.Option("--reason", help="Why, for `drkit status`.")] = "",
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """Pause a link, or one topic of it: the mirror follows within a second, and after a restart too."""
     from drkit.mirror.control import pause
 
-    with command(config, output, verbose) as run:
-        chosen = _link(run, link)
-        _check_restored(run, chosen)
-        control = pause(run.store(), chosen, topic, reason=reason)
-        if topic is not None and topic not in run.store().topic_states(chosen.id):
-            run.writer.log.print(
-                f"[yellow]![/] {chosen.id} has mirrored no topic {escape(topic)} so far: paused from its creation on",
-                soft_wrap=True,
-            )
-        run.writer.emit(_document(control), lambda console: _print(console, control, topic, "is held"))
+    chosen = _link(run, link)
+    _check_restored(run, chosen)
+    control = pause(run.store(), chosen, topic, reason=reason)
+    if topic is not None and topic not in run.store().topic_states(chosen.id):
+        run.writer.log.print(
+            f"[yellow]![/] {chosen.id} has mirrored no topic {escape(topic)} so far: paused from its creation on",
+            soft_wrap=True,
+        )
+    run.writer.emit(_document(control), lambda console: _print(console, control, topic, "is held"))
 
 
 @link_app.command("resume")
+@verb()
 def resume_link(
+    run: Invocation,
     link: LinkArgument,
     topic: TopicOption = None,
     accept: Annotated[
@@ -73,69 +72,62 @@ def resume_link(
             CLUSTER_ID, help="With --accept-recreated: the id of the target, which may be a new cluster.", metavar="ID"
         ),
     ] = None,
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """Resume a link, or one topic of it; partitions halted by a problem are retried."""
     from drkit.kafka.admin.cluster_admin import ClusterAdmin
     from drkit.mirror.control import accept_recreated, accept_target, resume_link
 
-    with command(config, output, verbose) as run:
-        chosen = _link(run, link)
-        _check_restored(run, chosen)
-        accepted: list[Accepted] = []
-        if (accept and (topic is None) == (cluster_id is None)) or (cluster_id is not None and not accept):
-            raise ConfigError(
-                f"--accept-recreated needs either --topic or {CLUSTER_ID}",
-                remedy="Name the topic that was recreated; or accept the cluster "
-                f"{chosen.id.target} by its id, and all topics that aren't there as they were mirrored",
-            )
-        if accept:
-            clusters = run.config.clusters
-            with (
-                ClusterAdmin(chosen.id.source, clusters[chosen.id.source]) as source,
-                ClusterAdmin(chosen.id.target, clusters[chosen.id.target]) as target,
-            ):
-                if cluster_id is not None:
-                    accepted = accept_target(run.store(), chosen, cluster_id, target=target)
-                elif topic is not None:
-                    accepted = [accept_recreated(run.store(), chosen, topic, source=source, target=target)]
-        control, cleared = resume_link(run.store(), chosen, topic)
-        found = [_accepted(each) for each in accepted]
-        document = _document(control) | {
-            "cleared_problems": cleared,
-            "accepted": found[0] if found and topic is not None else None,
-            "accepted_topics": found,
-        }
-        stay = [p for p in run.store().problems(chosen.id) if p.halted and topic in {None, p.topic}]
-
-        def human(console: Console) -> None:
-            _print(console, control, topic, "continues")
-            if cleared:
-                console.print(f"{counted(cleared, 'problem')} retried; what persists is told again")
-            for problem in stay:
-                where = problem.topic if problem.partition is None else f"{problem.topic}:{problem.partition}"
-                console.print(
-                    f"{escape(where)} stays halted ({problem.kind}): {escape(problem.remedy)}", soft_wrap=True
-                )
+    chosen = _link(run, link)
+    _check_restored(run, chosen)
+    accepted: list[Accepted] = []
+    if (accept and (topic is None) == (cluster_id is None)) or (cluster_id is not None and not accept):
+        raise ConfigError(
+            f"--accept-recreated needs either --topic or {CLUSTER_ID}",
+            remedy="Name the topic that was recreated; or accept the cluster "
+            f"{chosen.id.target} by its id, and all topics that aren't there as they were mirrored",
+        )
+    if accept:
+        clusters = run.config.clusters
+        with (
+            ClusterAdmin(chosen.id.source, clusters[chosen.id.source]) as source,
+            ClusterAdmin(chosen.id.target, clusters[chosen.id.target]) as target,
+        ):
             if cluster_id is not None:
-                count = counted(len(accepted), "topic")
-                console.print(f"{chosen.id.target} is cluster {escape(cluster_id)}; {count} accepted as new")
-            for each in accepted:
-                _print_accepted(console, chosen.id, each)
+                accepted = accept_target(run.store(), chosen, cluster_id, target=target)
+            elif topic is not None:
+                accepted = [accept_recreated(run.store(), chosen, topic, source=source, target=target)]
+    control, cleared = resume_link(run.store(), chosen, topic)
+    found = [_accepted(each) for each in accepted]
+    document = _document(control) | {
+        "cleared_problems": cleared,
+        "accepted": found[0] if found and topic is not None else None,
+        "accepted_topics": found,
+    }
+    stay = [p for p in run.store().problems(chosen.id) if p.halted and topic in {None, p.topic}]
 
-        run.writer.emit(document, human)
+    def human(console: Console) -> None:
+        _print(console, control, topic, "continues")
+        if cleared:
+            console.print(f"{counted(cleared, 'problem')} retried; what persists is told again")
+        for problem in stay:
+            where = problem.topic if problem.partition is None else f"{problem.topic}:{problem.partition}"
+            console.print(f"{escape(where)} stays halted ({problem.kind}): {escape(problem.remedy)}", soft_wrap=True)
+        if cluster_id is not None:
+            count = counted(len(accepted), "topic")
+            console.print(f"{chosen.id.target} is cluster {escape(cluster_id)}; {count} accepted as new")
+        for each in accepted:
+            _print_accepted(console, chosen.id, each)
+
+    run.writer.emit(document, human)
 
 
 @link_app.command("acknowledge")
+@verb()
 def acknowledge_problem(
+    run: Invocation,
     link: LinkArgument,
     kind: Annotated[str, typer.Argument(help="The kind of problem, as `drkit status` shows it.", metavar="PROBLEM")],
     topic: TopicOption = None,
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """Acknowledge a problem that was read and is left as it is: records that it names as missing count as given up.
 
@@ -144,68 +136,63 @@ def acknowledge_problem(
     from drkit.mirror.control import acknowledge
     from drkit.mirror.runtime.events import problem_document
 
-    with command(config, output, verbose) as run:
-        chosen = _link(run, link)
-        _check_restored(run, chosen)
-        control, done = acknowledge(run.store(), chosen, kind, topic)
-        document = _document(control) | {"acknowledged": [problem_document(problem) for problem in done]}
+    chosen = _link(run, link)
+    _check_restored(run, chosen)
+    control, done = acknowledge(run.store(), chosen, kind, topic)
+    document = _document(control) | {"acknowledged": [problem_document(problem) for problem in done]}
 
-        def human(console: Console) -> None:
-            console.print(f"{counted(len(done), 'problem')} acknowledged:")
-            for problem in done:
-                console.print(f"  {escape(problem.reason)}", soft_wrap=True)
+    def human(console: Console) -> None:
+        console.print(f"{counted(len(done), 'problem')} acknowledged:")
+        for problem in done:
+            console.print(f"  {escape(problem.reason)}", soft_wrap=True)
 
-        run.writer.emit(document, human)
+    run.writer.emit(document, human)
 
 
 @link_app.command("recover")
+@verb()
 def recover_link(
+    run: Invocation,
     link: LinkArgument,
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """After the store was lost and rebuilt: raise the link's epoch above those in its directories."""
     from drkit.failover.run.cluster_context import ClusterContext
     from drkit.failover.stages.directory_update import recover_epoch
 
-    with command(config, output, verbose) as run:
-        chosen = select_links(run.config, link)[0]
-        _check_restored(run, chosen)
-        with ClusterContext(run.config, run.store()) as estate:
-            control, changed = recover_epoch(estate, chosen.id)
-        what = f"continues above epoch {control.version}" if changed else "is above its directories already"
-        run.writer.emit(_document(control), lambda console: _print(console, control, None, what))
+    chosen = select_links(run.config, link)[0]
+    _check_restored(run, chosen)
+    with ClusterContext(run.config, run.store()) as estate:
+        control, changed = recover_epoch(estate, chosen.id)
+    what = f"continues above epoch {control.version}" if changed else "is above its directories already"
+    run.writer.emit(_document(control), lambda console: _print(console, control, None, what))
 
 
 @link_app.command("trim")
+@verb()
 def trim_link(
+    run: Invocation,
     link: LinkArgument,
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """After a failover or failback: remove filler (empty records of drkit's own) that a broker shows again."""
     from drkit.failover.run.cluster_context import ClusterContext
     from drkit.failover.stages.remove_filler import remove_filler
 
-    with command(config, output, verbose) as run:
-        chosen = _link(run, link)
-        control = run.store().link_control(chosen.id)
-        if control is None or control.direction not in {Direction.SEALED, Direction.REVERSED}:
-            raise Refused(
-                f"link {chosen.id} is neither sealed nor reversed",
-                meaning="Its mirror removes filler itself, and a failover removes what a mirror left",
-                remedy="Start `drkit mirror`",
-            )
-        with ClusterContext(run.config, run.store()) as estate:
-            found = remove_filler(estate, chosen.id, check=lambda: None)
-        for place, error in found.refused.items():
-            raise Refused(f"{place}: {error.what}", meaning=error.meaning, remedy=error.remedy) from error
-        trimmed = [str(place) for place in found.removed]
-        document = _document(control) | {"trimmed": trimmed}
-        what = f"filler is removed from {and_more(trimmed)}" if trimmed else "no filler is visible"
-        run.writer.emit(document, lambda console: console.print(f"{chosen.id.target}: {what}"))
+    chosen = _link(run, link)
+    control = run.store().link_control(chosen.id)
+    if control is None or control.direction not in {Direction.SEALED, Direction.REVERSED}:
+        raise Refused(
+            f"link {chosen.id} is neither sealed nor reversed",
+            meaning="Its mirror removes filler itself, and a failover removes what a mirror left",
+            remedy="Start `drkit mirror`",
+        )
+    with ClusterContext(run.config, run.store()) as estate:
+        found = remove_filler(estate, chosen.id, check=lambda: None)
+    for place, error in found.refused.items():
+        raise Refused(f"{place}: {error.what}", meaning=error.meaning, remedy=error.remedy) from error
+    trimmed = [str(place) for place in found.removed]
+    document = _document(control) | {"trimmed": trimmed}
+    what = f"filler is removed from {and_more(trimmed)}" if trimmed else "no filler is visible"
+    run.writer.emit(document, lambda console: console.print(f"{chosen.id.target}: {what}"))
 
 
 def _check_restored(run: Invocation, link: Link) -> None:

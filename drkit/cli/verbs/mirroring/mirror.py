@@ -19,14 +19,11 @@ from drkit.cli.process.hangup import Hangups, hangups
 from drkit.cli.process.interrupts import stop_on_signals
 from drkit.cli.process.worker_processes import WorkerProcesses, end_with_parent, wait_for, watchdog_seconds
 from drkit.cli.wiring.context import (
-    ConfigOption,
     Invocation,
     LinksOption,
-    OutputOption,
-    VerboseOption,
     bounded,
-    command,
     set_client_logs,
+    verb,
 )
 from drkit.config.reload import FIXED, LiveConfig
 from drkit.kafka.client.process_tuning import serve_the_data_path
@@ -56,7 +53,9 @@ def register(app: typer.Typer) -> None:
     app.command("mirror")(mirror)
 
 
+@verb(lines=True)
 def mirror(
+    run: Invocation,
     link: LinksOption = None,
     until_caught_up: Annotated[
         bool,
@@ -93,9 +92,6 @@ def mirror(
     ] = None,
     supervised_by: Annotated[int | None, typer.Option("--supervised-by", hidden=True)] = None,
     log_format: LogFormatOption = LogFormat.TEXT,
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """Mirror records, topics and group positions; exact after any stop. SIGTERM stops it normally.
 
@@ -103,35 +99,34 @@ def mirror(
 
     Several of them, here or on other machines, share a link's partitions.
     """
-    with command(config, output, verbose, lines=True) as run:
-        run.writer.log_as(log_format)
-        if processes > 1:
-            if metrics_port is not None:
-                raise _one_port_for_many()
-            _supervise(run, processes, link, watchdog, until_caught_up=until_caught_up)
-            return
-        _check(run, link)
-        serve_the_data_path()
-        health = WorkerHealth()
-        health.begin(str(each.id) for each in run.links_like(link))
-        listener = _Listener(run.writer, health, _serve_metrics(run, health, metrics_host, metrics_port))
-        patience = watchdog_seconds(watchdog, until_caught_up=until_caught_up)
-        with (
-            _logging(run),
-            stop_on_signals(second_ends_process=True) as stop,
-            hangups(stop) as hangup_signals,
-            listener.showing(),
-        ):
-            if supervised_by is not None:
-                end_with_parent(supervised_by, stop)
-            links = _links_to_run(run, link, stop, health, waits=not until_caught_up)
-            health.begin(str(each.id) for each in links)
-            workers = [_Worker(run, each, listener, stop, patience, until_caught_up=until_caught_up) for each in links]
-            for worker in workers:
-                worker.start()
-            _reload_on(hangup_signals, run, workers, until_caught_up=until_caught_up)
-            wait_for(workers, stop, listener.error)
-        _end(run, workers, until_caught_up=until_caught_up)
+    run.writer.log_as(log_format)
+    if processes > 1:
+        if metrics_port is not None:
+            raise _one_port_for_many()
+        _supervise(run, processes, link, watchdog, until_caught_up=until_caught_up)
+        return
+    _check(run, link)
+    serve_the_data_path()
+    health = WorkerHealth()
+    health.begin(str(each.id) for each in run.links_like(link))
+    listener = _Listener(run.writer, health, _serve_metrics(run, health, metrics_host, metrics_port))
+    patience = watchdog_seconds(watchdog, until_caught_up=until_caught_up)
+    with (
+        _logging(run),
+        stop_on_signals(second_ends_process=True) as stop,
+        hangups(stop) as hangup_signals,
+        listener.showing(),
+    ):
+        if supervised_by is not None:
+            end_with_parent(supervised_by, stop)
+        links = _links_to_run(run, link, stop, health, waits=not until_caught_up)
+        health.begin(str(each.id) for each in links)
+        workers = [_Worker(run, each, listener, stop, patience, until_caught_up=until_caught_up) for each in links]
+        for worker in workers:
+            worker.start()
+        _reload_on(hangup_signals, run, workers, until_caught_up=until_caught_up)
+        wait_for(workers, stop, listener.error)
+    _end(run, workers, until_caught_up=until_caught_up)
 
 
 def _check(run: Invocation, link: Sequence[str] | None) -> None:

@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from drkit.cli.output import LogFormat, LogFormatOption, OutputMode, to_json
+from drkit.cli.output import LogFormat, LogFormatOption, to_json
 from drkit.cli.process.hangup import hangups
 from drkit.cli.wiring.context import (
-    ConfigOption,
+    Invocation,
     LinksOption,
-    OutputOption,
     TimeoutOption,
-    VerboseOption,
-    command,
     links_like,
     listen_address,
     set_client_logs,
+    verb,
 )
 from drkit.config.reload import FIXED_SERVE, LiveConfig
 from drkit.model.errors import ConfigError, DrkitError, error_body
@@ -39,7 +37,9 @@ def register(app: typer.Typer) -> None:
     app.command("serve")(serve)
 
 
+@verb()
 def serve(
+    run: Invocation,
     listen: Annotated[
         str | None,
         typer.Option("--listen", help="Address to listen on (default: serve.listen).", metavar="HOST:PORT"),
@@ -47,9 +47,6 @@ def serve(
     link: LinksOption = None,
     timeout: TimeoutOption = None,
     log_format: LogFormatOption = LogFormat.TEXT,
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """Serve the status page, its JSON and Prometheus metrics; read-only.
 
@@ -64,8 +61,8 @@ def serve(
     from drkit.observe.page.server import PageServer, bind
     from drkit.observe.status_document import status_document
 
-    with command(config, output, verbose) as run, run.writer.log_as(log_format).logging(verbose=verbose):
-        set_client_logs(verbose=verbose)
+    with run.writer.log_as(log_format).logging(verbose=run.verbose):
+        set_client_logs(verbose=run.verbose)
         settings = run.config.serve
         host, port = listen_address(settings.listen if listen is None else listen, "--listen")
         certificates, token = _certificates(settings), _token(settings)

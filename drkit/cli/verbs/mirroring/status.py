@@ -13,14 +13,11 @@ import typer
 from drkit.cli.options.selection import TopicsOption, topic_choices
 from drkit.cli.output import OutputMode
 from drkit.cli.wiring.context import (
-    ConfigOption,
     Invocation,
     LinksOption,
-    OutputOption,
     TimeoutOption,
-    VerboseOption,
     bounded,
-    command,
+    verb,
 )
 from drkit.model.clock import iso, now
 from drkit.model.errors import ConfigError, Unreachable, error_body
@@ -38,7 +35,9 @@ def register(app: typer.Typer) -> None:
     app.command("status")(status)
 
 
+@verb()
 def status(
+    run: Invocation,
     link: LinksOption = None,
     topic: TopicsOption = None,
     group: Annotated[
@@ -53,30 +52,27 @@ def status(
         float, typer.Option("--interval", min=0.2, callback=bounded, help="Seconds between looks with --watch.")
     ] = 2.0,
     timeout: TimeoutOption = None,
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """Show links, lag in records and seconds, delta, group positions, the recovery point now.
 
     Shows the worst partitions and groups first, and only those if there are many; --output json has all. --topic and
     --group limit the rows, but the state and the recovery point are of whole links.
     """
-    with command(config, output, verbose, lines=watch) as run:
-        chosen = _Selection(topic_choices(topic), tuple(group or ()))
-        if watch:
-            _watch(run, lambda: chosen.of(_read_statuses(run, link, timeout)), interval, every=every)
-            return
-        statuses = chosen.of(_read_statuses(run, link, timeout))
-        from drkit.cli.views.status_view import render_drills, render_statuses
-        from drkit.observe.drill_surroundings import known_drills
-        from drkit.observe.status_document import status_document
+    run.writer.lines = watch
+    chosen = _Selection(topic_choices(topic), tuple(group or ()))
+    if watch:
+        _watch(run, lambda: chosen.of(_read_statuses(run, link, timeout)), interval, every=every)
+        return
+    statuses = chosen.of(_read_statuses(run, link, timeout))
+    from drkit.cli.views.status_view import render_drills, render_statuses
+    from drkit.observe.drill_surroundings import known_drills
+    from drkit.observe.status_document import status_document
 
-        drills = known_drills(run.config, run.store())
-        run.writer.emit(
-            status_document(statuses, drills),
-            lambda console: console.print(render_statuses(statuses, every=every), *render_drills(drills)),
-        )
+    drills = known_drills(run.config, run.store())
+    run.writer.emit(
+        status_document(statuses, drills),
+        lambda console: console.print(render_statuses(statuses, every=every), *render_drills(drills)),
+    )
 
 
 @dataclass(frozen=True, slots=True)

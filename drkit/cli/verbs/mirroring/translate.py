@@ -17,8 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from drkit.cli.options.selection import refuse_empty
-from drkit.cli.output import OutputMode
-from drkit.cli.wiring.context import ConfigOption, Invocation, LinksOption, OutputOption, VerboseOption, command
+from drkit.cli.wiring.context import Invocation, LinksOption, verb
 from drkit.failover.positions.positions import TopicSelector, parse_topic_selector
 from drkit.mapping import Translator
 from drkit.model.clock import now
@@ -51,7 +50,9 @@ def register(app: typer.Typer) -> None:
     app.command("translate")(translate)
 
 
+@verb()
 def translate(
+    run: Invocation,
     group: Annotated[
         list[str] | None,
         typer.Option("--group", metavar="G", help="Captured positions of this group (repeatable)."),
@@ -72,29 +73,25 @@ def translate(
         ),
     ] = None,
     link: LinksOption = None,
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """Translate a source position to the target: a group's captured positions, or any offset."""
-    with command(config, output, verbose) as run:
-        refuse_empty("--group", group or ())
-        selectors = _selectors(topic or (), partition)
-        if group or all_groups:
-            if group and all_groups:
-                raise ConfigError("--all-groups and --group exclude each other", remedy="Give one of them")
-            if offset is not None:
-                raise ConfigError(
-                    "--offset doesn't go with groups: their captured positions are translated",
-                    remedy="Leave out --offset, or give only --topic, --partition and --offset",
-                )
-            positions = _of_groups(run, _links(run, link), frozenset(group or ()), selectors)
-        else:
-            tps, wanted = _offset_arguments(selectors, offset)
-            positions = _of_offset(run, _links(run, link), tps, wanted)
-        run.writer.emit(
-            {"positions": [_document(position) for position in positions]}, lambda console: _print(console, positions)
-        )
+    refuse_empty("--group", group or ())
+    selectors = _selectors(topic or (), partition)
+    if group or all_groups:
+        if group and all_groups:
+            raise ConfigError("--all-groups and --group exclude each other", remedy="Give one of them")
+        if offset is not None:
+            raise ConfigError(
+                "--offset doesn't go with groups: their captured positions are translated",
+                remedy="Leave out --offset, or give only --topic, --partition and --offset",
+            )
+        positions = _of_groups(run, _links(run, link), frozenset(group or ()), selectors)
+    else:
+        tps, wanted = _offset_arguments(selectors, offset)
+        positions = _of_offset(run, _links(run, link), tps, wanted)
+    run.writer.emit(
+        {"positions": [_document(position) for position in positions]}, lambda console: _print(console, positions)
+    )
 
 
 def _selectors(topics: Sequence[str], partition: int | None) -> list[TopicSelector]:

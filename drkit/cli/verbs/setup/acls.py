@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from drkit.cli.output import OutputMode
-from drkit.cli.wiring.context import ConfigOption, Invocation, LinksOption, OutputOption, VerboseOption, command
+from drkit.cli.wiring.context import Invocation, LinksOption, verb
 from drkit.model.errors import ConfigError
 from drkit.permissions.need import Command
 
@@ -34,7 +33,9 @@ def register(app: typer.Typer) -> None:
     app.command("acls")(acls)
 
 
+@verb()
 def acls(
+    run: Invocation,
     principal: Annotated[
         str | None,
         typer.Option(
@@ -63,9 +64,6 @@ def acls(
         str | None, typer.Option("--replay-to", metavar="TOPIC", help="Include what drkit salvage --replay-to needs.")
     ] = None,
     link: LinksOption = None,
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """Print the least rights (ACLs) that drkit's commands need, by cluster and principal.
 
@@ -74,23 +72,22 @@ def acls(
     from drkit.cli.views.acls_view import kafka_acls_text, print_rights, strimzi_text
     from drkit.permissions.resolve import rights_of
 
-    with command(config, output, verbose) as run:
-        commands = only or list(Command)
-        if replay_to is not None and Command.SALVAGE not in commands:
-            raise ConfigError("--replay-to belongs to drkit salvage", remedy="Add --command salvage, or leave it out")
-        links = run.links_like(link)
-        found = rights_of(run.config, links, commands, replay_to=replay_to)
-        printed = [_printed(run, each, principal, required=required) for each in _on(run, found, cluster)]
-        document = _document(printed, [str(each.id) for each in links], commands)
+    commands = only or list(Command)
+    if replay_to is not None and Command.SALVAGE not in commands:
+        raise ConfigError("--replay-to belongs to drkit salvage", remedy="Add --command salvage, or leave it out")
+    links = run.links_like(link)
+    found = rights_of(run.config, links, commands, replay_to=replay_to)
+    printed = [_printed(run, each, principal, required=required) for each in _on(run, found, cluster)]
+    document = _document(printed, [str(each.id) for each in links], commands)
 
-        def human(console: Console) -> None:
-            if form is AclsFormat.TABLE:
-                print_rights(console, printed, whole=verbose)
-            else:
-                typer.echo(text, nl=False)
+    def human(console: Console) -> None:
+        if form is AclsFormat.TABLE:
+            print_rights(console, printed, whole=run.verbose)
+        else:
+            typer.echo(text, nl=False)
 
-        text = {AclsFormat.KAFKA_ACLS: kafka_acls_text, AclsFormat.STRIMZI: strimzi_text}.get(form, _nothing)(printed)
-        run.writer.emit(document, human)
+    text = {AclsFormat.KAFKA_ACLS: kafka_acls_text, AclsFormat.STRIMZI: strimzi_text}.get(form, _nothing)(printed)
+    run.writer.emit(document, human)
 
 
 def _nothing(_: Sequence[PrintedRights]) -> str:

@@ -10,9 +10,9 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from drkit.cli.output import OutputMode, to_json
+from drkit.cli.output import to_json
 from drkit.cli.views.checks_view import check_mark, print_checks
-from drkit.cli.wiring.context import ConfigOption, OutputOption, TimeoutOption, VerboseOption, command
+from drkit.cli.wiring.context import Invocation, TimeoutOption, verb
 from drkit.model.errors import ExitCode
 from drkit.observe.readiness.check import CheckOutcome, worst_outcome
 
@@ -40,10 +40,9 @@ def _about() -> None:
     """Look at the configuration."""
 
 
+@verb()
 def show(
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
+    run: Invocation,
 ) -> None:
     """Show every value in effect and its origin: a line of the file, a variable, or the default.
 
@@ -52,21 +51,19 @@ def show(
     from drkit.config.effective import effective_settings
     from drkit.config.load import read_sources
 
-    with command(config, output, verbose) as run:
-        sources = read_sources(config)
-        settings = effective_settings(sources)
-        document = _shown_document(config, sources, settings)
-        run.writer.emit(document, lambda console: _print_settings(console, config, settings))
+    sources = read_sources(run.config_path)
+    settings = effective_settings(sources)
+    document = _shown_document(run.config_path, sources, settings)
+    run.writer.emit(document, lambda console: _print_settings(console, run.config_path, settings))
 
 
+@verb()
 def check(
+    run: Invocation,
     connect: Annotated[
         bool, typer.Option("--connect", help="Also ask the clusters, the store and the directories once.")
     ] = False,
     timeout: TimeoutOption = None,
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """Check all that can be checked without a cluster: keys, files, client properties, programs, callables.
 
@@ -76,33 +73,30 @@ def check(
     from drkit.kafka.admin.clusters import observing
     from drkit.observe.readiness.configuration_check import checks_with_clusters, checks_without_clusters
 
-    with command(config, output, verbose) as run:
-        sources = read_sources(config)
-        read = config_of(sources)
-        found = checks_without_clusters(read, sources)
-        if connect:
-            with observing(read.clusters, timeout) as clusters:
-                found += checks_with_clusters(read, clusters)
-        worst = worst_outcome(each.check for each in found)
-        run.writer.emit(
-            _checked_document(sources.file, found, worst, connected=connect),
-            lambda console: _print_checks(console, sources.file, found, worst),
-        )
-        if worst is CheckOutcome.FAIL:
-            run.exit(ExitCode.USAGE)
+    sources = read_sources(run.config_path)
+    read = config_of(sources)
+    found = checks_without_clusters(read, sources)
+    if connect:
+        with observing(read.clusters, timeout) as clusters:
+            found += checks_with_clusters(read, clusters)
+    worst = worst_outcome(each.check for each in found)
+    run.writer.emit(
+        _checked_document(sources.file, found, worst, connected=connect),
+        lambda console: _print_checks(console, sources.file, found, worst),
+    )
+    if worst is CheckOutcome.FAIL:
+        run.exit(ExitCode.USAGE)
 
 
+@verb()
 def schema(
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
+    run: Invocation,
 ) -> None:
     """Print the JSON Schema of drkit.toml, for editors; the same for people and programs. Reads no configuration."""
     from drkit.config.schema.config import toml_schema
 
-    with command(config, output, verbose) as run:
-        document = toml_schema()
-        run.writer.emit(document, lambda _: typer.echo(to_json(document, indent=2)))
+    document = toml_schema()
+    run.writer.emit(document, lambda _: typer.echo(to_json(document, indent=2)))
 
 
 def _shown_document(path: Path | None, sources: ConfigSources, settings: Sequence[Setting]) -> dict[str, Any]:

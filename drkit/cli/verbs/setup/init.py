@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from drkit.cli.output import OutputMode
-from drkit.cli.wiring.context import ConfigOption, OutputOption, TimeoutOption, VerboseOption, command
+from drkit.cli.wiring.context import Invocation, TimeoutOption, verb
 from drkit.model.errors import ConfigError, DrkitError, Refused
 from drkit.model.wording import and_more, counted
 
@@ -35,7 +35,9 @@ def register(app: typer.Typer) -> None:
     app.command("init")(init)
 
 
+@verb()
 def init(
+    run: Invocation,
     source: Annotated[
         str | None,
         typer.Option("--source", metavar="[ALIAS=]HOST:PORT,…", help="The cluster that serves now (alias: primary)."),
@@ -67,9 +69,6 @@ def init(
     offline: Annotated[bool, typer.Option("--offline", help="Don't connect; propose everything.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing; print the file.")] = False,
     timeout: TimeoutOption = None,
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """Write a commented drkit.toml for two clusters. Connects, proposes topics and groups; overwrites nothing.
 
@@ -79,40 +78,39 @@ def init(
     from drkit.config.load import find_config
     from drkit.config.template import ConfigDraft, render
 
-    with command(config, output, verbose) as run:
-        file = find_config(config)
-        if file.exists() and not dry_run:
-            raise Refused(
-                f"{file} exists already",
-                meaning="drkit init overwrites no file. Nothing was changed",
-                remedy="Name another with --config; or look at what is there: drkit config show",
-            )
-        asks = sys.stdin.isatty() and output is OutputMode.HUMAN
-        try:
-            draft = ConfigDraft(
-                _cluster("--source", source, "primary", source_client, asks=asks),
-                _cluster("--target", target, "dr", target_client, asks=asks),
-                _checked_store(store),
-                topics=tuple(topic or (".*",)),
-                groups=tuple(group or (".*",)),
-            )
-            read = _read(draft)
-            proposal = None
-            if not offline:
-                proposal = _propose(read, draft, timeout)
-                draft = _with(draft, proposal)
-                if asks and topic is None:
-                    draft = replace(draft, topics=(_ask("Topics, as a regular expression", ".*"),))
-                if asks and group is None:
-                    draft = replace(draft, groups=(_ask("Consumer groups, as a regular expression", ".*"),))
-        except typer.Abort:  # Ctrl-C at a question
-            raise KeyboardInterrupt from None
-        _read(draft)
-        text = render(draft)
-        if not dry_run:
-            _write(file, text)
-        document = _document(file, draft, proposal, text, written=not dry_run)
-        run.writer.emit(document, lambda console: _print(console, file, proposal, text, written=not dry_run))
+    file = find_config(run.config_path)
+    if file.exists() and not dry_run:
+        raise Refused(
+            f"{file} exists already",
+            meaning="drkit init overwrites no file. Nothing was changed",
+            remedy="Name another with --config; or look at what is there: drkit config show",
+        )
+    asks = sys.stdin.isatty() and run.writer.mode is OutputMode.HUMAN
+    try:
+        draft = ConfigDraft(
+            _cluster("--source", source, "primary", source_client, asks=asks),
+            _cluster("--target", target, "dr", target_client, asks=asks),
+            _checked_store(store),
+            topics=tuple(topic or (".*",)),
+            groups=tuple(group or (".*",)),
+        )
+        read = _read(draft)
+        proposal = None
+        if not offline:
+            proposal = _propose(read, draft, timeout)
+            draft = _with(draft, proposal)
+            if asks and topic is None:
+                draft = replace(draft, topics=(_ask("Topics, as a regular expression", ".*"),))
+            if asks and group is None:
+                draft = replace(draft, groups=(_ask("Consumer groups, as a regular expression", ".*"),))
+    except typer.Abort:  # Ctrl-C at a question
+        raise KeyboardInterrupt from None
+    _read(draft)
+    text = render(draft)
+    if not dry_run:
+        _write(file, text)
+    document = _document(file, draft, proposal, text, written=not dry_run)
+    run.writer.emit(document, lambda console: _print(console, file, proposal, text, written=not dry_run))
 
 
 def _propose(read: Config, draft: ConfigDraft, timeout: float | None) -> Proposal:

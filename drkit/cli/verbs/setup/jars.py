@@ -10,8 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from drkit.cli.output import OutputMode
-from drkit.cli.wiring.context import ConfigOption, OutputOption, VerboseOption, command
+from drkit.cli.wiring.context import Invocation, verb
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, ExtraMissing
 from drkit.model.wording import and_more, counted
 
@@ -60,7 +59,9 @@ def _about() -> None:
     """Manage the jars of the lab."""
 
 
+@verb()
 def fetch(
+    run: Invocation,
     sets: Annotated[
         list[str] | None,
         typer.Argument(
@@ -80,9 +81,6 @@ def fetch(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Fetch nothing; say what is there and what is missing.")
     ] = False,
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """Fetch missing jars of the lab into the user's cache; idempotent. The audit needs none.
 
@@ -92,23 +90,20 @@ def fetch(
     from drkit.lab.toolchain.lockfile import read_lock
     from drkit.lab.toolchain.repository import chosen_repository
 
-    with command(config, output, verbose) as run:
-        names = tuple(dict.fromkeys(sets or _DEFAULT))
-        unknown = [name for name in names if name not in known_sets()]
-        if unknown:
-            raise ConfigError(
-                f"there is no jar set {unknown[0]!r}", remedy=f"Known sets are: {', '.join(known_sets())}"
-            )
-        chosen = chosen_repository(repository)
-        before = {name: tuple(missing_jars(name)) for name in names}
-        java = _java() if dry_run else str(ensure(*names, repository=repository).java_home)
-        found = [
-            _JarSet(name, read_lock(name).jars, before[name], before[name] if dry_run else tuple(missing_jars(name)))
-            for name in names
-        ]
-        run.writer.emit(_document(found, java, chosen), lambda console: _print(console, found, java))
-        if java is None or any(each.missing for each in found):
-            run.exit(ExitCode.REFUSED)
+    names = tuple(dict.fromkeys(sets or _DEFAULT))
+    unknown = [name for name in names if name not in known_sets()]
+    if unknown:
+        raise ConfigError(f"there is no jar set {unknown[0]!r}", remedy=f"Known sets are: {', '.join(known_sets())}")
+    chosen = chosen_repository(repository)
+    before = {name: tuple(missing_jars(name)) for name in names}
+    java = _java() if dry_run else str(ensure(*names, repository=repository).java_home)
+    found = [
+        _JarSet(name, read_lock(name).jars, before[name], before[name] if dry_run else tuple(missing_jars(name)))
+        for name in names
+    ]
+    run.writer.emit(_document(found, java, chosen), lambda console: _print(console, found, java))
+    if java is None or any(each.missing for each in found):
+        run.exit(ExitCode.REFUSED)
 
 
 def _java() -> str | None:

@@ -14,9 +14,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from drkit.cli.output import OutputMode
 from drkit.cli.verbs.setup import store_copies
-from drkit.cli.wiring.context import ConfigOption, Invocation, LinksOption, OutputOption, VerboseOption, command
+from drkit.cli.wiring.context import Invocation, LinksOption, verb
 from drkit.failover.recovery.way_out import FAIL_OVER, WayOut
 from drkit.model.clock import iso
 from drkit.model.errors import ConfigError, Refused
@@ -53,7 +52,9 @@ def _about() -> None:
     """Copy and recover the store."""
 
 
+@verb()
 def recover(
+    run: Invocation,
     cluster: Annotated[
         str, typer.Option("--from", metavar="CLUSTER", help="The cluster mirrored to, which keeps a copy.")
     ],
@@ -65,9 +66,6 @@ def recover(
         ),
     ] = False,
     link: LinksOption = None,
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """Fill a new, empty store from the copy of its links' state that the target cluster keeps.
 
@@ -77,22 +75,21 @@ def recover(
     from drkit.kafka.admin.clusters import Clusters
     from drkit.state_topic.recovery import MISSING, fill
 
-    with command(config, output, verbose) as run:
-        links = _links_of(run, cluster, run.links_like(link), from_logs=from_logs)
-        with Clusters(run.config.clusters) as clusters:
-            if from_logs:
-                found = _from_logs(run, links, clusters)
-            else:
-                copies = _copies(run, links, clusters)
-                _check_no_mirror(copies, clusters)
-                store = _empty_store(run, links)
-                found = [fill(store, each, copy, clusters.admin(cluster)) for each, copy in copies]
-            ways = [way_on(each, source_answers=_answers(clusters, each.link.id.source)) for each in found]
-        run.writer.emit(
-            {"from": cluster, "links": [_document(*each) for each in zip(found, ways, strict=True)]}
-            | {"missing": list(MISSING)},
-            lambda console: _print(console, found, ways),
-        )
+    links = _links_of(run, cluster, run.links_like(link), from_logs=from_logs)
+    with Clusters(run.config.clusters) as clusters:
+        if from_logs:
+            found = _from_logs(run, links, clusters)
+        else:
+            copies = _copies(run, links, clusters)
+            _check_no_mirror(copies, clusters)
+            store = _empty_store(run, links)
+            found = [fill(store, each, copy, clusters.admin(cluster)) for each, copy in copies]
+        ways = [way_on(each, source_answers=_answers(clusters, each.link.id.source)) for each in found]
+    run.writer.emit(
+        {"from": cluster, "links": [_document(*each) for each in zip(found, ways, strict=True)]}
+        | {"missing": list(MISSING)},
+        lambda console: _print(console, found, ways),
+    )
 
 
 def _from_logs(run: Invocation, links: Sequence[Link], clusters: Clusters) -> list[Recovered]:

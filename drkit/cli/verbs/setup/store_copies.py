@@ -12,8 +12,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from drkit.cli.output import OutputMode
-from drkit.cli.wiring.context import ConfigOption, Invocation, OutputOption, VerboseOption, command
+from drkit.cli.wiring.context import Invocation, verb
 from drkit.model.clock import iso
 from drkit.model.errors import Refused, StoreMissing
 from drkit.model.link_state import Direction, LinkControl
@@ -33,15 +32,14 @@ def register(store: typer.Typer) -> None:
     store.command("restore")(restore_store)
 
 
+@verb(unfinished="The store may be closed for the migration: the same command finishes it")
 def migrate(
+    run: Invocation,
     backup_file: Annotated[
         Path | None,
         typer.Option("--backup", metavar="FILE", help="This store's backup, by the drkit that wrote it."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; say what there would be to do.")] = False,
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """Migrate the store's schema to this drkit's version, while nobody uses the store.
 
@@ -54,36 +52,33 @@ def migrate(
     from drkit.store.open import open_schema
     from drkit.store.users import in_use
 
-    with command(
-        config, output, verbose, unfinished="The store may be closed for the migration: the same command finishes it"
-    ) as run:
-        url = run.config.store.plain_url
-        with closing(open_schema(url)) as schema:
-            kept = schema.version()
-            steps = () if kept == version.SCHEMA_VERSION else version.migrations_from(kept, schema.where)
-            made: Backup | None = None
-            users = schema.users() if steps else []
-            runs = _open_runs(schema) if steps else []
-            if steps and not (dry_run and backup_file is None):
-                if users:
-                    raise in_use(schema.where, users)
-                if runs:
-                    raise _run_stands_open(runs)
-                made = checked_backup(schema, backup_file)
-            if steps and not dry_run:
-                schema.apply(steps)
-        document = {
-            "store": without_credentials(url),
-            "version": kept,
-            "wanted": version.SCHEMA_VERSION,
-            "dry_run": dry_run,
-            "steps": [f"{each.version}: {each.what}" for each in steps],
-            "in_use_by": users,
-            "open_runs": runs,
-            "backup": None if made is None else _backup_document(made),
-            "migrated": bool(steps) and not dry_run,
-        }
-        run.writer.emit(document, lambda console: _print_migration(console, document))
+    url = run.config.store.plain_url
+    with closing(open_schema(url)) as schema:
+        kept = schema.version()
+        steps = () if kept == version.SCHEMA_VERSION else version.migrations_from(kept, schema.where)
+        made: Backup | None = None
+        users = schema.users() if steps else []
+        runs = _open_runs(schema) if steps else []
+        if steps and not (dry_run and backup_file is None):
+            if users:
+                raise in_use(schema.where, users)
+            if runs:
+                raise _run_stands_open(runs)
+            made = checked_backup(schema, backup_file)
+        if steps and not dry_run:
+            schema.apply(steps)
+    document = {
+        "store": without_credentials(url),
+        "version": kept,
+        "wanted": version.SCHEMA_VERSION,
+        "dry_run": dry_run,
+        "steps": [f"{each.version}: {each.what}" for each in steps],
+        "in_use_by": users,
+        "open_runs": runs,
+        "backup": None if made is None else _backup_document(made),
+        "migrated": bool(steps) and not dry_run,
+    }
+    run.writer.emit(document, lambda console: _print_migration(console, document))
 
 
 def _open_runs(schema: StoreSchema) -> list[str]:
@@ -118,11 +113,10 @@ def _print_migration(console: Console, found: dict[str, Any]) -> None:
         console.print("  [bold]do:[/] drkit store migrate --backup FILE, with the older drkit's backup of this store")
 
 
+@verb()
 def backup(
+    run: Invocation,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The file to write; none is overwritten.")],
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """Copy the whole store into a file, and read it back: mapping, positions, states of links, journals.
 
@@ -130,14 +124,15 @@ def backup(
     """
     from drkit.store.backup import write_backup
 
-    with command(config, output, verbose) as run:
-        url = run.config.store.plain_url
-        store = run.plain_store()
-        made = write_backup(store, out, backend=url.partition(":")[0])
-        run.writer.emit(_backup_document(made), lambda console: _print_backup(console, made, "written and read back"))
+    url = run.config.store.plain_url
+    store = run.plain_store()
+    made = write_backup(store, out, backend=url.partition(":")[0])
+    run.writer.emit(_backup_document(made), lambda console: _print_backup(console, made, "written and read back"))
 
 
+@verb(unfinished="The store may be partly filled: the same command fills it")
 def restore_store(
+    run: Invocation,
     file: Annotated[Path, typer.Option("--from", metavar="FILE", help="A file that `drkit store backup` wrote.")],
     replace: Annotated[
         bool,
@@ -147,9 +142,6 @@ def restore_store(
         ),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the file and the store; change nothing.")] = False,
-    config: ConfigOption = None,
-    output: OutputOption = OutputMode.HUMAN,
-    verbose: VerboseOption = False,
 ) -> None:
     """Fill the configured store, SQLite or Cassandra, from a backup of either. Stop the mirror first.
 
@@ -158,28 +150,25 @@ def restore_store(
     """
     from drkit.store.backup import read_backup
 
-    with command(
-        config, output, verbose, unfinished="The store may be partly filled: the same command fills it"
-    ) as run:
-        found = read_backup(file)
-        kept = _kept(run)
-        if kept and not replace:
-            raise Refused(
-                "the store holds data",
-                meaning="A restore overwrites only with --replace. Nothing was changed",
-                remedy="Name a new store in store.url; or drkit store backup --out FILE, and then this with --replace",
-            )
-        aside, controls = (None, []) if dry_run else _restore(run, found, replace=kept)
-        document = _backup_document(found) | {
-            "dry_run": dry_run,
-            "replaced": bool(kept and not dry_run),
-            "kept_aside": None if aside is None else str(aside),
-            "restored": [
-                {"link": str(each.link), "direction": each.direction.value, "reason": each.reason} for each in controls
-            ],
-            "next": _next(controls),
-        }
-        run.writer.emit(document, lambda console: _print_restored(console, found, aside, controls, dry_run=dry_run))
+    found = read_backup(file)
+    kept = _kept(run)
+    if kept and not replace:
+        raise Refused(
+            "the store holds data",
+            meaning="A restore overwrites only with --replace. Nothing was changed",
+            remedy="Name a new store in store.url; or drkit store backup --out FILE, and then this with --replace",
+        )
+    aside, controls = (None, []) if dry_run else _restore(run, found, replace=kept)
+    document = _backup_document(found) | {
+        "dry_run": dry_run,
+        "replaced": bool(kept and not dry_run),
+        "kept_aside": None if aside is None else str(aside),
+        "restored": [
+            {"link": str(each.link), "direction": each.direction.value, "reason": each.reason} for each in controls
+        ],
+        "next": _next(controls),
+    }
+    run.writer.emit(document, lambda console: _print_restored(console, found, aside, controls, dry_run=dry_run))
 
 
 def _kept(run: Invocation) -> bool:
