@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from cassandra.cluster import Cluster, NoHostAvailable, Session
 
 from drkit.lab import Lab
 from drkit.model.errors import ConfigError, Unreachable
@@ -103,6 +104,19 @@ def test_no_certificate_where_the_node_asks_for_one(url: Url):
     with pytest.raises(ConfigError, match="refuses the TLS connection") as caught:
         open_store(url(ca=url.pem.ca))
     assert "certificate=" in (caught.value.remedy or "")
+
+
+def test_a_connection_that_is_reset_before_the_nodes_alert_is_read(url: Url, monkeypatch: pytest.MonkeyPatch):
+    """TLS 1.3: which of both the driver sees is decided by microseconds (seen once, under load)."""
+
+    def reset(_: Cluster) -> Session:
+        raise NoHostAvailable("no host", {"127.0.0.1": ConnectionResetError(104, "Connection reset by peer")})
+
+    monkeypatch.setattr(Cluster, "connect", reset)
+    with pytest.raises(ConfigError, match="refuses the TLS connection"):
+        open_store(url(ca=url.pem.ca))
+    with pytest.raises(Unreachable, match="Connection reset by peer"):
+        open_store(url(**url.mutual))
 
 
 def test_a_certificate_that_the_node_does_not_know(url: Url):

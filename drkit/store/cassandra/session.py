@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,6 +46,7 @@ CONCURRENT_READS = 64
 SKEW_SECONDS = 0.5
 """A greater difference means that this machine's clock is wrong, rather than the measurement."""
 
+_ALERT_SECONDS = 2.0
 _SERIAL = "serial"
 _UNANSWERED = (
     NoHostAvailable,
@@ -374,6 +376,8 @@ class CassandraSession:
                 f"{self.location} refuses the user or password of store.url", remedy="Correct the URL's user:password"
             )
         refusal = next((cause for cause in (error, *causes) if _is_of_tls(cause)), None)
+        if refusal is None and any(isinstance(cause, ConnectionResetError) for cause in causes):
+            refusal = _tls_alert(self.location)
         if refusal is not None:
             return _tls_refused(self.location, refusal)
         hosts = [] if self._cluster is None else self._cluster.metadata.all_hosts()
@@ -403,6 +407,28 @@ class CassandraSession:
 def _is_of_tls(cause: BaseException) -> bool:
     # the driver reports a failed handshake as an OSError that quotes the one of `ssl`
     return isinstance(cause, ssl.SSLError) or (isinstance(cause, OSError) and "[SSL: " in str(cause))
+
+
+def _tls_alert(location: CassandraLocation) -> ssl.SSLError | None:
+    """Why the first node ends a TLS connection after the client's part of the handshake; None if it doesn't say.
+
+    In TLS 1.3 a node judges the client's certificate only then (RFC 8446, section 4.4.2): a client that has sent more
+    meanwhile, as the driver does, may see its connection reset instead of the alert. One that only listens sees it.
+    """
+    if location.tls is None:
+        return None
+    host, port = location.contact_points[0]
+    try:
+        with (
+            socket.create_connection((host, port), timeout=min(location.timeout_seconds, _ALERT_SECONDS)) as plain,
+            tls_context(location.tls).wrap_socket(plain, server_hostname=host) as encrypted,
+        ):
+            encrypted.recv(1)
+    except ssl.SSLError as error:
+        return error
+    except OSError:
+        return None
+    return None
 
 
 def _tls_refused(location: CassandraLocation, error: BaseException) -> DrkitError:
