@@ -39,8 +39,10 @@ from drkit.drill.experiment.steps import (
     StopClients,
     Wait,
     Workload,
+    command_of,
     describe,
     describe_strike,
+    load_command,
     strikes_in,
 )
 from drkit.drill.judge.result import Document
@@ -239,10 +241,9 @@ class _Export:
                 pass
             case Failover() | Failback():
                 self.lacks_strikes(step, place)
-                words = _failover(step) if isinstance(step, Failover) else self.returning(step, place)
-                return [_action(describe(step), [*words, *_unfenced(step)], step.timeout_seconds)]
+                return [self.move(step, place)]
             case Reprotect():
-                return [_action(describe(step), self.returning(step, place), step.timeout_seconds)]
+                return [self.move(step, place)]
             case Load():
                 return [_load(step)]
             case Wait():
@@ -258,16 +259,16 @@ class _Export:
         self.lacks(place, describe(step), reason, None if probe is None else probe["name"])
         return [] if probe is None else [{name: probe[name] for name in probe if name != "tolerance"}]
 
-    def returning(self, step: Failback | Reprotect, place: Place) -> list[str]:
-        """The command of a failback or reprotect, with the id of each old primary."""
-        experiment = self.file.experiment
-        away = next(away for where, _, away in experiment.each_move() if where == place)
-        sources = dict.fromkeys(link.source for link in experiment.returned_by(step, away))
-        self.old_primaries |= sources
-        ids = [f"{alias}=${{{_cluster_id_of(alias)}}}" for alias in sources]
-        to = [step.to] if isinstance(step, Failback) and step.to is not None else []
-        words = [step.do, *_named("--to", to), *_named("--link", step.links), "--yes", "--config", CONFIG]
-        return [*words, *_named("--cluster-id", ids), "--salvage-dir", SALVAGE]
+    def move(self, step: Move | Reprotect, place: Place) -> Activity:
+        """The command of a failover, failback or reprotect; of these with the id of each old primary."""
+        ids: list[str] = []
+        if not isinstance(step, Failover):
+            experiment = self.file.experiment
+            away = next(away for where, _, away in experiment.each_move() if where == place)
+            sources = dict.fromkeys(link.source for link in experiment.returned_by(step, away))
+            self.old_primaries |= sources
+            ids = [f"{alias}=${{{_cluster_id_of(alias)}}}" for alias in sources]
+        return _action(describe(step), command_of(step, CONFIG, SALVAGE, ids), step.timeout_seconds)
 
     def lacks_strikes(self, step: Move, place: Place) -> None:
         for where, stage, fault in strikes_in(step, place):
@@ -336,30 +337,13 @@ def _after(seconds: float, activity: Activity) -> Activity:
     return {**activity, "pauses": {**pauses, "before": seconds + pauses.get("before", 0.0)}} if seconds else activity
 
 
-def _failover(step: Failover) -> list[str]:
-    words = [step.do, "--to", step.to, *_named("--link", step.links), "--yes", "--config", CONFIG, f"--{step.mode}"]
-    words += [] if step.at is None else [f"--at={step.at}"]
-    return [*words, *_named("--group", step.groups)]
-
-
-def _named(option: str, values: Sequence[str]) -> list[str]:
-    return [word for value in values for word in (option, value)]
-
-
 def _cluster_id_of(alias: str) -> str:
     """The configuration that has a cluster's id."""
     return f"{alias}_cluster_id"
 
 
-def _unfenced(step: Move) -> list[str]:
-    return ["--accept-unfenced"] if step.accept_unfenced else []
-
-
 def _load(step: Load) -> Activity:
-    words = ["lab", "load", step.dataset, "--dir", LAB]
-    words += [] if step.rate is None else ["--rate", f"{step.rate:g}"]
-    words += [] if step.limit is None else ["--limit", str(step.limit)]
-    action = _action(describe(step), words, LAB_SECONDS)
+    action = _action(describe(step), load_command(step, LAB), LAB_SECONDS)
     return {**action, "background": True} if step.background else action
 
 

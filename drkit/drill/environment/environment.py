@@ -6,7 +6,7 @@ import json
 import re
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,17 @@ from drkit.drill.experiment.base import LinkSpec
 from drkit.drill.experiment.experiment import Experiment
 from drkit.drill.experiment.faults import Fault, TopicFault, is_disaster
 from drkit.drill.experiment.reader import runbook_file
-from drkit.drill.experiment.steps import Failback, Failover, Load, Move, Reprotect, RunbookBlocks, Workload
+from drkit.drill.experiment.steps import (
+    Failback,
+    Failover,
+    Load,
+    Move,
+    Reprotect,
+    RunbookBlocks,
+    Workload,
+    command_of,
+    load_command,
+)
 from drkit.drill.judge.history import StatedPosition
 from drkit.drill.results.recording import MIRROR_LOG
 from drkit.drill.runbook import read_runbook
@@ -171,11 +181,7 @@ class DrillEnvironment:
 
     def start_load(self, load: Load) -> Child:
         """Start `drkit lab load` on the lab."""
-        arguments = ["-m", "drkit", "lab", "load", load.dataset, "--dir", str(self.lab.dir)]
-        if load.rate is not None:
-            arguments += ["--rate", f"{load.rate:g}"]
-        if load.limit is not None:
-            arguments += ["--limit", str(load.limit)]
+        arguments = ["-m", "drkit", *load_command(load, str(self.lab.dir))]
         child = Child(f"load {load.dataset}", arguments, self.folder / f"load-{load.dataset}.log", self.folder)
         self.loads.append(child)
         return child
@@ -186,13 +192,13 @@ class DrillEnvironment:
         `strike` is called with the name of each stage of `step.strikes`, while the run is stopped there.
         """
         pending: list[str] = [each.at for each in step.strikes]
-        arguments = self._arguments(step)
+        arguments = self._command(step)
         for resumes_left in range(step.resumes, -1, -1):
             finished = self._run(step, arguments, pending, strike)
             if finished.exit_code not in _RESUMABLE or not resumes_left:
                 break
             self.say(f"the run ended with exit code {finished.exit_code}: drkit resume")
-            arguments = ["resume", *self._common(step)]
+            arguments = self._resume(step)
         return finished
 
     def run_runbook(self, step: Failover, runbook: RunbookBlocks) -> Finished:
@@ -227,23 +233,20 @@ class DrillEnvironment:
         shown = document(run_command(arguments, self.folder / "runs.log", self.folder, STATUS_SECONDS).stdout) or {}
         return json.dumps(shown["result"]) if "result" in shown else ""
 
-    def _arguments(self, step: Move) -> list[str]:
-        arguments = [step.do, *([] if step.to is None else ["--to", step.to]), *self._common(step)]
-        arguments += _link_options(step.links)
-        if isinstance(step, Failback):
-            return [*arguments, *self._cluster_ids(step)]
-        arguments.append(f"--{step.mode}")
-        if step.at is not None:
-            arguments += [f"--at={step.at}"]
-        for group in step.groups:
-            arguments += ["--group", group]
-        return arguments
+    def _command(self, step: Move | Reprotect) -> list[str]:
+        """The command of a step, with the ids of the old primaries as the operator types them."""
+        sources = [] if isinstance(step, Failover) else [link.spec.source for link in self.returned_by(step)]
+        ids = [f"{alias}={self.lab.cluster_id(alias)}" for alias in dict.fromkeys(sources)]
+        return [*command_of(step, str(self.lab.config_path), self._salvage, ids), "--output", "json"]
 
-    def _common(self, step: Move) -> list[str]:
-        arguments = ["--config", str(self.lab.config_path), "--output", "json", "--yes"]
-        if isinstance(step, Failback):
-            arguments += ["--salvage-dir", str(self.folder / "salvage")]
-        return [*arguments, "--accept-unfenced"] if step.accept_unfenced else arguments
+    def _resume(self, step: Move) -> list[str]:
+        words = ["resume", "--config", str(self.lab.config_path), "--output", "json", "--yes"]
+        words += ["--salvage-dir", self._salvage] if isinstance(step, Failback) else []
+        return [*words, "--accept-unfenced"] if step.accept_unfenced else words
+
+    @property
+    def _salvage(self) -> str:
+        return str(self.folder / "salvage")
 
     def _run(self, step: Move, arguments: list[str], pending: list[str], strike: Callable[[str], None]) -> Finished:
         log = self.folder / f"{step.do}.log"
@@ -263,20 +266,13 @@ class DrillEnvironment:
 
     def run_reprotect(self, step: Reprotect) -> Finished:
         """Run `drkit reprotect` to its end."""
-        arguments = ["--config", str(self.lab.config_path), "--output", "json", "--yes", *_link_options(step.links)]
-        arguments += [*self._cluster_ids(step), "--salvage-dir", str(self.folder / "salvage")]
         log = self.folder / "reprotect.log"
-        return run_command(["-m", "drkit", "reprotect", *arguments], log, self.folder, step.timeout_seconds)
+        return run_command(["-m", "drkit", *self._command(step)], log, self.folder, step.timeout_seconds)
 
     def returned_by(self, step: Failback | Reprotect) -> list[LinkProgress]:
         """The links that a failback or reprotect brings back now."""
         away = [name for name, link in self.links.items() if link.away]
         return [self.links[spec.name] for spec in self.experiment.returned_by(step, away)]
-
-    def _cluster_ids(self, step: Failback | Reprotect) -> list[str]:
-        """The ids of the old primaries, as the operator types them."""
-        sources = dict.fromkeys(link.spec.source for link in self.returned_by(step))
-        return [word for alias in sources for word in ("--cluster-id", f"{alias}={self.lab.cluster_id(alias)}")]
 
     def turn_link_round(self, link: LinkProgress) -> None:
         """Reverse a link of the configuration, as the operator does after a reprotect.
@@ -376,10 +372,6 @@ def own_configuration(lab: Lab, experiment: Experiment) -> Config:
 
 def _is_link(configured: LinkConfig | None, link: LinkSpec) -> bool:
     return configured is not None and configured.policy.value == link.policy
-
-
-def _link_options(links: Sequence[str]) -> list[str]:
-    return [word for link in links for word in ("--link", link)]
 
 
 def stated_positions(told: dict[str, Any] | None, workload: Workload, at: float) -> tuple[StatedPosition, ...]:

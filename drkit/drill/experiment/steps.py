@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal, assert_never
 
 from pydantic import Field
@@ -366,6 +366,35 @@ def faults_in(step: Step | Rollback, place: Place) -> Iterator[tuple[Place, Faul
         for at, branch in enumerate(step.branches):
             for one, inner in enumerate(branch):
                 yield from faults_in(inner, (*place, "branches", at, one))
+
+
+# --- drkit's commands ----------------------------------------------------------------------------------------------
+
+
+def command_of(step: Move | Reprotect, config: str, salvage: str, cluster_ids: Sequence[str]) -> list[str]:
+    """The command of a failover, failback or reprotect, which says yes to everything.
+
+    `config`: the file; `salvage`: the folder; `cluster_ids`: of the old primaries that a return may change,
+    `ALIAS=ID`.
+    """
+    to = None if isinstance(step, Reprotect) else step.to
+    words = [step.do, *([] if to is None else ["--to", to]), *_named("--link", step.links), "--yes", "--config", config]
+    if isinstance(step, Failover):
+        words += [f"--{step.mode}", *([] if step.at is None else [f"--at={step.at}"]), *_named("--group", step.groups)]
+    else:
+        words += [*_named("--cluster-id", cluster_ids), "--salvage-dir", salvage]
+    return words if isinstance(step, Reprotect) or not step.accept_unfenced else [*words, "--accept-unfenced"]
+
+
+def load_command(step: Load, lab: str) -> list[str]:
+    """The command that loads a data set into a lab, by its folder."""
+    words = ["lab", "load", step.dataset, "--dir", lab]
+    words += [] if step.rate is None else ["--rate", f"{step.rate:g}"]
+    return words if step.limit is None else [*words, "--limit", str(step.limit)]
+
+
+def _named(option: str, values: Sequence[str]) -> list[str]:
+    return [word for value in values for word in (option, value)]
 
 
 # --- descriptions, for results -------------------------------------------------------------------------------------
