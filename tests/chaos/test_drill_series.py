@@ -8,8 +8,8 @@ import pytest
 
 from drkit.drill.experiment.reader import load_experiment
 from drkit.drill.random_drill.composition import compose, planned_cells, to_yaml
-from drkit.drill.schema import schemas
 from tests.support.wait import wait_until
+from tools.drill_schemas import schemas
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(540)]
 

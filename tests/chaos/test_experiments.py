@@ -9,7 +9,6 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from drkit.config.schema.config import EvidenceConfig
 from drkit.drill.experiment.base import of_link
 from drkit.drill.results.archive import Drills
-from drkit.drill.schema import schemas
 from drkit.evidence import verifier
 from drkit.evidence.bundle import write_bundle
 from drkit.evidence.drill_evidence import gather_drill
@@ -18,6 +17,7 @@ from drkit.evidence.statements import ExportStatements
 from drkit.lab import Lab
 from tests.support.drills.bundles import change_a_byte, document_of
 from tests.support.wait import wait_until
+from tools.drill_schemas import schemas
 
 ROOT = Path(__file__).resolve().parents[2]
 EXPERIMENTS = sorted((ROOT / "chaos").glob("*.yaml"))

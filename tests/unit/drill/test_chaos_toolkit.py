@@ -13,9 +13,9 @@ import pytest
 from drkit.drill.chaos_toolkit import export_experiment
 from drkit.drill.experiment.reader import library_files, load_experiment
 from drkit.drill.experiment.steps import describe
-from drkit.drill.schema import schemas
 from drkit.model.errors import Refused
 from tests.support.commands.in_process import in_process
+from tools.drill_schemas import schemas
 
 TEXT = """\
 title: t

@@ -14,9 +14,9 @@ from drkit.drill.judge.history import ClientHistory, LinkHistory
 from drkit.drill.judge.result import DrillHistory
 from drkit.drill.results.archive import RESULT, Drills, new_run
 from drkit.drill.results.recording import write_history
-from drkit.drill.schema import schemas, text_of
 from drkit.model.errors import ConfigError, DrkitError
 from tests.support.drills.drill_results import result_of
+from tools.drill_schemas import schemas, text_of
 
 ROOT = Path(__file__).resolve().parents[3]
 EXPERIMENTS = sorted((ROOT / "chaos").glob("*.yaml"))

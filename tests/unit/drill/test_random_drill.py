@@ -18,9 +18,9 @@ from drkit.drill.judge.result import CheckResult
 from drkit.drill.random_drill.composition import MOST_BLOCKS, composable, compose, planned_cells, to_yaml
 from drkit.drill.random_drill.play import RandomSession, SessionLimits, failures, shrink
 from drkit.drill.results.archive import Drills
-from drkit.drill.schema import schemas
 from drkit.model.errors import DrkitError
 from tests.support.drills.drill_results import result_of
+from tools.drill_schemas import schemas
 
 SEEDS = range(25)
 NO_LIMIT = SessionLimits(None, None, 10)

@@ -17,10 +17,10 @@ from drkit.drill.experiment.reader import (
     load_experiment,
     load_experiments,
 )
-from drkit.drill.schema import schemas
 from drkit.drill.series import play_series, worst
 from drkit.model.errors import ConfigError, DrkitError
 from tests.support.drills.drill_results import result_of
+from tools.drill_schemas import schemas
 
 CHAOS = Path(__file__).resolve().parents[4] / "chaos"
 

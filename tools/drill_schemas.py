@@ -1,4 +1,4 @@
-"""Generates the JSON Schemas of drills from the types: `python -m drkit.drill.schema DIR` writes them.
+"""Generates the JSON Schemas of drills from the types: `python -m tools.drill_schemas DIR` writes them.
 
 A test compares the files in docs/schemas with the generated ones.
 """
