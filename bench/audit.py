@@ -11,27 +11,107 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
+from itertools import cycle
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
 
 import typer
 
-from bench.audit_load import damaged_batches, log_of, write
 from bench.audit_ways import WAYS, Job, keep_digests, record_mirrored, shuffled_bytes
 from bench.clusters import Clusters
-from bench.load import Shape
-from bench.machine import describe
 from bench.mirrors import STORE, drkit_toml
-from bench.processes import CONFIG, MIB, Helper, MeasurementFailed, ProcessTree, cores, drkit, run, say
-from bench.report import Column, Grid, figure, markdown, number, table
-from bench.targets import Judgement
-from drkit.lab.toolchain import Toolchain, ensure
+from bench.processes import CONFIG, MIB, Helper, MeasurementFailed, ProcessTree, drkit, run, say
+from bench.report import Row, machine, markdown, met, number, table
+from bench.wire import IN_FLIGHT, Connection, Shape, batch_variants
+from drkit.files import write_atomically
+from drkit.kafka.protocol.batch_digest import placed_digest
+from drkit.kafka.protocol.record_batch import HEADER_BYTES, Batch, header, parse
+from drkit.kafka.protocol.records import RawRecord, build, read
+from drkit.lab.toolchain import ensure
+from drkit.mirror.engine.range_digests import RangeDigests
+from drkit.model.digests import RangeDigest
 from drkit.model.errors import DrkitError, ExitCode
+from drkit.model.topology import TopicPartition
 from drkit.store import open_store
+
+# --- two equal logs, one of them damaged on request ----------------------------------------------------------------
+
+_BEGAN = 1_780_000_000_000
+_VARIANTS = 40
+
+
+def log_of(records: int, partitions: int = 8) -> Shape:
+    """A log for audits: 150-byte records, lz4, 1,000 per batch."""
+    return Shape(records, 150, "lz4", 1_000, partitions)
+
+
+def damaged_batches(log: Shape, one_in: int) -> frozenset[int]:
+    """The batches that get one corrupted record each, evenly spaced, for one corrupted record in `one_in`."""
+    count = max(1, log.loaded_records // one_in)
+    return frozenset(log.batches * (2 * number + 1) // (2 * count) for number in range(count))
+
+
+def write(address: str, topic: str, log: Shape, *, damaged: Collection[int] = ()) -> list[RangeDigest]:
+    """Write a log to an existing topic, round robin over its partitions; every batch has its own timestamp.
+
+    Returns the digests that a mirror keeps if it forwards each record to the same offset.
+
+    Args:
+        address: host:port of the one broker.
+        topic: an existing one, with `log.partitions` partitions.
+        log: the log to write.
+        damaged: numbers of batches in which the middle record gets another value.
+    """
+    made = batch_variants(
+        record_bytes=log.record_bytes, codec=log.codec, records_a_batch=log.records_a_batch, variants=_VARIANTS
+    )
+    variants = cycle([next(iter(parse(memoryview(turn)))) for turn in made])
+    ended: deque[RangeDigest] = deque()
+    ranges = [RangeDigests(TopicPartition(topic, partition), 0, ended) for partition in range(log.partitions)]
+
+    def requests() -> Iterator[dict[int, bytes]]:
+        for turn in range(log.batches):
+            batch = _stamped(next(variants), _BEGAN + turn * 1_000, damaged=turn in damaged)
+            at = turn // log.partitions * log.records_a_batch
+            folded = placed_digest(at, batch[:HEADER_BYTES], batch[HEADER_BYTES:])
+            (kept,) = parse(memoryview(batch))
+            ranges[turn % log.partitions].take(at, at, log.records_a_batch, len(batch), folded, kept.crc)
+            yield {turn % log.partitions: batch}
+
+    with Connection(address) as connection:
+        connection.produce(topic, requests(), IN_FLIGHT)
+    return [*ended, *(row for turn in ranges if (row := turn.opened()) is not None)]
+
+
+def _stamped(batch: Batch, stamp: int, *, damaged: bool) -> bytes:
+    """A batch whose records have the timestamp `stamp`, with one of them damaged."""
+    payload: bytes | memoryview = batch.records
+    if damaged:
+        records = [RawRecord(each.offset, batch.base_timestamp, bytes(each.body)) for each in read(batch)]
+        middle = len(records) // 2
+        body = bytearray(records[middle].body)
+        body[len(body) // 2] ^= 1
+        records[middle] = records[middle]._replace(body=bytes(body))
+        payload = build(records, batch.codec).payload
+    head = header(
+        attributes=batch.attributes,
+        count=batch.records_count,
+        base_timestamp=stamp,
+        max_timestamp=stamp,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        records=payload,
+    )
+    return head + bytes(payload)
+
+
+# --- the measurement -----------------------------------------------------------------------------------------------
 
 _HERE = Path(__file__).parent
 _ONE_IN = 1_000_000
@@ -56,13 +136,13 @@ _NAMES = {
     "plain": "(a) confluent-kafka + numpy",
     "exceptall": "(b) two DataFrames, exceptAll",
 }
-_RATIOS = (
-    ("CPU of (b), clean, over drkit audit's", ("exceptall", False), ("batches", False), 5.0, True),
-    ("CPU of (a), clean, over drkit audit's", ("plain", False), ("batches", False), 3.0, True),
-    ("drkit audit: CPU damaged over clean", ("batches", True), ("batches", False), 1.3, False),
-    ("CPU of (b), clean, over drkit audit --full's", ("exceptall", False), ("full", False), 1.0, True),
+_TARGETS = (
+    ("CPU of (b), clean, over drkit audit's", ("exceptall", False), ("batches", False), "≥", 5.0),
+    ("CPU of (a), clean, over drkit audit's", ("plain", False), ("batches", False), "≥", 3.0),
+    ("drkit audit: CPU damaged over clean", ("batches", True), ("batches", False), "≤", 1.3),
+    ("CPU of (b), clean, over drkit audit --full's", ("exceptall", False), ("full", False), "≥", 1.0),
 )
-"""Targets at each size: numerator and denominator, the limit, and whether it is a lower bound."""
+"""Targets at each size: way and damage of numerator and denominator, and the limit."""
 
 _LINEAR = 1.2
 """The upper bound of the cost per record, and of memory, at the largest size relative to the size before."""
@@ -74,38 +154,6 @@ _START_LOG = log_of(100_000, partitions=4)
 _START_SECONDS = 8.0
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One comparison. `cpu`: CPU seconds of the process and all its children, once warm; `start_cpu`: until then.
-    `peak_mib`: of the whole run so far; `shuffled`: bytes, None without Spark."""
-
-    records: int
-    way: str
-    damaged: bool
-    seconds: float
-    cpu: float
-    start_cpu: float
-    peak_mib: float
-    shuffled: int | None
-    found: int
-
-    @property
-    def rate(self) -> float:
-        """Records of one side per second and core."""
-        return self.records / self.cpu if self.cpu else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Commands of one kind. `seconds`: the median from launch to end; `slowest`: the maximum; `found`: the findings."""
-
-    records: int
-    damaged: bool
-    seconds: float
-    slowest: float
-    found: int
 
 
 @app.command()
@@ -120,10 +168,10 @@ def main(
     sizes = tuple(records) if records else _FULL if full else _QUICK
     folder = out or (_HERE if full and not records and not way else _HERE / "out")
     folder.mkdir(parents=True, exist_ok=True)
-    toolchain = ensure("kafka", "mirrormaker", "cassandra", "spark")  # `describe` names them all
+    toolchain = ensure("kafka", "mirrormaker", "cassandra", "spark")  # `machine` names them all
     try:
         with tempfile.TemporaryDirectory(prefix="drkit-bench-audit-", ignore_cleanup_errors=True) as scratch:
-            _Audits(folder, Path(scratch), describe(toolchain)).measure(toolchain, sizes, way or [_START, *WAYS], way)
+            _Audits(folder, Path(scratch), machine(toolchain)).measure(sizes, way or [_START, *WAYS], way)
     except (DrkitError, MeasurementFailed) as error:
         print(f"error: {error}", file=sys.stderr)
         raise typer.Exit(1) from error
@@ -138,16 +186,14 @@ class _Audits:
     scratch: Path
     machine: dict[str, Any]
     rows: list[Row] = field(default_factory=list)
-    starts: list[Start] = field(default_factory=list)
+    starts: list[Row] = field(default_factory=list)
 
-    def measure(
-        self, toolchain: Toolchain, sizes: Sequence[int], ways: Sequence[str], asked: Sequence[str] | None
-    ) -> None:
+    def measure(self, sizes: Sequence[int], ways: Sequence[str], asked: Sequence[str] | None) -> None:
         """Measure everything. `asked`: the ways named by the user, which are measured at every size."""
-        with Clusters(self.scratch, toolchain, say) as clusters:
+        with Clusters(self.scratch, say) as clusters:
             _fill(
                 clusters, "warm", _WARM, self.scratch, one_in=_WARM.loaded_records
-            )  # after damage, the next one is warm, too
+            )  # damaged: the next one is warm, too
             if _START in ways:
                 self.starts = _starts(clusters, self.scratch)
                 self.write()
@@ -160,21 +206,17 @@ class _Audits:
                 for way in compared:
                     if way in _BESIDE and size > _BESIDE_UP_TO and not asked:
                         continue
-                    chosen = {False: topics[False]} if way in _BESIDE and size != sizes[0] else topics
-                    self.rows += _compare(clusters, way, chosen, log, self.scratch)
+                    both = {False: topics[False]} if way in _BESIDE and size != sizes[0] else topics
+                    self.rows += _compare(clusters, way, both, log, self.scratch)
                     self.write()
                 for cluster in (clusters.source, clusters.target):
                     cluster.delete_topics(keep=["warm"])
 
     def write(self) -> None:
         """Write the results so far."""
-        measured = {
-            "machine": self.machine,
-            "rows": list(map(asdict, self.rows)),
-            "starts": list(map(asdict, self.starts)),
-        }
-        (self.folder / "audit.json").write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
-        (self.folder / "AUDIT.md").write_text(render(self.machine, self.rows, self.starts), encoding="utf-8")
+        measured = {"machine": self.machine, "rows": self.rows, "starts": self.starts}
+        write_atomically(self.folder / "audit.json", json.dumps(measured, indent=1) + "\n")
+        write_atomically(self.folder / "AUDIT.md", render(self.machine, self.rows, self.starts))
 
 
 def _fill(clusters: Clusters, topic: str, log: Shape, scratch: Path, one_in: int | None = None) -> None:
@@ -208,26 +250,26 @@ def _compare(clusters: Clusters, way: str, topics: dict[bool, str], log: Shape, 
             if answer["found"] != expected:
                 raise DrkitError(f"{_NAMES[way]} found {answer['found']} of {expected} in {topic}")
             rows.append(
-                Row(
-                    records=log.loaded_records,
-                    way=way,
-                    damaged=damaged,
-                    seconds=round(answer["seconds"], 2),
-                    cpu=round(after - before, 2),
-                    start_cpu=round(start, 2),
-                    peak_mib=round(tree.peak_rss_bytes() / MIB),
-                    shuffled=None if so_far is None or shuffled is None else so_far - shuffled,
-                    found=answer["found"],
-                )
+                {
+                    "records": log.loaded_records,
+                    "way": way,
+                    "damaged": damaged,
+                    "seconds": round(answer["seconds"], 2),
+                    "cpu": round(after - before, 2),
+                    "start_cpu": round(start, 2),
+                    "peak_mib": round(tree.peak_rss_bytes() / MIB),
+                    "shuffled": None if so_far is None or shuffled is None else so_far - shuffled,
+                    "found": answer["found"],
+                }
             )
             before, shuffled = after, so_far
     shutil.rmtree(folder, ignore_errors=True)
     for damaged in topics:
-        by_cpu = sorted((row for row in rows if row.damaged is damaged), key=lambda row: row.cpu)
+        by_cpu = sorted((row for row in rows if row["damaged"] is damaged), key=lambda row: float(row["cpu"]))
         yield by_cpu[len(by_cpu) // 2]
 
 
-def _starts(clusters: Clusters, scratch: Path) -> list[Start]:
+def _starts(clusters: Clusters, scratch: Path) -> list[Row]:
     """`drkit audit` as a command, from its launch to its end, for each topic in turn; an unmeasured run of each brings
     the files into the page cache.
     """
@@ -255,7 +297,13 @@ def _starts(clusters: Clusters, scratch: Path) -> list[Start]:
                 taken[damaged].append(ended.seconds)
     shutil.rmtree(folder, ignore_errors=True)
     return [
-        Start(_START_LOG.loaded_records, damaged, round(median(each), 2), round(max(each), 2), expected[damaged])
+        {
+            "records": _START_LOG.loaded_records,
+            "damaged": damaged,
+            "seconds": round(median(each), 2),
+            "slowest": round(max(each), 2),
+            "found": expected[damaged],
+        }
         for damaged, each in taken.items()
     ]
 
@@ -263,69 +311,62 @@ def _starts(clusters: Clusters, scratch: Path) -> list[Start]:
 # --- the report ---------------------------------------------------------------------------------
 
 
-def render(machine: dict[str, Any], rows: Sequence[Row], starts: Sequence[Start]) -> str:
+def render(machine: dict[str, Any], rows: Sequence[Row], starts: Sequence[Row]) -> str:
     """AUDIT.md."""
-    columns: list[Column] = [
-        ("records a side", figure("records")),
-        ("", lambda row: _NAMES[row.way]),
-        ("damage", lambda row: "1 in a million" if row.damaged else "clean"),
-        ("CPU-s", figure("cpu", 1)),
-        ("records/s per core", figure("rate")),
-        ("s", figure("seconds", 1)),
-        ("peak RSS, MiB", figure("peak_mib")),
-        ("shuffled, MB", lambda row: number(None if row.shuffled is None else row.shuffled / 1e6, 1)),
-        ("found", figure("found")),
-        ("CPU until warm", figure("start_cpu", 1)),
+    costs = [
+        row
+        | {"way": _NAMES[row["way"]], "damage": "1 in a million" if row["damaged"] else "clean", "rate": _rate(row)}
+        | {"shuffled_mb": None if row["shuffled"] is None else row["shuffled"] / 1e6}
+        for row in rows
     ]
-    costs = table("", 0, columns, rows)
-    costs = Grid("", costs.columns, costs.rows, 0, ("", "damage"))
-    judged = tuple(_target(*each) for each in (*_ratios(rows), *_linear(rows), *_start_targets(starts)))
-    targets = Grid("", ("records a side", "target", "measured", "limit", ""), judged, 0, ("target", ""))
-    where = f"{cores()} cores shared with both brokers, 1g of heap, {machine['cpu']}"
+    columns = "way damage records cpu rate seconds peak_mib shuffled_mb found start_cpu"
+    judged = [
+        (what, number(size), f"{measured:.2f}", f"{sign} {limit}", "met" if met(measured, sign, limit) else "not met")
+        for what, size, measured, sign, limit in _judged(rows, starts)
+    ]
+    where = f"{machine['cores']} cores shared with both brokers, 1g of heap, {machine['cpu']}"
     return (
         "# What an audit costs\n\nWritten by `python -m bench.audit`; see [README.md](README.md).\n\n"
-        f"{where}; load average before: {machine['load_before']}.\n\n{markdown(costs)}\n{markdown(targets)}"
+        f"{where}; load average before: {machine['load_before']}.\n\n{table(costs, columns, 2)}\n"
+        + markdown(("target", "records a side", "measured", "limit", "verdict"), judged)
     )
 
 
-_Target = tuple[int, Judgement]
-"""One row of the targets: the number of records, and the judgement."""
+def _rate(row: Row) -> float:
+    """Records of one side per second and core."""
+    return float(row["records"] / row["cpu"]) if row["cpu"] else 0.0
 
 
-def _target(records: int, each: Judgement) -> tuple[str, ...]:
-    sign, limit = "≥" if each.at_least else "≤", f"{each.limit:.0f}" if each.unit == "s" else f"{each.limit}"
-    measured = f"{each.measured:.1f} s {each.note}" if each.unit == "s" else f"{each.measured:.2f} x"
-    return f"{records:,}", each.target, measured, f"{sign} {limit} {each.unit}", each.verdict
-
-
-def _ratios(rows: Sequence[Row]) -> Iterator[_Target]:
-    for size in sorted({row.records for row in rows}):
-        cpu = {(row.way, row.damaged): row.cpu for row in rows if row.records == size}
-        for name, above, below, limit, least in _RATIOS:
+def _judged(rows: Sequence[Row], starts: Sequence[Row]) -> Iterator[tuple[str, int, float, str, float]]:
+    """What, records a side, measured, and the limit: for each size, for the two largest, for the whole command."""
+    sizes = sorted({row["records"] for row in rows})
+    for size in sizes:
+        cpu = {(row["way"], row["damaged"]): row["cpu"] for row in rows if row["records"] == size}
+        for name, above, below, sign, limit in _TARGETS:
             if above in cpu and cpu.get(below):
-                yield size, Judgement(name, cpu[above] / cpu[below], limit, "x", least)
-
-
-def _linear(rows: Sequence[Row]) -> Iterator[_Target]:
-    """Whether cost per record and memory at the largest size are about those at the size before."""
-    sizes = sorted({row.records for row in rows})[-2:]
+                yield name, size, cpu[above] / cpu[below], sign, limit
     for way in ("batches", "full"):
-        clean = {row.records: row for row in rows if row.way == way and not row.damaged}
-        found = [clean[size] for size in sizes if size in clean]
-        if len(found) == 2:  # noqa: PLR2004 - one can't be compared
-            small, large = found
-            cpu, memory = small.rate / large.rate, large.peak_mib / small.peak_mib
-            name = f"{_NAMES[way]}: {{}} over that at the size before".format
-            yield large.records, Judgement(name("CPU a record, clean,"), cpu, _LINEAR, "x")
-            yield large.records, Judgement(name("peak RSS"), memory, _LINEAR, "x")
-
-
-def _start_targets(starts: Sequence[Start]) -> Iterator[_Target]:
-    """The duration of the whole command."""
+        clean = {row["records"]: row for row in rows if row["way"] == way and not row["damaged"]}
+        if len(sizes) > 1 and set(sizes[-2:]) <= clean.keys():
+            small, large = (clean[size] for size in sizes[-2:])
+            yield (
+                f"{_NAMES[way]}: CPU a record, clean, over that at the size before",
+                sizes[-1],
+                _rate(small) / _rate(large),
+                "≤",
+                _LINEAR,
+            )
+            yield (
+                f"{_NAMES[way]}: peak RSS over that at the size before",
+                sizes[-1],
+                large["peak_mib"] / small["peak_mib"],
+                "≤",
+                _LINEAR,
+            )
     for each in starts:
-        name = f"drkit audit, {'damaged' if each.damaged else 'clean'}: seconds from the command to its end"
-        note = f"(slowest {each.slowest:.1f})"
-        yield each.records, Judgement(name, each.seconds, _START_SECONDS, "s", note=note)
+        kind = "damaged" if each["damaged"] else "clean"
+        name = f"drkit audit, {kind}: seconds from the command to its end (slowest {each['slowest']:.1f})"
+        yield name, each["records"], each["seconds"], "≤", _START_SECONDS
 
 
 if __name__ == "__main__":

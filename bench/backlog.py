@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from bench.cases import BacklogCase, Scene
-from bench.clusters import Clusters
-from bench.load import load
-from bench.mirrors import STORE, Drkit, Job, Mirror
+from bench.mirrors import STORE, Drkit, Job, Mirror, Scene
 from bench.processes import MIB, MeasurementFailed, ProcessTree, Running
-from bench.results import BacklogRun
-from bench.wire import Connection
+from bench.report import Row
+from bench.wire import Codec, Connection, Shape, load
+from drkit.model.wording import counted
 
 _QUIET_SECONDS = 120.0
 _LIMIT_SECONDS = 180.0
@@ -28,51 +27,81 @@ _POLL_SECONDS = 0.02
 _MEMORY_SECONDS = 0.25
 
 
-class Backlog:
-    """A case on a pair of clusters; nothing else may run there until its last mirror has been measured."""
+@dataclass(frozen=True, slots=True)
+class BacklogCase:
+    """A topic that is complete before the mirror starts. `records`: in a full run, and in a quick one."""
 
-    def __init__(self, case: BacklogCase) -> None:
-        self._case = case
-        self._loaded = False
+    name: str
+    records_a_batch: int
+    record_bytes: int
+    codec: Codec
+    partitions: int
+    records: tuple[int, int]
 
-    def load(self, scene: Scene) -> None:
-        """Create and fill the source's topic; deletes all earlier topics on both sides."""
-        shape = self._case.shape(scene.extent)
-        scene.say(f"{self._case.name}: {shape.loaded_records:,} records, {self._case.description}")
-        scene.clusters.delete_topics()
-        scene.clusters.source.create_topic(self._case.topic, shape.partitions)
-        load(scene.clusters.source.address, self._case.topic, shape)
-        self._loaded = True
+    @property
+    def topic(self) -> str:
+        """Its topic."""
+        return f"bench-{self.name}"
 
-    def measure(self, scene: Scene, mirror: Mirror, repeat: int) -> list[BacklogRun]:
-        """The figures of one mirror; as `copy`."""
-        watched, records = self.copy(scene, mirror), self._case.shape(scene.extent).loaded_records
-        run = summary(self._case, mirror.name, repeat, records, watched)
-        return [replace(run, mapping_bytes=_mapping_bytes(scene.work)) if isinstance(mirror, Drkit) else run]
+    def shape(self, *, full: bool) -> Shape:
+        """The topic, in such a run."""
+        records = self.records[0 if full else 1]
+        return Shape(records, self.record_bytes, self.codec, self.records_a_batch, self.partitions)
 
-    def copy(self, scene: Scene, mirror: Mirror) -> WatchedRun:
-        """Watch one mirror copy the topic, which is loaded for the first one. Deletes the target's topics afterwards.
+    def __str__(self) -> str:
+        """A readable line."""
+        batch = f"{self.record_bytes:,} B JSON, {self.codec}, {self.records_a_batch:,} a batch"
+        return f"{batch}, {counted(self.partitions, 'partition')}"
 
-        Raises:
-            MeasurementFailed: it ended or got stuck; the message has its last lines.
-        """
-        case, clusters = self._case, scene.clusters
-        shape = case.shape(scene.extent)
-        if not self._loaded:
-            self.load(scene)
-        scene.say(f"{case.name}: {mirror.title}")
-        job = Job(scene.work, clusters.source, clusters.target, case.topic, case.codec)
-        running = mirror.launch(job)
-        try:
-            with running.watched(f"{case.name}, {mirror.title}"):
-                watched = watch(job.target.address, case.topic, shape.partitions, shape.loaded_records, running)
-                mirror.check(job, running)
-            if watched.complete:
-                watched.uneven_partitions = _differing_partitions(clusters, case)
-            return watched
-        finally:  # delete everything on the target, and a mirror's own topics on the source
-            clusters.target.delete_topics()
-            clusters.source.delete_topics(keep=[case.topic])
+
+def measure(scene: Scene, case: BacklogCase) -> Iterator[Row]:
+    """Load the source, and let each mirror copy it in turn."""
+    load_case(scene, case)
+    for repeat in range(1, scene.repeats + 1):
+        for mirror in scene.in_turn(repeat):
+            with scene.folder() as inner:
+                watched = copy(inner, case, mirror)
+                yield {
+                    "case": case.name,
+                    "peer": mirror.name,
+                    "repeat": repeat,
+                    **summary(case.record_bytes, watched),
+                    "mapping_bytes": _mapping_bytes(inner.work) if isinstance(mirror, Drkit) else None,
+                }
+
+
+def load_case(scene: Scene, case: BacklogCase) -> None:
+    """Create and fill the source's topic; deletes all earlier topics on both sides."""
+    shape = case.shape(full=scene.full)
+    scene.say(f"{case.name}: {shape.loaded_records:,} records, {case}")
+    scene.clusters.delete_topics()
+    scene.clusters.source.create_topic(case.topic, shape.partitions)
+    load(scene.clusters.source.address, case.topic, shape)
+
+
+def copy(scene: Scene, case: BacklogCase, mirror: Mirror) -> WatchedRun:
+    """Watch one mirror copy the loaded topic. Deletes the target's topics afterwards.
+
+    Raises:
+        MeasurementFailed: it ended or got stuck, or a partition ends elsewhere than on the source.
+    """
+    clusters, shape = scene.clusters, case.shape(full=scene.full)
+    scene.say(f"{case.name}: {mirror.name}")
+    job = Job(scene.work, clusters.source, clusters.target, case.topic, case.codec)
+    running = mirror.launch(job)
+    try:
+        with running.watched(f"{case.name}, {mirror.name}"):
+            watched = watch(job.target.address, case.topic, shape.partitions, shape.loaded_records, running)
+            mirror.check(job, running)
+        if watched.observations[-1].records >= shape.loaded_records:
+            with Connection(clusters.source.address) as source, Connection(clusters.target.address) as target:
+                ends = [each.ends(case.topic, range(case.partitions)) for each in (source, target)]
+            if ends[0] != ends[1]:
+                raise MeasurementFailed(f"{case.name}, {mirror.name}: the target's ends differ from the source's")
+        return watched
+    finally:  # delete everything on the target, and a mirror's own topics on the source
+        clusters.target.delete_topics()
+        clusters.source.delete_topics(keep=[case.topic])
 
 
 # --- watching -----------------------------------------------------------------------------------
@@ -90,17 +119,14 @@ class Observation:
 
 @dataclass(slots=True)
 class WatchedRun:
-    """A run, seen from outside. `observations`: about four per second from the first record on. `uneven_partitions`: as
-    in `BacklogRun`."""
+    """A run, seen from outside. `observations`: about four per second from the first record on."""
 
     observations: list[Observation]
     peak_rss_bytes: int
-    complete: bool
-    uneven_partitions: int = 0
 
 
 def watch(address: str, topic: str, partitions: int, expected: int, running: Running) -> WatchedRun:
-    """Watch a topic, which need not exist yet, until it has `expected` records; not `complete` after three minutes.
+    """Watch a topic, which need not exist yet, until it has `expected` records, for three minutes at most.
 
     Raises:
         MeasurementFailed: the mirror ended, or made no progress for too long.
@@ -120,7 +146,7 @@ def watch(address: str, topic: str, partitions: int, expected: int, running: Run
                 tree.peak_rss_bytes()
             over = seconds > _LIMIT_SECONDS
             if observations and (records >= expected or over):
-                return WatchedRun(observations, tree.peak_rss_bytes(), records >= expected)
+                return WatchedRun(observations, tree.peak_rss_bytes())
             if records != seen:
                 seen, moved_at = records, now
             if running.ended:
@@ -131,45 +157,31 @@ def watch(address: str, topic: str, partitions: int, expected: int, running: Run
             time.sleep(_POLL_SECONDS if observations else _FIRST_POLL_SECONDS)
 
 
-def summary(case: BacklogCase, peer: str, repeat: int, expected: int, watched: WatchedRun) -> BacklogRun:
-    """The figures of a run."""
+def summary(record_bytes: int, watched: WatchedRun) -> Row:
+    """The figures of a run, from the first to the last record on the target.
+
+    `launch_*`: until the first record. A run that was seen in one look has no rate.
+    """
     first, last = watched.observations[0], watched.observations[-1]
     seconds, mirrored = last.seconds - first.seconds, last.records - first.records
     cpu = last.cpu_seconds - first.cpu_seconds
-    rate = mirrored / seconds if seconds > 0 and mirrored > 0 else None  # all within one observation: no rate
+    rate = mirrored / seconds if seconds > 0 and mirrored > 0 else None
     half = first.seconds + seconds / 2
     early = [each.rss_bytes for each in watched.observations if each.seconds <= half]
     late = [each.rss_bytes for each in watched.observations if each.seconds > half]
-    return BacklogRun(
-        case=case.name,
-        peer=peer,
-        repeat=repeat,
-        records=expected,
-        mirrored_records=last.records,
-        complete=watched.complete,
-        seconds=round(seconds, 3),
-        records_per_second=rate,
-        mb_per_second=None if rate is None else rate * case.record_bytes / 1e6,
-        cpu_seconds=round(cpu, 3),
-        cpu_seconds_per_million=cpu / mirrored * 1e6 if mirrored else None,
-        launch_seconds=round(first.seconds, 3),
-        launch_cpu_seconds=round(first.cpu_seconds, 3),
-        peak_rss_mib=round(watched.peak_rss_bytes / MIB, 1),
-        rss_first_half_mib=round(max(early) / MIB, 1),
-        rss_second_half_mib=round(max(late or early) / MIB, 1),
-        uneven_partitions=watched.uneven_partitions,
-    )
-
-
-# --- after a run --------------------------------------------------------------------------------
-
-
-def _differing_partitions(clusters: Clusters, case: BacklogCase) -> int:
-    """Partitions whose log ends differ between source and target."""
-    numbers = range(case.partitions)
-    with Connection(clusters.source.address) as source, Connection(clusters.target.address) as target:
-        ours, theirs = source.ends(case.topic, numbers), target.ends(case.topic, numbers)
-    return sum(ours[number] != theirs.get(number) for number in ours)
+    return {
+        "mirrored_records": last.records,
+        "seconds": round(seconds, 3),
+        "records_per_second": rate,
+        "mb_per_second": None if rate is None else rate * record_bytes / 1e6,
+        "cpu_seconds": round(cpu, 3),
+        "cpu_seconds_per_million": cpu / mirrored * 1e6 if mirrored else None,
+        "launch_seconds": round(first.seconds, 3),
+        "launch_cpu_seconds": round(first.cpu_seconds, 3),
+        "peak_rss_mib": round(watched.peak_rss_bytes / MIB, 1),
+        "rss_first_half_mib": round(max(early) / MIB, 1),
+        "rss_second_half_mib": round(max(late or early) / MIB, 1),
+    }
 
 
 def _mapping_bytes(folder: Path) -> int:

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
-from bench.cases import LOOKUP_BASE_ROWS, Scene
-from bench.results import LookupRun
-from bench.stats import percentile
+from bench.mirrors import Scene
+from bench.report import Row, percentile
 from drkit.lab import Lab
 from drkit.model.errors import Unreachable
 from drkit.model.offsets import OffsetMapping
@@ -62,11 +62,12 @@ class _Mapping:
         return took
 
 
-def measure(scene: Scene) -> list[LookupRun]:
-    """Start a Cassandra node, fill it, time the lookups; returns the small mapping's figures first."""
+def measure(scene: Scene) -> Iterator[Row]:
+    """Start a Cassandra node, fill it, time the lookups; the small mapping's figures come first."""
+    rows, lookups = (10_000_000, 3000) if scene.full else (1_000_000, 1000)
     lab = Lab.up(scene.work / "cassandra", store="cassandra", clusters=(), say=scene.say)
     try:
-        sizes = {"bench_small": LOOKUP_BASE_ROWS, "bench_large": scene.extent.lookup_rows}
+        sizes = {"bench_small": 10_000, "bench_large": rows}
         mappings = [_filled(lab, keyspace, rows, scene) for keyspace, rows in sizes.items()]
         # else the small one would be served from memory, like only the newest rows of a real one
         scene.say("lookup: restarting Cassandra, so that both are read from their files")
@@ -74,13 +75,13 @@ def measure(scene: Scene) -> list[LookupRun]:
         time.sleep(_SETTLE_SECONDS)  # loading began compactions, which still run
         with ExitStack() as stores:
             opened = [stores.enter_context(closing(open_store(lab.store_url(each.keyspace)))) for each in mappings]
-            scene.say(f"lookup: {scene.extent.lookups:,} lookups in each")
-            return _timed(list(zip(mappings, opened, strict=True)), scene.extent.lookups)
+            scene.say(f"lookup: {lookups:,} lookups in each")
+            yield from _timed(list(zip(mappings, opened, strict=True)), lookups)
     finally:
         lab.down()
 
 
-def _timed(mappings: list[tuple[_Mapping, Store]], lookups: int) -> list[LookupRun]:
+def _timed(mappings: list[tuple[_Mapping, Store]], lookups: int) -> list[Row]:
     rng = random.Random(_SEED)  # noqa: S311 - test data
     for _ in range(_WARM_LOOKUPS):
         for mapping, store in mappings:
@@ -89,16 +90,12 @@ def _timed(mappings: list[tuple[_Mapping, Store]], lookups: int) -> list[LookupR
     for _ in range(lookups):
         for (mapping, store), times in zip(mappings, taken, strict=True):
             times.append(mapping.timed(store, rng) * 1000)
-    return [
-        LookupRun(
-            rows=mapping.rows,
-            lookups=lookups,
-            p50_ms=round(percentile(sorted(times), 0.5), 3),
-            p99_ms=round(percentile(sorted(times), 0.99), 3),
-            load_seconds=round(mapping.load_seconds, 1),
-        )
-        for (mapping, _), times in zip(mappings, taken, strict=True)
-    ]
+    found: list[Row] = []
+    for (mapping, _), times in zip(mappings, taken, strict=True):
+        p50, p99 = (round(percentile(sorted(times), share), 3) for share in (0.5, 0.99))
+        seconds = round(mapping.load_seconds, 1)
+        found.append({"rows": mapping.rows, "lookups": lookups, "p50_ms": p50, "p99_ms": p99, "load_seconds": seconds})
+    return found
 
 
 def _filled(lab: Lab, keyspace: str, rows: int, scene: Scene) -> _Mapping:

@@ -1,24 +1,22 @@
-"""The compared mirrors, each started like by its users, and the bare forwarder."""
+"""The compared mirrors, each started like by its users, and the scene of a measurement."""
 
 from __future__ import annotations
 
 import re
-import sys
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from string import Template
+from tempfile import TemporaryDirectory
 
-from bench.clusters import Cluster
-from bench.load import Codec
-from bench.processes import CONFIG, ROOT, MeasurementFailed, Running, drkit
+from bench.clusters import Cluster, Clusters
+from bench.processes import CONFIG, MeasurementFailed, Running, drkit
+from bench.report import DRKIT, OTHER
+from bench.wire import Codec
 from drkit.lab.toolchain import Toolchain
 
-DRKIT, OTHER, BARE, DIRECT = "drkit", "mirrormaker", "bare", "direct"
-"""Names in results; `direct`: no mirror, the source itself is read."""
-
-TITLES = {DRKIT: "drkit", OTHER: "MirrorMaker 2", BARE: "a bare forwarder", DIRECT: "the source, directly"}
 STORE = "drkit.db"
 PROPERTIES = Path(__file__).parent / "mm2.properties"
 _BACKLOG_LINGER_MS = 20
@@ -52,10 +50,9 @@ class Job:
 
 
 class Mirror(ABC):
-    """A mirror to measure. `name`: in results; `title`: a readable name."""
+    """A mirror to measure. `name`: in results."""
 
     name: str
-    title: str
 
     @abstractmethod
     def launch(self, job: Job) -> Running:
@@ -69,7 +66,6 @@ class Mirror(ABC):
 class Drkit(Mirror):
     """`drkit mirror` with its own drkit.toml and the embedded store. `lines`: further keys of the link."""
 
-    title: str = TITLES[DRKIT]
     lines: tuple[str, ...] = ()
     processes: int = 1
     name: str = DRKIT
@@ -82,27 +78,11 @@ class Drkit(Mirror):
 
 
 @dataclass(frozen=True)
-class Bare(Mirror):
-    """`bench.bare_forwarder`, which is not a mirror: forwards new records of one topic with so many partitions."""
-
-    partitions: int
-    name: str = BARE
-    title: str = TITLES[BARE]
-
-    def launch(self, job: Job) -> Running:
-        """Create the topic on the target, then start."""
-        job.target.create_topic(job.topics, self.partitions)
-        command = [sys.executable, "-m", "bench.bare_forwarder", job.source.address, job.target.address, job.topics]
-        return Running.launch([*command, str(self.partitions)], job.folder / "forwarder.log", ROOT)
-
-
-@dataclass(frozen=True)
 class MirrorMaker(Mirror):
     """MirrorMaker 2 as a dedicated cluster of one node, from Kafka's own jars (set `mirrormaker`)."""
 
     toolchain: Toolchain
     name: str = OTHER
-    title: str = TITLES[OTHER]
 
     def launch(self, job: Job) -> Running:
         """Start it with mm2.properties."""
@@ -121,6 +101,41 @@ class MirrorMaker(Mirror):
         said = running.log.read_text(encoding="utf-8", errors="replace")
         if wrong := settings_not_in_force(mirrormaker_properties(job), said, job):
             raise MeasurementFailed(f"MirrorMaker 2 did not run as tuned: {'; '.join(wrong)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What a case is measured in.
+
+    Args:
+        work: an existing folder for its files.
+        clusters: the pair, which runs only for the cases on it.
+        mirrors: drkit and MirrorMaker 2.
+        toolchain: for Kafka's own tools.
+        full: whether this is a full run, not a quick one.
+        repeats: how often each measurement is made.
+        turn: the case's number: which mirror comes first alternates from case to case and from repeat to repeat.
+        say: gets a line for people about each step.
+    """
+
+    work: Path
+    clusters: Clusters
+    mirrors: tuple[Mirror, ...]
+    toolchain: Toolchain
+    full: bool
+    repeats: int
+    say: Callable[[str], None]
+    turn: int = 0
+
+    def in_turn(self, repeat: int) -> tuple[Mirror, ...]:
+        """The mirrors, in the order of this repeat."""
+        return self.mirrors[:: 1 if (self.turn + repeat) % 2 else -1]
+
+    @contextmanager
+    def folder(self) -> Iterator[Scene]:
+        """The same with a folder of its own, which is removed at the end."""
+        with TemporaryDirectory(dir=self.work) as name:
+            yield replace(self, work=Path(name))
 
 
 # --- drkit's configuration ----------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Starts, measures and ends child processes of the bench. Each dies with this process."""
+"""Child processes of the bench: started, metered from /proc, ended. Each dies with this process."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import Any, Self
 
 import psutil
 
@@ -28,9 +29,8 @@ MIB = 1 << 20
 _SET_PARENT_DEATH_SIGNAL = 1
 _LIMIT_SECONDS = 900.0
 _GRACE_SECONDS = 20.0
-_POLL_SECONDS = 0.1
 _LAST_CHARACTERS = 2000
-_LOOK_FOR_CHILDREN_SECONDS = 1.0
+_INSIDE = "BENCH_NAMESPACE"
 
 
 class MeasurementFailed(Exception):
@@ -42,26 +42,9 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-# --- starting and ending ------------------------------------------------------------------------
-
-
 def die_with_parent() -> None:
     """For `preexec_fn`: the kernel kills the child when this process ends for any reason."""
     ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-
-
-def spawn(command: Sequence[str], log: Path, *, cwd: Path | None = None) -> subprocess.Popen[bytes]:
-    """Start a child, with both outputs to `log`. Call it only from the main thread."""
-    with log.open("wb") as output:
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            cwd=cwd,
-            start_new_session=True,  # this process forwards a terminal's Ctrl-C in order
-            preexec_fn=die_with_parent,  # noqa: PLW1509 - no lock is taken between fork and exec
-        )
 
 
 def end(children: Sequence[subprocess.Popen[Any]], grace_seconds: float = _GRACE_SECONDS) -> None:
@@ -83,7 +66,7 @@ def wait_until(
     what: str,
     seconds: float,
     *,
-    poll_seconds: float = _POLL_SECONDS,
+    poll_seconds: float = 0.1,
     running: Running | None = None,
 ) -> None:
     """Poll until the condition holds. `running`: the command whose end ends the wait.
@@ -94,7 +77,7 @@ def wait_until(
     deadline = time.monotonic() + seconds
     while not condition():
         if running is not None and running.ended:
-            raise MeasurementFailed(f"{what}: it ended")
+            raise MeasurementFailed(f"{what}: it ended\n{running.output_tail()}")
         if time.monotonic() > deadline:
             raise MeasurementFailed(f"{what}: not within {seconds:g} s")
         time.sleep(poll_seconds)
@@ -102,7 +85,7 @@ def wait_until(
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A launched command that writes to `log`. `launched_at`: by the monotonic clock."""
+    """A launched command that writes both outputs to `log`. `launched_at`: by the monotonic clock."""
 
     process: subprocess.Popen[bytes]
     log: Path
@@ -110,9 +93,19 @@ class Running:
 
     @classmethod
     def launch(cls, command: Sequence[str], log: Path, cwd: Path) -> Self:
-        """Start it, and note the time."""
+        """Start it, and note the time. Call it only from the main thread."""
         at = time.monotonic()
-        return cls(spawn(command, log, cwd=cwd), log, at)
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=cwd,
+                start_new_session=True,  # this process forwards a terminal's Ctrl-C in order
+                preexec_fn=die_with_parent,  # noqa: PLW1509 - no lock is taken between fork and exec
+            )
+        return cls(process, log, at)
 
     @property
     def ended(self) -> bool:
@@ -176,7 +169,6 @@ def drkit(folder: Path, *words: str) -> list[str]:
 
 
 def _children_cpu() -> float:
-    """The CPU seconds of this process's finished children."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -184,8 +176,8 @@ def _children_cpu() -> float:
 class Helper:
     """A module of the bench as a process: prints one word when it is ready, then answers with lines of JSON."""
 
-    def __init__(self, process: subprocess.Popen[str], stdin: IO[str], stdout: IO[str]) -> None:
-        self.process, self._stdin, self._stdout = process, stdin, stdout
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
 
     @classmethod
     @contextmanager
@@ -197,30 +189,31 @@ class Helper:
         Raises:
             MeasurementFailed: it ended before it was ready; its message is on stderr.
         """
-        command = [sys.executable, "-m", f"bench.{module}", *map(str, arguments)]
         with subprocess.Popen(
-            command,
+            [sys.executable, "-m", f"bench.{module}", *map(str, arguments)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             cwd=ROOT,
             preexec_fn=die_with_parent,  # noqa: PLW1509 - no lock is taken between fork and exec
         ) as process:
-            assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018 - pipes, as asked for
+            helper = cls(process)
             try:
-                if process.stdout.readline().strip() != ready:
+                if helper._line().strip() != ready:
                     raise MeasurementFailed(f"{module} ended before it was {ready}; its message is above")
-                yield cls(process, process.stdin, process.stdout)
+                yield helper
             finally:
-                process.stdin.close()
+                if process.stdin is not None:
+                    process.stdin.close()
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(patience_seconds)
                 end([process])
 
     def ask(self, line: str) -> dict[str, Any]:
         """Its answer to a line of its standard input."""
-        self._stdin.write(f"{line}\n")
-        self._stdin.flush()
+        if self.process.stdin is not None:
+            self.process.stdin.write(f"{line}\n")
+            self.process.stdin.flush()
         return self.answer()
 
     def answer(self) -> dict[str, Any]:
@@ -229,14 +222,14 @@ class Helper:
         Raises:
             MeasurementFailed: it ended without an answer; its message is on stderr.
         """
-        line = self._stdout.readline()
+        line = self._line()
         if not line:
             raise MeasurementFailed("a helper of the bench failed; its message is above")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
-
-# --- metering -----------------------------------------------------------------------------------
+    def _line(self) -> str:
+        return "" if self.process.stdout is None else self.process.stdout.readline()
 
 
 class ProcessTree:
@@ -279,7 +272,7 @@ class ProcessTree:
         return sum(self._peaks.values())
 
     def _living(self) -> list[psutil.Process]:
-        if time.monotonic() - self._looked_at > _LOOK_FOR_CHILDREN_SECONDS:  # a walk over all of /proc
+        if time.monotonic() - self._looked_at > 1.0:  # a walk over all of /proc
             with suppress(psutil.Error):
                 self._members = [self._root, *self._root.children(recursive=True)]
             self._looked_at = time.monotonic()
@@ -293,6 +286,33 @@ def _high_water_mark(pid: int) -> int:
     raise ValueError(f"the kernel has no VmHWM of process {pid}")
 
 
-def cores() -> int:
-    """The number of CPUs that this process may use."""
-    return len(os.sched_getaffinity(0))
+# --- a command in its own network namespace, which ends with it, with its addresses, rules and settings -----------
+
+
+def namespace_lacks(tools: Sequence[str], probe: str, what: str) -> str:
+    """Why there can be none here; "": there can. `probe`: a shell command that must work in it, for `what`."""
+    if os.geteuid() != 0:
+        return "a network namespace and iptables need root"
+    missing = [tool for tool in ("unshare", *tools) if shutil.which(tool) is None]
+    if missing:
+        return f"{', '.join(missing)} not on PATH"
+    tried = subprocess.run(["unshare", "--net", "sh", "-c", probe], capture_output=True, text=True, check=False)
+    return "" if tried.returncode == 0 else f"no {what}: {tried.stderr.strip() or 'iptables failed'}"
+
+
+def in_namespace() -> bool:
+    """Whether this process runs in one; then its loopback interface is up."""
+    inside = os.environ.get(_INSIDE) == "1"
+    if inside:
+        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    return inside
+
+
+def run_in_namespace(module: str, arguments: Sequence[str], *options: str) -> int:
+    """Run `python -m MODULE` in one; returns its exit code. `options`: of `unshare`, besides `--net`."""
+    os.environ[_INSIDE] = "1"
+    child = subprocess.Popen(
+        ["unshare", "--net", *options, sys.executable, "-m", module, *arguments],
+        preexec_fn=die_with_parent,  # noqa: PLW1509 - no lock is taken between fork and exec
+    )
+    return child.wait()

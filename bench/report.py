@@ -1,313 +1,260 @@
-"""Renders the tables of a run as Markdown: RESULTS.md, which the terminal shows, too."""
+"""The results of a run, and their tables as Markdown. A row is what one measurement found, as JSON.
+
+Rows that differ only in `repeat` are shown as one: the median of each figure. What isn't known is null, and a dash.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+import math
+import os
+import platform
+import re
+import statistics
+import subprocess
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
-from bench.cases import BACKLOG, LIVE, SITE_WAYS, SITES, TIMES, BacklogCase, LiveCase
-from bench.mirrors import BARE, DIRECT, DRKIT, OTHER, TITLES
-from bench.results import BacklogRun, Results
-from bench.stats import ratio
-from bench.targets import SPEED, TIMED_COMMANDS, Judgement, cpu_ratio, judge, rate_ratio
+import psutil
 
-UNKNOWN = "-"
-_LIVE_READERS = (DIRECT, BARE, DRKIT, OTHER)
-_INTRODUCTION = (
-    "Written by `python -m bench`; what each figure means, and what it doesn't, is in [README.md](README.md). "
-    "What an audit costs is in [AUDIT.md](AUDIT.md). "
-    "★: a case that a target is about.\n"
-)
-_SHARED = "Both brokers, the mirror, the loader and the readers share these cores.\n"
-_LABELS = {
-    "at": "begun",
-    "cpu": "CPU",
-    "memory_gib": "memory, GiB",
-    "python": "Python",
-    "java": "Java",
-    "kafka": "Kafka and MirrorMaker 2",
-    "cassandra": "Cassandra",
-    "confluent_kafka": "confluent-kafka",
-    "load_before": "load average before",
-}
+from drkit.lab.toolchain import Toolchain
+
+Row = dict[str, Any]
+Results = dict[str, Any]
+"""`machine`, `extent` (full or quick), `failures`, and a list of rows for each kind of measurement."""
+
+TIMES = "×"  # noqa: RUF001 - the sign of a multiple
+DRKIT, OTHER, BARE, DIRECT = "drkit", "mirrormaker", "bare", "direct"
+"""Names of mirrors in rows; `direct`: no mirror, the source itself is read."""
+
+TITLES = {DRKIT: "drkit", OTHER: "MirrorMaker 2", BARE: "a bare forwarder", DIRECT: "the source, directly"}
 
 
-Cell = Callable[[Any], str]
-Column = tuple[str, Cell]
-"""A column's title, and a row's cell in it."""
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """The percentile `share` (0 to 1) of an ascending sequence (nearest rank).
+
+    Raises:
+        ValueError: nothing was measured.
+    """
+    if not ordered:
+        raise ValueError("a percentile of nothing")
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """A table as text. The first `left` columns, and those in `also_left`, are left-aligned; others right-aligned."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    left: int
-    also_left: tuple[str, ...] = ()
+def medians(rows: Iterable[Row]) -> list[Row]:
+    """One row for all that differ only in figures and `repeat`: the median of each figure that is known."""
+    grouped: dict[object, list[Row]] = {}
+    for row in rows:
+        key = tuple(value for value in row.values() if isinstance(value, str)) if "repeat" in row else id(row)
+        grouped.setdefault(key, []).append(row)
+    return [{name: _median([each[name] for each in group]) for name in group[0]} for group in grouped.values()]
 
 
-def render(results: Results) -> str:
-    """The file's text."""
-    machine = "\n".join(
-        f"| {_LABELS.get(name, name)} | {value} |" for name, value in results.machine.items() if value is not None
-    )
-    parts = [
-        f"# drkit and MirrorMaker 2, side by side: a {results.extent} run\n",
-        _INTRODUCTION,
-        f"## The machine\n\n| | |\n| --- | --- |\n{machine}\n\n{_SHARED}",
-        *(f"## {grid.title}\n\n{markdown(grid)}" for grid in grids(results)),
-    ]
-    if results.failures:
-        failures = (f"- {each.strip().splitlines()[0]}\n" for each in results.failures)
-        parts.append("## Not measured\n\n" + "".join(failures))
-    return "\n".join(parts)
+def _median(values: list[Any]) -> Any:
+    numbers = [value for value in values if isinstance(value, int | float)]
+    return statistics.median(numbers) if numbers else values[0]
 
 
-def grids(results: Results) -> list[Grid]:
-    """Every table that has measurements; the targets come first."""
-    tables = (
-        *(_targets, _backlog, _launch_and_memory, _live, _translate, _lookup),
-        *(_moves, _large_links, _sites, _outages),
-    )
-    return [grid for table in tables if (grid := table(results)).rows]
-
-
-def table(
-    title: str, left: int, columns: Sequence[Column], items: Iterable[Any], also_left: Sequence[str] = ()
-) -> Grid:
-    """A table with a row for each item; alignment as in `Grid`."""
-    rows = tuple(tuple(cell(item) for _, cell in columns) for item in items)
-    return Grid(title, tuple(name for name, _ in columns), rows, left, tuple(also_left))
-
-
-def markdown(grid: Grid) -> str:
-    """The table for a file, without the title."""
-    rule = ["---" if index < grid.left or name in grid.also_left else "---:" for index, name in enumerate(grid.columns)]
-    lines = ([cell.replace("|", "\\|") for cell in cells] for cells in (grid.columns, rule, *grid.rows))
+def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
+    """A table of texts, whose first `left` columns are left-aligned."""
+    rule = ["---" if number < left else "---:" for number in range(len(columns))]
+    lines = ([cell.replace("|", "\\|") for cell in cells] for cells in (columns, rule, *rows))
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
-def number(value: float | None, digits: int = 0) -> str:
-    """A readable figure: with thousands separators; a dash if it is unknown."""
-    return UNKNOWN if value is None else f"{value:,.{digits}f}"
-
-
-def significant(value: float | None) -> str:
-    """A figure with three significant digits."""
+def number(value: Any) -> str:
+    """A readable figure, with three significant digits if it isn't a whole number; texts stay as they are."""
     if value is None:
-        return UNKNOWN
+        return "-"
+    if isinstance(value, str | int):
+        return value if isinstance(value, str) else f"{value:,}"
     digits = next((count for limit, count in ((100, 0), (10, 1), (1, 2)) if abs(value) >= limit), 3)
     return f"{value:,.{digits}f}"
 
 
-def figure(measure: str, digits: int = 0) -> Cell:
-    """The cell of one field."""
-    return lambda run: number(getattr(run, measure), digits)
+def table(rows: Sequence[Row], columns: str, left: int = 1) -> str:
+    """The rows as they are. `columns`: their keys, which are the titles, too."""
+    keys = columns.split()
+    return markdown(
+        [key.replace("_", " ") for key in keys], ([number(row.get(key)) for key in keys] for row in rows), left
+    )
 
 
-# --- the tables ---------------------------------------------------------------------------------
+# --- the report of `python -m bench` --------------------------------------------------------------------------
+
+TABLES = {
+    "backlog": (
+        "Backlog, from the first to the last record on the target",
+        """case mirror records_per_second mb_per_second cpu_seconds_per_million speed saved mirrored_records
+        launch_seconds launch_cpu_seconds peak_rss_mib rss_first_half_mib rss_second_half_mib mapping_bytes""",
+    ),
+    "live": (
+        "Live, end to end; what is read is the target of",
+        "case mirror records_per_second p50_ms p99_ms max_ms cpu_share peak_rss_mib",
+    ),
+    "translate": (
+        "Translated positions, records",
+        "mirror kind commits answered exact reread_sum reread_max skipped_sum skipped_max",
+    ),
+    "lookup": ("Mapping lookups (Cassandra)", "rows lookups p50_ms p99_ms load_seconds"),
+    "moves": ("Moving groups to a moment", "tool groups partitions seconds cpu_seconds"),
+    "sites": (
+        "A site's failover, all sources dead, by stage (of the slowest link)",
+        """way links groups partitions seconds rto_seconds cpu_seconds
+        fence drain translate commit switch verify close""",
+    ),
+    "large_links": (
+        "A large link",
+        "partitions topics created first moving again_first again_moving idle_share peak_rss_mib",
+    ),
+}
+"""By kind: title and columns. README.md says what each is."""
+
+_CLASSES = {"large": ("1,000 a batch", 5, 15), "middling": ("150 a batch", 2.5, 8), "single": ("1 a batch", 4, 8)}
+"""By case: the least speed in MirrorMaker 2's, and the least share of its CPU saved."""
+
+_Judged = tuple[str, float | None, str, float]
+"""A target: what, measured, `≥` or `≤`, and the limit."""
 
 
-def _targets(results: Results) -> Grid:
-    def unit(each: Judgement) -> str:
-        return f" {each.unit}" if each.unit else ""
+def targets(results: Results) -> list[_Judged]:
+    """Every target with its measurement; None: it was not measured."""
 
-    columns: list[Column] = [
-        ("target", lambda each: str(each.target)),
-        ("measured", lambda e: UNKNOWN if e.measured is None else f"{significant(e.measured)}{unit(e)}"),
-        ("limit", lambda each: f"{'≥' if each.at_least else '≤'} {each.limit:g}{unit(each)}"),
-        ("verdict", lambda each: str(each.verdict)),
-        ("note", lambda each: str(each.note)),
-    ]
-    return table("Targets", 1, columns, judge(results), ("verdict", "note"))
+    def of(kind: str, key: str, **where: object) -> float | None:
+        rows = [row for row in shown(results, kind) if all(row[name] == value for name, value in where.items())]
+        found: float | None = rows[0].get(key) if rows else None
+        return found
 
+    def compared(kind: str, key: str, one: str, other: str, by: str = "peer", **where: object) -> float | None:
+        above, below = of(kind, key, **{by: one}, **where), of(kind, key, **{by: other}, **where)
+        return above / below if above is not None and below else None
 
-def _backlog(results: Results) -> Grid:
-    def typical(measure: str, shown: Callable[[float | None], str]) -> Cell:
-        return lambda row: shown(results.typical("backlog", measure, case=row[0].name, peer=row[1]))
-
-    def of_drkit(cell: Callable[[BacklogCase], str]) -> Cell:
-        return lambda row: cell(row[0]) if row[1] == DRKIT else ""
-
-    columns: list[Column] = [
-        ("case", of_drkit(lambda case: f"{_star(case)}{case.name}: {case.description}")),
-        ("records", lambda row: _records(results.rows("backlog", case=row[0].name, peer=row[1]))),
-        ("mirror", lambda row: TITLES[row[1]]),
-        ("records/s", typical("records_per_second", number)),
-        ("MB/s", typical("mb_per_second", lambda value: number(value, 1))),
-        ("CPU-s per million", typical("cpu_seconds_per_million", significant)),
-        ("speed", of_drkit(lambda case: _multiple("{:.1f} " + TIMES, rate_ratio(results, case.name)))),
-        ("CPU", of_drkit(lambda case: _multiple("1/{:.1f}", cpu_ratio(results, case.name)))),
-        (
-            "class target",
-            of_drkit(lambda c: class_verdict(c, rate_ratio(results, c.name), cpu_ratio(results, c.name))),
-        ),
-    ]
-    title = "Backlog, from the first to the last record on the target"
-    return table(title, 1, columns, _measured(results), ("mirror", "class target"))
-
-
-def _measured(results: Results) -> list[tuple[BacklogCase, str]]:
-    every = ((case, peer) for case in BACKLOG for peer in (DRKIT, OTHER))
-    return [(case, peer) for case, peer in every if results.rows("backlog", case=case.name, peer=peer)]
-
-
-def _records(runs: Sequence[BacklogRun]) -> str:
-    done = "" if all(run.complete for run in runs) else f" (stopped at {min(r.mirrored_records for r in runs):,})"
-    uneven = sum(run.uneven_partitions for run in runs)
-    return f"{runs[0].records:,}{done}" + (f" ({uneven} partitions differ from the source)" if uneven else "")
-
-
-def _multiple(form: str, value: float | None) -> str:
-    return UNKNOWN if value is None else form.format(value)
-
-
-def _star(case: BacklogCase | LiveCase) -> str:
-    return "★ " if case.named else ""
-
-
-def class_verdict(case: BacklogCase, faster: float | None, cheaper: float | None) -> str:
-    """Whether a case meets the target for its number of records per batch."""
-    wanted = SPEED.get(case.records_a_batch)
-    if wanted is None:
-        return "none"
-    if faster is None or cheaper is None:
-        return "not measured"
-    missed = [f"{wanted[0]:g} {TIMES}"] if faster < wanted[0] else []
-    missed += [f"1/{wanted[1]:g}"] if cheaper < wanted[1] else []
-    return f"not met: {', '.join(missed)}" if missed else "met"
-
-
-def _launch_and_memory(results: Results) -> Grid:
-    def typical(measure: str, digits: int = 0) -> Cell:
-        return lambda row: number(results.typical("backlog", measure, case=row[0].name, peer=row[1]), digits)
-
-    columns: list[Column] = [
-        ("case", lambda row: str(row[0].name)),
-        ("mirror", lambda row: TITLES[row[1]]),
-        ("launch to first record, s", typical("launch_seconds", 2)),
-        ("CPU-s until then", typical("launch_cpu_seconds", 2)),
-        ("peak RSS, MiB", typical("peak_rss_mib")),
-        ("1st half", typical("rss_first_half_mib")),
-        ("2nd half", typical("rss_second_half_mib")),
-    ]
-    return table("Launch and memory", 2, columns, _measured(results))
-
-
-def _live(results: Results) -> Grid:
-    def typical(measure: str, digits: int = 1, times: float = 1) -> Cell:
-        def cell(row: tuple[LiveCase, str, bool]) -> str:
-            value = results.typical("live", measure, case=row[0].name, peer=row[1])
-            return number(None if value is None else times * value, digits)
-
-        return cell
-
-    columns: list[Column] = [
-        ("case", lambda row: f"{_star(row[0])}{row[0].name}: {row[0].description}" if row[2] else ""),
-        ("reader of", lambda row: TITLES[row[1]] if row[1] == DIRECT else f"the target of {TITLES[row[1]]}"),
-        ("records/s", typical("records_per_second", 0)),
-        ("p50, ms", typical("p50_ms")),
-        ("p99, ms", typical("p99_ms")),
-        ("max, ms", typical("max_ms")),
-        ("CPU, % of a core", typical("cpu_share", 1, 100)),
-        ("peak RSS, MiB", typical("peak_rss_mib", 0)),
-    ]
-    rows = []
-    for case in LIVE:
-        measured = [peer for peer in _LIVE_READERS if results.rows("live", case=case.name, peer=peer)]
-        rows += [(case, peer, peer == measured[0]) for peer in measured]
-    return table("Live, end to end", 2, columns, rows)
-
-
-def _translate(results: Results) -> Grid:
-    columns: list[Column] = [
-        ("mirror", lambda run: TITLES[run.peer]),
-        ("topic", lambda run: str(run.kind)),
-        ("commits", figure("commits")),
-        ("answered", figure("answered")),
-        ("exact", figure("exact")),
-        ("read again, sum", figure("reread_sum")),
-        ("read again, max", figure("reread_max")),
-        ("skipped, sum", figure("skipped_sum")),
-        ("skipped, max", figure("skipped_max")),
-    ]
-    return table("Translated positions, records", 2, columns, results.translate)
-
-
-def _lookup(results: Results) -> Grid:
-    columns: list[Column] = [
-        ("rows", figure("rows")),
-        ("lookups", figure("lookups")),
-        ("p50, ms", figure("p50_ms", 2)),
-        ("p99, ms", figure("p99_ms", 2)),
-        ("rows/s when loading", lambda run: number(ratio(run.rows, run.load_seconds))),
-    ]
-    return table("Mapping lookups (Cassandra)", 0, columns, results.lookup)
-
-
-def _moves(results: Results) -> Grid:
-    columns: list[Column] = [
-        ("tool", lambda run: str(run.tool)),
-        ("groups and partitions", lambda run: f"{run.groups:,} {TIMES} {run.partitions}"),
-        ("launch to end, s", lambda run: number(results.typical("moves", "seconds", tool=run.tool), 1)),
-        ("CPU-s", lambda run: number(results.typical("moves", "cpu_seconds", tool=run.tool), 1)),
-    ]
-    one_of_each = {run.tool: run for run in results.moves}
-    return table("Moving groups to a moment", 1, columns, one_of_each.values())
-
-
-def _large_links(results: Results) -> Grid:
-    def look(name: str) -> Column:
-        return (
-            f"{name}, s (CPU-s)",
-            lambda run: f"{number(run.commands[name], 1)} ({number(run.commands_cpu[name], 1)})",
+    judged: list[_Judged] = []
+    for case, (name, faster, cheaper) in _CLASSES.items():
+        judged.append((f"{name}: records/s of MirrorMaker 2's", of("backlog", "speed", case=case), "≥", faster))
+        judged.append((f"{name}: its CPU per record of drkit's", of("backlog", "saved", case=case), "≥", cheaper))
+    started = [of("backlog", "launch_seconds", case=case, peer=DRKIT) for case in _CLASSES]
+    slowest = max((each for each in started if each is not None), default=None)
+    judged.append(("from launch to the first record, the slowest of these cases, s", slowest, "≤", 1.5))
+    for case, key, limit in (("live", "p99_ms", 0.5), ("live-1kb-1p", "p50_ms", 1.0)):
+        name = f"{case}: {key.partition('_')[0]}"
+        judged.append((f"{name} of MirrorMaker 2's", compared("live", key, DRKIT, OTHER, case=case), "≤", limit))
+        p99 = compared("live", "p99_ms", DRKIT, BARE, case=case)
+        judged.append((f"{case}: p99 of a bare forwarder's", p99, "≤", 1.6))
+        cpu = compared("live", "cpu_share", DRKIT, OTHER, case=case)
+        judged.append((f"{case}: CPU of MirrorMaker 2's", cpu, "≤", 0.25))
+    wide = [of("backlog", "peak_rss_mib", case=case, peer=DRKIT) for case in ("large-100p", "middling-100p")]
+    most = max((each for each in wide if each is not None), default=None)
+    judged.append(("memory with 100 partitions, more than one record a batch, MiB", most, "≤", 200))
+    early, late = (of("backlog", f"rss_{half}_half_mib", case="large", peer=DRKIT) for half in ("first", "second"))
+    growth = late / early if early and late else None
+    judged.append(("memory, second half of the longest backlog against the first", growth, "≤", 1.1))
+    positions = [row["commits"] - row["exact"] for row in results.get("translate", ()) if row["peer"] == DRKIT]
+    judged.append(("translated positions that aren't exact", sum(positions) if positions else None, "≤", 0))
+    mapping, records = (of("backlog", key, case="large", peer=DRKIT) for key in ("mapping_bytes", "mirrored_records"))
+    each_million = None if mapping is None or not records else mapping / records * 1e6
+    judged.append(("mapping rows of a topic without holes, bytes per million records", each_million, "≤", 1024))
+    lookups = sorted(results.get("lookup", ()), key=lambda row: int(row["rows"]))
+    for key in ("p50_ms", "p99_ms"):
+        factor = lookups[-1][key] / lookups[0][key] if len(lookups) > 1 else None
+        judged.append((f"lookup {key.partition('_')[0]} with the most rows against the fewest", factor, "≤", 1.5))
+    moved = compared("moves", "seconds", "kafka-consumer-groups", DRKIT, by="tool")
+    judged.append(("moving all groups: time of Kafka's own tool of drkit's", moved, "≥", 4))
+    judged += [
+        (f"10,000 partitions: {title}", of("large_links", key), "≤", limit)
+        for title, key, limit in (
+            ("launch to all moving, s", "moving", 15),
+            ("launched again, to all moving, s", "again_moving", 15),
+            ("at rest, of a core", "idle_share", 0.05),
+            ("memory, MiB", "peak_rss_mib", 200),
         )
-
-    columns: list[Column] = [
-        ("partitions and topics", lambda run: f"{run.partitions:,} in {run.topics:,}"),
-        ("made by a bare client, s", figure("created", 1)),
-        ("first record, s", figure("first", 1)),
-        ("all moving, s", figure("moving", 1)),
-        ("CPU-s until then", figure("moving_cpu", 1)),
-        ("launched again: first, s", figure("again_first", 1)),
-        ("all moving, s", figure("again_moving", 1)),
-        ("at rest, % of a core", lambda run: number(100 * run.idle_share, 1)),
-        ("peak RSS, MiB", figure("peak_rss_mib")),
-        *map(look, TIMED_COMMANDS),
     ]
-    return table("A large link", 1, columns, results.large_links)
+    for way in ("killed", "frozen"):
+        slowest = max((row["seconds"] for row in results.get("sites", ()) if row["way"] == way), default=None)
+        judged.append(
+            (f"a site whose sources are {way}: launch to end of its failover, the slowest, s", slowest, "≤", 5)
+        )
+    return judged
 
 
-def _sites(results: Results) -> Grid:
-    def stage(name: str) -> Column:
-        return name, lambda run: number(run.stages.get(name), 2)
+def shown(results: Results, kind: str) -> list[Row]:
+    """The rows of a kind as its table shows them."""
+    rows = medians(results.get(kind, ()))
+    cases, peers = list(dict.fromkeys(row.get("case") for row in rows)), [DIRECT, BARE, DRKIT, OTHER, None]
+    rows.sort(key=lambda row: (cases.index(row.get("case")), peers.index(row.get("peer"))))
+    for row in rows if kind == "backlog" else ():
+        other = next((each for each in rows if (each["case"], each["peer"]) == (row["case"], OTHER)), None)
+        if row["peer"] == DRKIT and other and row["records_per_second"] and other["records_per_second"]:
+            row["speed"] = row["records_per_second"] / other["records_per_second"]
+            row["saved"] = other["cpu_seconds_per_million"] / row["cpu_seconds_per_million"]
+    if kind == "sites":  # each run counts: the slowest of them is judged
+        rows = [{**row, **row["stages"]} for row in results.get(kind, ())]
+    return rows
 
-    columns: list[Column] = [
-        ("sources", lambda run: str(run.way)),
-        ("groups and partitions", lambda run: f"{run.links} links, {run.groups:,} {TIMES} {run.partitions}"),
-        ("launch to end, s", figure("seconds", 1)),
-        ("to verified positions, s", figure("rto_seconds", 1)),
-        ("CPU-s", figure("cpu_seconds", 1)),
-        *map(stage, dict.fromkeys(name for run in results.sites for name in run.stages)),
+
+def render(results: Results, cases: dict[str, str]) -> str:
+    """RESULTS.md. `cases`: what each is, by name."""
+    parts = [
+        f"# drkit and MirrorMaker 2, side by side: a {results['extent']} run\n",
+        "Written by `python -m bench`; what each figure means, and what it doesn't, is in [README.md](README.md).\n",
+        "## The machine\n\n" + markdown(("", ""), [(key, str(each)) for key, each in results["machine"].items()], 2),
+        "Both brokers, the mirror, the loader and the readers share these cores.\n",
+        "## Targets\n\n" + markdown(("target", "measured", "limit", "verdict"), map(_judged, targets(results))),
     ]
-    runs = [run for case in SITES for way in SITE_WAYS for run in results.rows("sites", case=case.name, way=way)]
-    return table("A site's failover, all sources dead, by stage (of the slowest link, s)", 1, columns, runs)
+    for kind, (title, columns) in TABLES.items():
+        rows = [row | {"mirror": TITLES.get(row.get("peer", ""))} | _case(row, cases) for row in shown(results, kind)]
+        if rows:
+            parts.append(f"## {title}\n\n{table(rows, columns, 2 if 'mirror' in columns else 1)}")
+    if results["failures"]:
+        parts.append("## Not measured\n\n" + "".join(f"- {each.splitlines()[0]}\n" for each in results["failures"]))
+    return "\n".join(parts)
 
 
-def _outages(results: Results) -> Grid:
-    columns: list[Column] = [
-        ("catch_up", lambda run: str(run.policy)),
-        ("records, partitions", lambda run: f"{run.records:,} on {run.partitions:,}"),
-        ("p50 alone, ms", figure("alone_p50_ms", 1)),
-        ("p99 alone, ms", figure("alone_p99_ms", 1)),
-        ("p50", figure("p50_ms", 1)),
-        ("p99", figure("p99_ms", 1)),
-        ("max", figure("max_ms", 1)),
-        ("took, s", figure("seconds", 1)),
-        ("records/s", figure("records_per_second")),
-    ]
-    title = "A producer on the target, alone and while a backlog is copied there"
-    return table(title, 1, columns, results.outages)
+def _case(row: Row, cases: dict[str, str]) -> Row:
+    name = str(row.get("case"))
+    return {"case": f"{name}: {cases[name]}" if name in cases else name}
+
+
+def _judged(judged: _Judged) -> tuple[str, ...]:
+    what, measured, sign, limit = judged
+    if measured is None:
+        return what, "-", f"{sign} {limit:g}", "not measured"
+    verdict = "met" if met(measured, sign, limit) else "not met"
+    return what, number(measured), f"{sign} {limit:g}", verdict
+
+
+def met(measured: float, sign: str, limit: float) -> bool:
+    """Whether a target is met. `sign`: `≥` or `≤`."""
+    return measured >= limit if sign == "≥" else measured <= limit
+
+
+# --- the machine --------------------------------------------------------------------------------------------------
+
+
+def machine(toolchain: Toolchain) -> dict[str, str | int | float]:
+    """The machine and the versions of a run, without the machine's name. The toolchain has Kafka and Cassandra."""
+    said = subprocess.run([str(toolchain.java), "-version"], capture_output=True, text=True, check=True).stderr
+    java = re.search(r'"([^"]+)"', said)
+    model = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace"))
+    return {
+        "at": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "cpu": model[1].strip() if model else platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(psutil.virtual_memory().total / (1 << 30), 1),
+        "kernel": f"{platform.system()} {platform.release().split('-')[0]}",
+        "python": platform.python_version(),
+        "java": java[1] if java else said.splitlines()[0],
+        "kafka": _jar_version(toolchain, "kafka", "kafka_2.13"),
+        "cassandra": _jar_version(toolchain, "cassandra", "cassandra-all"),
+        "drkit": version("drkit"),
+        "aiokafka": version("aiokafka"),
+        "confluent_kafka": version("confluent-kafka"),
+        "load_before": round(psutil.getloadavg()[0], 2),
+    }
+
+
+def _jar_version(toolchain: Toolchain, name: str, artifact: str) -> str:
+    jar = next(path for path in toolchain.jars(name) if path.name.startswith(f"{artifact}-"))
+    return jar.stem.removeprefix(f"{artifact}-")

@@ -13,23 +13,178 @@ everything below the commit `c` on the source and continues at position `p` of t
 from __future__ import annotations
 
 import json
+import random
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import chain
 from typing import NamedTuple
 
-from bench.cases import Scene
-from bench.group_positions import commit
-from bench.mirrors import Drkit, Job, Mirror
+from confluent_kafka import KafkaError, Message, Producer
+
+from bench.clusters import Cluster
+from bench.groups import commit
+from bench.mirrors import Drkit, Job, Mirror, Scene
 from bench.processes import MeasurementFailed, Running, drkit, run
-from bench.results import TranslateRun
-from bench.translate_source import KINDS, PLAIN, Commit, Source
+from bench.report import Row
+from bench.wire import Connection
 from drkit.kafka.groups.mirrormaker import checkpoints_topic, decode_checkpoint
 from drkit.model.topology import TopicPartition
 from tests.support.links.log_reader import read_topic
+
+# --- the source, written by an ordinary client, so that transactions are real --------------------------------------
+
+PLAIN, TRANSACTIONS, COMPACTED = "plain", "transactions", "compacted"
+KINDS = (PLAIN, TRANSACTIONS, COMPACTED)
+_PARTITIONS = {PLAIN: 4, TRANSACTIONS: 2, COMPACTED: 2}
+_SHARES = {PLAIN: 0.4, TRANSACTIONS: 0.3, COMPACTED: 0.3}
+_COMPACTION = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.01",
+    "segment.ms": "1000",
+    "max.compaction.lag.ms": "1000",
+}
+_KEYS = 400
+_LARGEST_TRANSACTION = 60
+_ABORTED_SHARE = 0.2
+_SETTLE_SECONDS = 120.0
+_RECENT = 300
+_SEED = 4
+
+
+class Commit(NamedTuple):
+    """A group's position on the source: the offset of the next record to read."""
+
+    group: str
+    tp: TopicPartition
+    offset: int
+
+
+@dataclass(slots=True)
+class Source:
+    """Topics `PREFIX-plain`, `PREFIX-transactions`, `PREFIX-compacted` on a cluster.
+
+    `offsets`: the source offset of each value. `half_ends`: the partitions' ends when the mirror started.
+    """
+
+    cluster: Cluster
+    prefix: str
+    offsets: dict[bytes, int] = field(default_factory=dict)
+    written: int = 0
+    half_ends: dict[TopicPartition, int] = field(default_factory=dict)
+    _rng: random.Random = field(default_factory=lambda: random.Random(_SEED))  # noqa: S311 - test data
+
+    def topic(self, kind: str) -> str:
+        """The topic of a kind."""
+        return f"{self.prefix}-{kind}"
+
+    def partitions(self, kind: str) -> list[TopicPartition]:
+        """Its partitions."""
+        return [TopicPartition(self.topic(kind), number) for number in range(_PARTITIONS[kind])]
+
+    def create(self) -> None:
+        """Create the topics."""
+        for kind in KINDS:
+            config = _COMPACTION if kind == COMPACTED else {}
+            self.cluster.create_topic(self.topic(kind), _PARTITIONS[kind], config)
+
+    def write(self, records: int) -> None:
+        """Write about so many records to each topic; many of the transactional ones are aborted."""
+        self._write_plain(PLAIN, records, keyed=False)
+        self._write_plain(COMPACTED, records, keyed=True)
+        self._write_transactions(records)
+
+    def compact(self) -> None:
+        """Wait until the compacted topic has holes.
+
+        Raises:
+            MeasurementFailed: it has none after two minutes.
+        """
+        topic = self.topic(COMPACTED)
+        before = self._count(topic)
+        deadline = time.monotonic() + _SETTLE_SECONDS
+        while self._count(topic) > before * 2 // 3:
+            if time.monotonic() > deadline:
+                raise MeasurementFailed(f"the source did not compact {topic} within {_SETTLE_SECONDS:.0f} s")
+            time.sleep(_POLL_SECONDS)
+            self._write_plain(COMPACTED, 4 * _PARTITIONS[COMPACTED], keyed=True)  # an append makes a segment roll
+
+    def ends(self, on: Cluster | None = None) -> dict[TopicPartition, int]:
+        """The ends of its partitions that exist on a cluster (default: the source)."""
+        with Connection((on or self.cluster).address) as connection:
+            found = connection.ends_of({self.topic(kind): range(_PARTITIONS[kind]) for kind in KINDS})
+        return {TopicPartition(topic, number): end for topic, ends in found.items() for number, end in ends.items()}
+
+    def commits(self, count: int, ends: dict[TopicPartition, int]) -> dict[str, list[Commit]]:
+        """Random positions by kind of topic: half anywhere, a quarter in the records from before the mirror's start
+        (lagging groups), a quarter close to the end. Each is of a different group.
+        """
+        made: dict[str, list[Commit]] = {}
+        for kind in KINDS:
+            made[kind] = []
+            for number in range(round(count * _SHARES[kind])):
+                tp = self._rng.choice(self.partitions(kind))
+                end, old = ends[tp], self.half_ends[tp]
+                low, high = ((0, end), (0, end), (0, old), (max(0, end - _RECENT), end))[number % 4]
+                made[kind].append(Commit(f"{self.prefix}-{kind}-{number}", tp, self._rng.randint(low, high)))
+        return made
+
+    def _count(self, topic: str) -> int:
+        return sum(map(len, read_topic(self.cluster.address, topic).values()))
+
+    def _write_plain(self, kind: str, records: int, *, keyed: bool) -> None:
+        producer = Producer({"bootstrap.servers": self.cluster.address, "linger.ms": 5, "compression.type": "lz4"})
+        for _ in range(records):
+            key = f"key-{self._rng.randrange(_KEYS)}" if keyed else None
+            self._send(producer, kind, key)
+        _flush(producer)
+
+    def _write_transactions(self, records: int) -> None:
+        producer = Producer(
+            {"bootstrap.servers": self.cluster.address, "transactional.id": self.prefix, "linger.ms": 1}
+        )
+        producer.init_transactions(30)
+        left = records // 4  # a commit for about every thirty takes time
+        while left > 0:
+            size = self._rng.randint(1, _LARGEST_TRANSACTION)
+            left -= size
+            producer.begin_transaction()
+            for _ in range(size):
+                self._send(producer, TRANSACTIONS, None)
+            if self._rng.random() < _ABORTED_SHARE:
+                _flush(producer)  # else an abort would drop them unsent
+                producer.abort_transaction(30)
+            else:
+                producer.commit_transaction(30)
+
+    def _send(self, producer: Producer, kind: str, key: str | None) -> None:
+        self.written += 1
+        value = f"{kind} {self.written:09d} of the records that groups stand between".encode()
+        partition = (self.written if key is None else int(key.rpartition("-")[2])) % _PARTITIONS[kind]
+        while True:
+            try:
+                producer.produce(self.topic(kind), value, key, partition, on_delivery=self._delivered)
+            except BufferError:
+                producer.poll(0.1)
+            else:
+                producer.poll(0)
+                return
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        value, offset = message.value(), message.offset()
+        if error is not None or value is None or offset is None:
+            raise MeasurementFailed(f"the source refused a record: {error}")
+        self.offsets[value] = offset
+
+
+def _flush(producer: Producer) -> None:
+    if producer.flush(_SETTLE_SECONDS):
+        raise MeasurementFailed("the source did not take all records in time")
+
+
+# --- the measurement -----------------------------------------------------------------------------------------------
 
 _CAUGHT_UP_SECONDS = 120.0
 _CALM_SECONDS = 5.0
@@ -42,27 +197,34 @@ _Answers = dict[str, int | None]
 """Target positions by group; None if a mirror has none."""
 
 
-def measure(scene: Scene, mirror: Mirror) -> list[TranslateRun]:
-    """One mirror's figures on the pair of clusters, by kind of topic.
+def measure(scene: Scene) -> Iterator[Row]:
+    """Each mirror's figures on the pair of clusters, by kind of topic.
 
     Raises:
         MeasurementFailed: it ended, didn't catch up, or the source could not be created.
     """
+    for mirror in scene.in_turn(1):
+        with scene.folder() as inner:
+            yield from _measure_one(inner, mirror)
+
+
+def _measure_one(scene: Scene, mirror: Mirror) -> list[Row]:
+    count, records = (1000, 60_000) if scene.full else (200, 20_000)
     source = Source(scene.clusters.source, f"bench-translate-{mirror.name}")
-    scene.say(f"translate: {mirror.title}, {scene.extent.commits:,} commits")
+    scene.say(f"translate: {mirror.name}, {count:,} commits")
     try:
         source.create()
-        source.write(scene.extent.translate_records // 2)
+        source.write(records // 2)
         source.compact()
         source.half_ends = source.ends()
         job = Job(scene.work, source.cluster, scene.clusters.target, f"{source.prefix}-.*", "lz4", groups=True)
         running = mirror.launch(job)
-        with running.watched(f"translate, {mirror.title}"):
+        with running.watched(f"translate, {mirror.name}"):
             _wait_for_calm(source, job, running)
             for _ in range(_PARTS):
-                source.write(scene.extent.translate_records // 2 // _PARTS)
+                source.write(records // 2 // _PARTS)
             _wait_for_calm(source, job, running)
-            by_kind = source.commits(scene.extent.commits, source.ends())
+            by_kind = source.commits(count, source.ends())
             commits = {each.group: each for each in chain.from_iterable(by_kind.values())}
             commit(source.cluster, {each.group: {each.tp: (each.offset, "")} for each in commits.values()})
             ask = _ask_drkit if isinstance(mirror, Drkit) else _ask_mirrormaker
@@ -106,20 +268,21 @@ def judge(
     commits: Sequence[Commit],
     answers: Mapping[str, int],
     logs: Mapping[TopicPartition, Sequence[Copied]],
-) -> TranslateRun:
+) -> Row:
     """The sums and maxima for a mirror; `answers`: target positions by group, without groups that have none."""
     costs = [cost(logs.get(each.tp, ()), each.offset, answers[each.group]) for each in commits if each.group in answers]
-    return TranslateRun(
-        peer=peer,
-        kind=kind,
-        commits=len(commits),
-        answered=len(costs),
-        exact=costs.count(Cost(0, 0)),
-        reread_sum=sum(each.reread for each in costs),
-        reread_max=max((each.reread for each in costs), default=0),
-        skipped_sum=sum(each.skipped for each in costs),
-        skipped_max=max((each.skipped for each in costs), default=0),
-    )
+    reread, skipped = [each.reread for each in costs], [each.skipped for each in costs]
+    return {
+        "peer": peer,
+        "kind": kind,
+        "commits": len(commits),
+        "answered": len(costs),
+        "exact": costs.count(Cost(0, 0)),
+        "reread_sum": sum(reread),
+        "reread_max": max(reread, default=0),
+        "skipped_sum": sum(skipped),
+        "skipped_max": max(skipped, default=0),
+    }
 
 
 # --- the running mirror -------------------------------------------------------------------------

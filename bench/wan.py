@@ -16,18 +16,16 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from bench import namespace
-from bench.backlog import Backlog
-from bench.cases import FULL, BacklogCase, Scene
+from bench.backlog import BacklogCase, copy, load_case
 from bench.clusters import Clusters
-from bench.mirrors import Drkit
-from bench.processes import MIB, die_with_parent, say
-from bench.report import Column, figure, markdown, table
+from bench.mirrors import Drkit, Scene
+from bench.processes import MIB, die_with_parent, in_namespace, namespace_lacks, run_in_namespace, say
+from bench.report import Row, table
 from drkit.lab.toolchain import ensure
 from drkit.model.errors import DrkitError
 from drkit.model.topology import DEFAULT_BUFFER_BYTES
@@ -57,17 +55,6 @@ HOSTS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """The throughput of one reader on one kind of host, without its first third; `peak_rss_mib`: of the mirror."""
-
-    host: str
-    reader: str
-    mb_per_second: float | None
-    records: int
-    peak_rss_mib: float | None = None
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print a table (and JSON to `--out`); returns 0 even if it can't measure here, with the reason."""
     options = _options(arguments)
@@ -76,9 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"skipped: {lacks}")
         return 0
     toolchain = ensure("kafka")  # fetch while there is still a network
-    if not namespace.inside():
-        return namespace.run_inside("bench.wan", sys.argv[1:] if arguments is None else arguments)
-    namespace.loopback_up()
+    if not in_namespace():
+        return run_in_namespace("bench.wan", sys.argv[1:] if arguments is None else arguments)
     rows: list[Row] = []
     for host in HOSTS:
         if host.window_bytes is not None:
@@ -87,35 +73,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 subprocess.run(["sysctl", "-q", "-w", value], check=True)
         with (
             tempfile.TemporaryDirectory(prefix="drkit-wan-") as folder,
-            Clusters(Path(folder), toolchain, say, dict(host.settings)) as clusters,
+            Clusters(Path(folder), say, dict(host.settings)) as clusters,
         ):
-            rows += _measure(Scene(Path(folder), clusters, toolchain, FULL, say), host, options)
+            rows += _measure(Scene(Path(folder), clusters, (), toolchain, True, 1, say), host, options)
     print(_table(rows, options.rtt_ms))
     if options.out:
-        options.out.write_text(json.dumps({"rtt_ms": options.rtt_ms, "rows": [asdict(row) for row in rows]}, indent=1))
+        options.out.write_text(json.dumps({"rtt_ms": options.rtt_ms, "rows": rows}, indent=1))
     return 0
 
 
 def _measure(scene: Scene, host: Host, options: argparse.Namespace) -> Iterator[Row]:
     """One host: a plain consumer, the mirror with its defaults, with larger buffers, and with several processes."""
     records = host.megabytes * 1_000_000 // _RECORD_BYTES
-    case = BacklogCase("wan", 150, _RECORD_BYTES, "none", _PARTITIONS, records, records)
-    backlog = Backlog(case)
-    backlog.load(scene)
-    mirrors = [Drkit(f"drkit, buffer_bytes {DEFAULT_BUFFER_BYTES // MIB} MiB")]
-    mirrors += [Drkit(f"drkit, buffer_bytes {mib} MiB", (buffer_line(mib * MIB),)) for mib in options.buffer_mib]
-    mirrors += [Drkit(f"drkit, --processes {count}", processes=count) for count in options.processes]
+    case = BacklogCase("wan", 150, _RECORD_BYTES, "none", _PARTITIONS, (records, records))
+    load_case(scene, case)
+    mirrors = {f"drkit, buffer_bytes {DEFAULT_BUFFER_BYTES // MIB} MiB": Drkit()}
+    mirrors |= {f"drkit, buffer_bytes {mib} MiB": Drkit((buffer_line(mib * MIB),)) for mib in options.buffer_mib}
+    mirrors |= {f"drkit, --processes {count}": Drkit(processes=count) for count in options.processes}
     with _delayed(scene.clusters.source.address, options):
         rate, read = _consume(scene.clusters.source.address, case)
         say(f"{host.name}, consumer: {rate} MB/s")
-        yield Row(host.name, "confluent-kafka consumer, defaults", rate, read)
-        for mirror in mirrors:
-            with tempfile.TemporaryDirectory(dir=scene.work) as folder:
-                watched = backlog.copy(replace(scene, work=Path(folder)), mirror)
+        row: Row = {"host": host.name, "reader": "confluent-kafka consumer, defaults", "peak_rss_mib": None}
+        yield row | {"mb_per_second": rate, "records": read}
+        for name, mirror in mirrors.items():
+            with scene.folder() as inner:
+                watched = copy(inner, case, mirror)
             rate = _steady_rate([(each.seconds, each.records) for each in watched.observations], records)
             peak = round(watched.peak_rss_bytes / MIB, 1)
-            say(f"{host.name}, {mirror.title}: {rate} MB/s, peak {peak} MiB")
-            yield Row(host.name, mirror.title, rate, watched.observations[-1].records, peak)
+            say(f"{host.name}, {name}: {rate} MB/s, peak {peak} MiB")
+            row = {"host": host.name, "reader": name, "mb_per_second": rate}
+            yield row | {"records": watched.observations[-1].records, "peak_rss_mib": peak}
 
 
 def buffer_line(size: int) -> str:
@@ -184,13 +171,11 @@ def _lacks(delay: Path) -> str:
     if not delay.is_file():
         return f"{delay} doesn't exist: the script that delays packets (see bench/README.md)"
     probe = f"iptables -A INPUT -i lo -p tcp --sport 1 -j NFQUEUE --queue-num {_QUEUE}"
-    return namespace.lacking(("ip", "iptables", "sysctl"), probe, "NFQUEUE")
+    return namespace_lacks(("ip", "iptables", "sysctl"), probe, "NFQUEUE")
 
 
 def _table(rows: Sequence[Row], rtt_ms: float) -> str:
-    columns: list[Column] = [("source's host", lambda row: str(row.host)), ("reader", lambda row: str(row.reader))]
-    columns += [("MB/s", figure("mb_per_second", 1)), ("MiB RSS", figure("peak_rss_mib"))]
-    return f"Round trip {rtt_ms:g} ms\n\n{markdown(table('', 2, columns, rows))}"
+    return f"Round trip {rtt_ms:g} ms\n\n{table(rows, 'host reader mb_per_second peak_rss_mib', 2)}"
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:

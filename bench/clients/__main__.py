@@ -9,13 +9,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bench import namespace
-from bench.clients import network
-from bench.clients.disaster import BY_ADDRESS, BY_DNS, BY_RESTART, Plan, play
-from bench.clients.kinds import Kind, built_go, go, kinds
-from bench.clients.results import Results
-from bench.machine import describe
-from bench.processes import say
+from bench.clients.client import Kind, built_go, go, kinds
+from bench.clients.disaster import BY_ADDRESS, BY_DNS, BY_RESTART, Plan, network_lacks, play, set_up_network
+from bench.clients.table import Results
+from bench.processes import in_namespace, run_in_namespace, say
+from bench.report import machine
 from drkit.lab.toolchain import ensure
 from drkit.model.errors import DrkitError
 
@@ -28,20 +26,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and write the results; returns 0 even if it can't measure here, with the reason."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = _options(given)
-    lacks = network.lacking()
+    lacks = network_lacks()
     if lacks:
         print(f"skipped: {lacks}")
         return 0
     toolchain = ensure("kafka", "mirrormaker", "clients-3.9", "cassandra")  # while there is still a network
-    if not namespace.inside():
+    if not in_namespace():
         if options.go_program is not None:
-            return namespace.run_inside("bench.clients", given, "--mount")
+            return run_in_namespace("bench.clients", given, "--mount")
         with tempfile.TemporaryDirectory(prefix="drkit-go-") as build:
             try:
                 made = [_GO_PROGRAM, str(built_go(Path(build)))]
             except DrkitError as error:
                 made = [f"{_GO_PROGRAM}={error.what}"]
-            return namespace.run_inside("bench.clients", [*given, *made], "--mount")
+            return run_in_namespace("bench.clients", [*given, *made], "--mount")
     measured: list[Kind] = kinds(toolchain)
     not_run = {}
     program = Path(options.go_program or "")
@@ -51,20 +49,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         not_run["franz-go"] = options.go_program
     measured = [kind for kind in measured if not options.kind or kind.name in options.kind]
     results = Results(
-        describe(toolchain),
+        machine(toolchain),
         {kind.name: kind.title for kind in measured},
         {kind.name: {name: dict(chosen) for name, chosen in kind.variants.items()} for kind in measured},
         not_run,
     )
     with tempfile.TemporaryDirectory(prefix="drkit-clients-") as name:
         work = Path(name)
-        network.set_up(work)
+        set_up_network(work)
         for way in options.way or _LIMITS:
             for finds_by in options.finds_by or _FINDS_BY:
                 folder = work / f"{way}-{finds_by}"
                 folder.mkdir()
                 plan = Plan(way, finds_by, options.limit or _LIMITS[way])
-                disaster = play(plan, measured, toolchain, folder, say)
+                disaster = play(plan, measured, folder, say)
                 results = replace(results, disasters=[*results.disasters, disaster])
                 results.write(options.out)
     return 0

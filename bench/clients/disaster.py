@@ -1,9 +1,12 @@
-"""One disaster, for clients of every kind at the same time."""
+"""One disaster, for clients of every kind at the same time, in a network namespace of its own.
+
+`PRIMARY` and `DR` lead to the clusters' brokers on the same port, as a name in DNS needs it. `MOVING` is an address
+that moves from one cluster to the other, like a load balancer or a virtual IP: with a directory of the kind command.
+"""
 
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 import time
@@ -15,26 +18,95 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from bench.clients import network
-from bench.clients.application import STOP_SECONDS, TOPIC, Client, client
-from bench.clients.kinds import RECOMMENDED, Kind
-from bench.clients.results import Disaster, Waited
+from bench.clients.client import RECOMMENDED, STOP_SECONDS, TOPIC, Client, Kind, client
+from bench.clients.table import Disaster, Waited
 from bench.clusters import SOURCE, TARGET, Cluster, Clusters
 from bench.mirrors import drkit_toml
-from bench.processes import CONFIG, drkit, end, spawn, wait_until
+from bench.processes import CONFIG, Running, drkit, namespace_lacks, wait_until
 from drkit.config import load_config
 from drkit.directory import Directory, open_directories
-from drkit.lab.toolchain import Toolchain
 from drkit.model.errors import DrkitError
 from drkit.model.topology import LinkId
 from tests.support.clusters.directory_servers import KEY, ZONE, NotInstalled, bind, consul, etcd
 from tests.support.links.log_reader import read_topic
 
+# --- the network ---------------------------------------------------------------------------------------------------
+
+PORT = 9092
+PRIMARY = f"127.0.1.1:{PORT}"
+DR = f"127.0.1.2:{PORT}"
+MOVING = f"127.0.1.10:{PORT}"
+RESOLVER = "127.0.0.1"
+_CHAIN = "MOVING"
+
+MOVE_SCRIPT = """
+import json, pathlib, subprocess, sys
+place, to = pathlib.Path(sys.argv[1]), dict(zip(("primary", "dr"), sys.argv[2:4]))
+if sys.argv[4] == "read":
+    sys.stdout.write(place.read_text() if place.exists() else "")
+    sys.exit(0)
+entry = json.load(sys.stdin)
+if place.exists() and json.loads(place.read_text())["epoch"] > entry["epoch"]:
+    sys.exit(3)
+rules = "*nat\\n-F {chain}\\n-A {chain} -p tcp -j DNAT --to-destination " + to[entry["active"]] + "\\nCOMMIT\\n"
+subprocess.run(["iptables-restore", "--noflush"], input=rules, text=True, check=True)
+place.write_text(json.dumps(entry))
+""".replace("{chain}", _CHAIN)
+"""A directory's command: `SCRIPT PLACE PRIMARY DR read|publish`."""
+
+
+def network_lacks() -> str:
+    """Why such a namespace is impossible here; "": it is possible."""
+    probe = "iptables -t nat -A OUTPUT -p tcp -j DNAT --to-destination 127.0.0.1:1"
+    return namespace_lacks(("mount", "ip", "iptables"), probe, "NAT")
+
+
+def set_up_network(folder: Path) -> None:
+    """Set up the resolver of this namespace."""
+    resolver = folder / "resolv.conf"
+    resolver.write_text(f"nameserver {RESOLVER}\noptions timeout:1 attempts:1\n", encoding="ascii")
+    subprocess.run(["mount", "--bind", str(resolver), "/etc/resolv.conf"], check=True)
+
+
+@contextmanager
+def routed(primary: str, dr: str) -> Iterator[None]:
+    """Route the three addresses to these brokers (`host:port`); `MOVING` to primary's."""
+    rules = [
+        "*nat",
+        f":{_CHAIN} - [0:0]",
+        f"-A {_CHAIN} -p tcp -j DNAT --to-destination {primary}",
+        *(
+            f"-A OUTPUT -p tcp -d {address.partition(':')[0]} --dport {PORT} -j {target}"
+            for address, target in (
+                (PRIMARY, f"DNAT --to-destination {primary}"),
+                (DR, f"DNAT --to-destination {dr}"),
+                (MOVING, _CHAIN),
+            )
+        ),
+        "COMMIT\n",
+    ]
+    subprocess.run(["iptables-restore"], input="\n".join(rules), text=True, check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["iptables", "-t", "nat", "-F"], check=False)
+        subprocess.run(["iptables", "-F"], check=False)
+
+
+def vanish(address: str) -> None:
+    """Silently drop every packet from and to a broker."""
+    port = address.rpartition(":")[2]
+    for side in ("--dport", "--sport"):
+        subprocess.run(["iptables", "-A", "INPUT", "-p", "tcp", side, port, "-j", "DROP"], check=True)
+
+
+# --- a plan and its scene ------------------------------------------------------------------------------------------
+
 PARTITIONS = 2
 LINK = LinkId(SOURCE, TARGET)
 DNS_NAME = f"kafka.{ZONE}"
 BY_DNS, BY_ADDRESS, BY_RESTART = "dns", "address", "restart"
-_FOUND_AT = {BY_DNS: f"{DNS_NAME}:{network.PORT}", BY_ADDRESS: network.MOVING, BY_RESTART: network.PRIMARY}
+_FOUND_AT = {BY_DNS: f"{DNS_NAME}:{PORT}", BY_ADDRESS: MOVING, BY_RESTART: PRIMARY}
 _TTL_SECONDS = 5
 _DIRECTORIES = ("file", "dns", "etcd", "consul", "command")
 _EVERY_DIRECTORY = "librdkafka"
@@ -65,7 +137,7 @@ class _Scene:
     say: Callable[[str], None]
 
 
-def play(plan: Plan, kinds: Sequence[Kind], toolchain: Toolchain, folder: Path, say: Callable[[str], None]) -> Disaster:
+def play(plan: Plan, kinds: Sequence[Kind], folder: Path, say: Callable[[str], None]) -> Disaster:
     """Start everything, inject the disaster, fail over, and wait for the clients.
 
     Raises:
@@ -73,15 +145,15 @@ def play(plan: Plan, kinds: Sequence[Kind], toolchain: Toolchain, folder: Path, 
     """
     say(f"{plan.way}, clients find dr by {plan.finds_by}")
     with ExitStack() as stack:
-        clusters = stack.enter_context(Clusters(folder, toolchain, say, heap_mib=512))
-        stack.enter_context(network.addresses(clusters.source.address, clusters.target.address))
+        clusters = stack.enter_context(Clusters(folder, say, heap_mib=512))
+        stack.enter_context(routed(clusters.source.address, clusters.target.address))
         missing = _configure(stack, folder, clusters)
         there = [kind for kind in _DIRECTORIES if kind not in missing]
         opened = dict(zip(there, open_directories(load_config(folder / CONFIG), LINK), strict=True))
         scene = _Scene(folder, clusters, opened, say)
         clusters.source.create_topic(TOPIC, PARTITIONS)
-        mirror = spawn(drkit(folder, "mirror"), folder / "mirror.log", cwd=folder)
-        stack.callback(end, [mirror], 10.0)
+        mirror = Running.launch(drkit(folder, "mirror"), folder / "mirror.log", folder)
+        stack.callback(mirror.stop)
         clients, not_run = _clients(plan, kinds, folder, missing)
         for process in (process for each in clients for process in each.both):
             stack.callback(process.stop)
@@ -107,10 +179,10 @@ def _configure(stack: ExitStack, folder: Path, clusters: Clusters) -> dict[str, 
         except NotInstalled as error:
             missing[kind] = error.what
     script = folder / "move.py"
-    script.write_text(network.MOVE_SCRIPT, encoding="utf-8")
+    script.write_text(MOVE_SCRIPT, encoding="utf-8")
     command = [sys.executable, str(script), str(folder / "moved.json")]
     blocks.append(f"command = {json.dumps([*command, clusters.source.address, clusters.target.address])}")
-    reached = (Cluster(SOURCE, network.PRIMARY), Cluster(TARGET, network.DR))
+    reached = (Cluster(SOURCE, PRIMARY), Cluster(TARGET, DR))
     link = (f'source = "{SOURCE}"\ntarget = "{TARGET}"\ntopics = ["{TOPIC}"]\noffsets = "preserve"',)
     config = folder / CONFIG
     config.write_text("\n[[directory]]\n".join([drkit_toml(reached, [link]), *blocks]) + "\n", encoding="utf-8")
@@ -119,10 +191,10 @@ def _configure(stack: ExitStack, folder: Path, clusters: Clusters) -> dict[str, 
 
 
 def _bind(stack: ExitStack, place: Path) -> str:
-    records = f"kafka {_TTL_SECONDS} IN A {network.PRIMARY.partition(':')[0]}\n"
-    server = stack.enter_context(bind(place, network.RESOLVER, 53, records))
+    records = f"kafka {_TTL_SECONDS} IN A {PRIMARY.partition(':')[0]}\n"
+    server = stack.enter_context(bind(place, RESOLVER, 53, records))
     return (
-        f'url = "dns://{network.RESOLVER}:53/{ZONE}/kafka"\nttl = {_TTL_SECONDS}\n'
+        f'url = "dns://{RESOLVER}:53/{ZONE}/kafka"\nttl = {_TTL_SECONDS}\n'
         f'tsig_name = "{KEY}"\ntsig_secret = "{server.secret}"'
     )
 
@@ -213,18 +285,18 @@ def _fail_over(scene: _Scene, plan: Plan, clients: Sequence[Client], others: Seq
     folder, clusters = scene.folder, scene.clusters
     struck_at = time.time()
     if plan.way == "killed":
-        clusters.signal_sources(signal.SIGKILL)
+        clusters.lab.kill(SOURCE)
     else:
-        network.vanish(clusters.source.address)
+        vanish(clusters.source.address)
     command = drkit(folder, "failover", "--to", TARGET, "--unplanned", "--yes", "--accept-unfenced")
-    failover = spawn([*command, "--output", "json"], folder / "failover.json", cwd=folder)
+    failover = Running.launch([*command, "--output", "json"], folder / "failover.json", folder)
     published = folder / "active.json"
-    wait_until(lambda: published.exists() or failover.poll() is not None, "the directory to name dr", _FAILOVER_SECONDS)
+    wait_until(lambda: published.exists() or failover.ended, "the directory to name dr", _FAILOVER_SECONDS)
     published_at = time.time()
     with _probe_writer(clusters.target.address) as write:
-        if failover.wait(_FAILOVER_SECONDS) not in {0, 6}:
+        if failover.process.wait(_FAILOVER_SECONDS) not in {0, 6}:
             said = (folder / "failover.json").read_text(encoding="utf-8", errors="replace")
-            raise DrkitError(f"the failover ended with {failover.returncode}", meaning=said[-2000:])
+            raise DrkitError(f"the failover ended with {failover.process.returncode}", meaning=said[-2000:])
         failover_seconds = time.time() - struck_at
         scene.say(f"  dr named after {published_at - struck_at:.1f} s, failover done after {failover_seconds:.1f} s")
         _wait_for_clients(scene, plan, clients, struck_at, write)

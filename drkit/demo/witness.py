@@ -18,7 +18,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
 from drkit.demo.picture import ReaderLine
-from drkit.lab.datasets.readers import Behaviour, GroupReader
+from drkit.lab.datasets.readers import GroupReader
+from drkit.lab.datasets.report import Behaviour
 from drkit.model.errors import Unreachable
 from drkit.model.topology import TopicPartition
 

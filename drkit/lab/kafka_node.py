@@ -48,6 +48,10 @@ _AUTHORIZER = {
 a super user."""
 
 
+_JVM = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""For a node that starts fast and takes little memory."""
+
+
 def properties(
     node: Node,
     peers: Sequence[Node],
@@ -159,10 +163,7 @@ def command(toolchain: Toolchain, node: Node, lab: Path, folder: Path, layout: L
     keys = [own[_TOKEN_KEYS] for own in layout.listeners.values() if _TOKEN_KEYS in own]
     return [
         str(toolchain.java),
-        "-Xms64m",
-        "-Xmx512m",
-        "-XX:+UseSerialGC",
-        "-XX:TieredStopAtLevel=1",
+        *(layout.broker_jvm or _JVM),
         f"-XX:ErrorFile={folder / 'log' / 'crash.log'}",
         "-Djava.awt.headless=true",
         "-Dlog4j2.disable.jmx=true",

@@ -173,6 +173,7 @@ class Lab:
         releases: Mapping[str, str] | None = None,
         secure: bool | None = None,
         store_config: Mapping[str, object] | None = None,
+        broker_jvm: Sequence[str] = (),
         timeout_seconds: float = START_SECONDS,
         say: Callable[[str], None] = silent,
     ) -> Lab:
@@ -194,6 +195,7 @@ class Lab:
             secure: clients are users with passwords, over TLS, with an authorizer (`drkit.lab.secure`); the caller must
                 create the users and their rights once the brokers answer. Default: no, or as in the existing lab.
             store_config: settings of Cassandra that override the lab's own.
+            broker_jvm: the brokers' heap, collector and compilers; default: small ones that start fast.
             timeout_seconds: how long the nodes may take to answer.
             say: called with a readable line about each step.
 
@@ -218,6 +220,7 @@ class Lab:
                     releases or {},
                     secure=bool(secure),
                     store_config=store_config,
+                    broker_jvm=broker_jvm,
                 )
             else:
                 refuse_other_shape(folder, layout, brokers, store, secure=secure)

@@ -11,7 +11,7 @@ import base64
 import json
 import shutil
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -21,6 +21,7 @@ from drkit.files import write_atomically
 from drkit.lab.ports import free_ports
 from drkit.lab.secure import LISTENER, SecureDir
 from drkit.model.errors import ConfigError, DrkitError, Refused
+from drkit.model.wording import counted
 
 StoreKind = Literal["cassandra", "sqlite"]
 NodeKind = Literal["kafka", "cassandra"]
@@ -66,7 +67,8 @@ class Layout:
     `listeners`: the brokers' further listeners by name, each with its settings without Kafka's `listener.name.NAME.`,
     and with `security.protocol`. `releases`: clusters that run another Kafka release than the others, with its set of
     jars. `secure`: clients are users with passwords, over TLS, with an authorizer (`drkit.lab.secure`).
-    `store_config`: settings of Cassandra that override the lab's own.
+    `store_config`: settings of Cassandra that override the lab's own. `broker_jvm`: the brokers' heap, collector and
+    compilers, in place of the lab's small ones.
     """
 
     brokers: int
@@ -80,6 +82,7 @@ class Layout:
     releases: dict[str, str] = field(default_factory=dict)
     secure: bool = False
     store_config: dict[str, object] = field(default_factory=dict)
+    broker_jvm: list[str] = field(default_factory=list)
 
     def jar_set(self, node: Node) -> str:
         """The set of jars of a node."""
@@ -229,6 +232,7 @@ def new_layout(
     *,
     secure: bool = False,
     store_config: Mapping[str, object] | None = None,
+    broker_jvm: Sequence[str] = (),
 ) -> Layout:
     """The layout of a new lab: nodes, free ports, ids for its clusters.
 
@@ -287,6 +291,7 @@ def new_layout(
         dict(releases or {}),
         secure,
         dict(store_config or {}),
+        list(broker_jvm),
     )
 
 
@@ -296,7 +301,7 @@ def refuse_other_shape(
     """Raise Refused if the existing lab has another shape than the requested one (None: any)."""
     differences = []
     if brokers is not None and brokers != layout.brokers:
-        differences.append(f"{layout.brokers} broker(s) per cluster, not {brokers}")
+        differences.append(f"{counted(layout.brokers, 'broker')} per cluster, not {brokers}")
     if store is not None and store != layout.store:
         differences.append(f"{layout.store} as its store, not {store}")
     if secure is not None and secure != layout.secure:

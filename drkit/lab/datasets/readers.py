@@ -25,8 +25,6 @@ from confluent_kafka import TopicPartition as ClientPartition
 from drkit.lab.datasets.report import Behaviour, GroupReport
 from drkit.model.topology import TopicPartition
 
-__all__ = ["Behaviour", "GroupReader", "GroupReport", "readers_for"]
-
 Messages = Sequence[Any]
 """confluent-kafka messages. Any, because its stubs make every accessor optional; in a record they are never None."""
 

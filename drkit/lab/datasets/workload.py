@@ -11,11 +11,12 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from drkit.lab.datasets.events import Dataset, TopicSpec
-from drkit.lab.datasets.readers import GroupReader, GroupReport, readers_for
-from drkit.lab.datasets.report import LoadOutcome, LoadProgress, LoadReport, Transactions
+from drkit.lab.datasets.readers import GroupReader, readers_for
+from drkit.lab.datasets.report import GroupReport, LoadOutcome, LoadProgress, LoadReport, Transactions
 from drkit.lab.datasets.writing import EventWriter, LoadInterrupted, ProducerFailed
 from drkit.model.clock import now, to_millis
 from drkit.model.errors import Refused
+from drkit.model.wording import counted
 
 _MOST_REPLICAS = 3
 
@@ -61,8 +62,8 @@ def prepare_topics(admin: TopicAdmin, specs: Sequence[TopicSpec]) -> list[str]:
     unfit = [spec for spec in specs if spec.name in existing and existing[spec.name].partitions != spec.partitions]
     if unfit:
         found = ", ".join(
-            f"{spec.name} has {_partitions(existing[spec.name].partitions)}, the data set needs {spec.partitions}"
-            for spec in unfit
+            f"{name} has {counted(existing[name].partitions, 'partition')}, the data set needs {needed}"
+            for name, needed in ((spec.name, spec.partitions) for spec in unfit)
         )
         raise Refused(
             f"existing topics don't fit the data set: {found}",
@@ -102,10 +103,6 @@ def _remarks(admin: TopicAdmin, kept: Sequence[TopicSpec]) -> list[str]:
             if has.get(key) != value
         )
     return remarks
-
-
-def _partitions(count: int) -> str:
-    return f"{count} partition" if count == 1 else f"{count} partitions"
 
 
 _POLL_SECONDS = 0.1

@@ -6,10 +6,10 @@ import pytest
 
 from bench.backlog import watch
 from bench.clusters import Cluster
-from bench.load import Shape, load, record_batch
-from bench.mirrors import Bare, Drkit, Job
+from bench.live import Bare
+from bench.mirrors import Drkit, Job
 from bench.processes import MeasurementFailed
-from bench.wire import Connection, WireError
+from bench.wire import Connection, Shape, WireError, load, record_batch
 from drkit.lab import Lab
 from tests.support.links.log_reader import read_partition, read_topic
 from tests.support.wait import wait_until
@@ -96,7 +96,6 @@ def test_a_run_of_drkit_is_seen_from_its_launch_to_its_last_record(source, targe
         watched = watch(target.address, unique_name, 2, 4_000, running)
     finally:
         running.stop()
-    assert watched.complete
     assert watched.observations[-1].records == 4_000
     assert watched.observations[0].cpu_seconds > 0
     assert watched.peak_rss_bytes > 20 << 20

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.clients.kinds import Event, Spec, parse_event, parse_java_event, python
-from bench.clients.results import Disaster, Results, Waited
-from bench.clients.table import PAGE, RESULTS, page_with, tables
+from bench.clients.client import Event, Spec, parse_event, parse_java_event, python
+from bench.clients.table import PAGE, RESULTS, Disaster, Results, Waited, page_with, tables
 
 PYTHON = python("librdkafka", "confluent-kafka", {"defaults": {}})
 

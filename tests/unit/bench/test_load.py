@@ -3,8 +3,8 @@ import json
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch
 
-from bench.latency import OVERHEAD, sent_ns, stamped
-from bench.load import Shape, batch_variants, json_values, record_batch, requests
+from bench.live import OVERHEAD, sent_ns, stamped
+from bench.wire import Shape, batch_variants, json_values, record_batch, requests
 
 
 @pytest.mark.parametrize("size", [100, 1000])

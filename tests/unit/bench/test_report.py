@@ -1,50 +1,138 @@
-from dataclasses import replace
+import json
+from pathlib import Path
 
 import pytest
 
-from bench.cases import BACKLOG
-from bench.report import class_verdict, grids, number, significant
-from bench.report import render as render_report
-
-LARGE = next(case for case in BACKLOG if case.name == "large")
-TEN = next(case for case in BACKLOG if case.name == "ten")
+from bench.__main__ import BACKLOG, LIVE, ROOT, earlier
+from bench.audit import render as render_audit
+from bench.report import TABLES, medians, number, percentile, render, shown, targets
+from drkit.model.errors import ConfigError
 
 
-def test_a_target_with_too_much_or_too_little_is_named(results, backlog_run):
-    results.backlog += [backlog_run(uneven_partitions=2), backlog_run(repeat=2, uneven_partitions=1)]
-    grid = next(grid for grid in grids(results) if grid.title.startswith("Backlog"))
-    assert grid.rows[0][1] == "10,000,000 (3 partitions differ from the source)"
+@pytest.fixture
+def results():
+    empty = {kind: [] for kind in TABLES}
+    return {"machine": {"cores": 2, "kafka": "4.3.1"}, "extent": "full", "failures": [], **empty}
 
 
-def test_a_run_whose_time_ran_out_says_how_far_it_came(results, backlog_run):
-    results.backlog.append(backlog_run(complete=False, mirrored_records=123_456))
-    grid = next(grid for grid in grids(results) if grid.title.startswith("Backlog"))
-    assert grid.rows[0][1] == "10,000,000 (stopped at 123,456)"
+def backlog(peer="drkit", case="large", repeat=1, **changes):
+    row = {"case": case, "peer": peer, "repeat": repeat, "mirrored_records": 10_000_000, "records_per_second": 1e6}
+    row |= {"cpu_seconds_per_million": 0.5, "launch_seconds": 1.2, "peak_rss_mib": 150.0, "mapping_bytes": 200}
+    return row | {"rss_first_half_mib": 140.0, "rss_second_half_mib": 147.0} | changes
 
 
-@pytest.mark.parametrize(
-    ("case", "faster", "cheaper", "verdict"),
-    [
-        (LARGE, 5.0, 15.0, "met"),
-        (LARGE, 4.9, 15.0, "not met: 5 ×"),  # noqa: RUF001
-        (LARGE, 4.9, 14.0, "not met: 5 ×, 1/15"),  # noqa: RUF001
-        (LARGE, None, 15.0, "not measured"),
-        (TEN, 9.0, 9.0, "none"),
-    ],
-)
-def test_each_case_is_judged_by_its_records_a_batch(case, faster, cheaper, verdict):
-    assert class_verdict(case, faster, cheaper) == verdict
+def judged(results):
+    return {what: measured for what, measured, *_ in targets(results)}
+
+
+def test_repeats_are_shown_as_one_row_of_medians_and_what_is_not_known_does_not_count(results):
+    results["backlog"] = [backlog(repeat=n, records_per_second=rate) for n, rate in ((1, 9.0), (2, None), (3, 5.0))]
+    assert [row["records_per_second"] for row in shown(results, "backlog")] == [7.0]
+    assert medians([{"rows": 10}, {"rows": 20}]) == [{"rows": 10}, {"rows": 20}], "no repeats of one measurement"
+
+
+def test_drkit_is_compared_with_the_other_mirror_of_the_same_case(results):
+    results["backlog"] = [
+        backlog("mirrormaker", records_per_second=250_000.0, cpu_seconds_per_million=4.0),
+        backlog(),
+        backlog(case="ten"),
+    ]
+    rows = {(row["case"], row["peer"]): row for row in shown(results, "backlog")}
+    assert (rows["large", "drkit"]["speed"], rows["large", "drkit"]["saved"]) == (4.0, 8.0)
+    assert "speed" not in rows["ten", "drkit"]
+    found = judged(results)
+    assert found["1,000 a batch: records/s of MirrorMaker 2's"] == 4.0
+    assert found["150 a batch: records/s of MirrorMaker 2's"] is None
+
+
+def test_what_was_not_measured_is_never_met(results):
+    text = render(results, {})
+    assert "| not measured |" in text
+    assert "| met |" not in text
+
+
+def test_each_kind_of_measurement_is_judged(results):
+    results["backlog"] = [backlog(), backlog(case="large-100p", peak_rss_mib=148.0)]
+    live = {"case": "live", "repeat": 1, "p50_ms": 1.0}
+    results["live"] = [
+        live | {"peer": peer, "p99_ms": p99, "cpu_share": share}
+        for peer, p99, share in (("drkit", 8.0, 0.2), ("mirrormaker", 40.0, 0.8), ("bare", 5.0, 0.1))
+    ]
+    results["translate"] = [{"peer": "drkit", "kind": "plain", "commits": 400, "exact": 399}]
+    results["lookup"] = [{"rows": 10, "p50_ms": 1.0, "p99_ms": 2.0}, {"rows": 1000, "p50_ms": 1.2, "p99_ms": 4.0}]
+    results["moves"] = [
+        {"tool": tool, "repeat": 1, "seconds": seconds}
+        for tool, seconds in (("kafka-consumer-groups", 20.0), ("drkit", 4.0))
+    ]
+    results["sites"] = [
+        {"way": "killed", "repeat": n, "seconds": s, "stages": {"fence": 0.1}} for n, s in ((1, 4.0), (2, 6.0))
+    ]
+    results["large_links"] = [
+        {
+            "case": "large link",
+            "repeat": 1,
+            "moving": 12.0,
+            "again_moving": 9.0,
+            "idle_share": 0.04,
+            "peak_rss_mib": 190.0,
+        }
+    ]
+    found = judged(results)
+    assert found["live: p99 of MirrorMaker 2's"] == 0.2
+    assert found["live: p99 of a bare forwarder's"] == 1.6
+    assert found["live: CPU of MirrorMaker 2's"] == 0.25
+    assert found["memory with 100 partitions, more than one record a batch, MiB"] == 148.0
+    assert found["memory, second half of the longest backlog against the first"] == 1.05
+    assert found["mapping rows of a topic without holes, bytes per million records"] == 20.0
+    assert found["translated positions that aren't exact"] == 1
+    assert found["lookup p99 with the most rows against the fewest"] == 2.0
+    assert found["moving all groups: time of Kafka's own tool of drkit's"] == 5.0
+    assert found["10,000 partitions: launch to all moving, s"] == 12.0
+    assert found["a site whose sources are killed: launch to end of its failover, the slowest, s"] == 6.0
+    text = render(results, {"live": "5,000 records/s"})
+    assert "| translated positions that aren't exact | 1 | ≤ 0 | not met |" in text
+    assert "| live: 5,000 records/s | MirrorMaker 2 |" in text
+
+
+def test_the_report_names_machine_and_failures(results):
+    results["failures"].append("live: the producer could not keep the rate\nits last words")
+    text = render(results, {})
+    assert "| kafka | 4.3.1 |" in text
+    assert "- live: the producer could not keep the rate\n" in text
+    assert "its last words" not in text
+
+
+def test_the_pages_have_what_was_measured():
+    kept = json.loads((ROOT / "bench" / "results.json").read_text())
+    described = {case.name: str(case) for case in (*BACKLOG, *LIVE)}
+    assert (ROOT / "bench" / "RESULTS.md").read_text() == render(kept, described)
+    kept = json.loads((ROOT / "bench" / "audit.json").read_text())
+    assert (ROOT / "bench" / "AUDIT.md").read_text() == render_audit(kept["machine"], kept["rows"], kept["starts"])
 
 
 def test_what_is_not_known_is_a_dash():
     assert number(None) == "-"
-    assert significant(None) == "-"
-    assert number(1234.5, 1) == "1,234.5"
+    assert [number(each) for each in (1234, 1234.5, 12.34, 0.12345, "two")] == [
+        "1,234",
+        "1,234",
+        "12.3",
+        "0.123",
+        "two",
+    ]
 
 
-def test_the_report_names_machine_and_failures(results):
-    results.failures.append("live: the producer could not keep the rate\nits last words")
-    text = render_report(replace(results, machine={"cores": 2, "kafka": "4.3.1", "cpu": "some CPU"}))
-    assert "| Kafka and MirrorMaker 2 | 4.3.1 |" in text
-    assert "- live: the producer could not keep the rate\n" in text
-    assert "its last words" not in text
+def test_percentiles_are_by_nearest_rank_and_never_of_nothing():
+    assert [percentile([1.0, 2.0, 3.0, 4.0], share) for share in (0.0, 0.5, 0.99, 1.0)] == [1.0, 2.0, 4.0, 4.0]
+    with pytest.raises(ValueError, match="nothing"):
+        percentile([], 0.5)
+
+
+def test_rows_of_cases_that_are_not_measured_again_stay(tmp_path: Path):
+    path = tmp_path / "results.json"
+    assert earlier(path, "full")["live"] == []
+    path.write_text(json.dumps({"extent": "full", "live": [{"case": "live"}]}))
+    assert earlier(path, "full")["live"] == [{"case": "live"}]
+    assert earlier(path, "quick")["live"] == []
+    path.write_text("[]")
+    with pytest.raises(ConfigError, match="holds no results"):
+        earlier(path, "full")

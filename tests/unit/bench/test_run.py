@@ -3,9 +3,8 @@ import sys
 
 import pytest
 
-from bench.__main__ import chosen
+from bench.__main__ import BACKLOG, CASES, chosen
 from bench.backlog import Observation, WatchedRun, summary
-from bench.cases import BACKLOG, LIVE, STEPS
 from bench.processes import ProcessTree
 from drkit.model.errors import ConfigError
 
@@ -13,16 +12,16 @@ MIB = 1 << 20
 
 
 def test_names_are_unique_and_an_unknown_one_is_refused_with_the_list():
-    assert len(set(STEPS)) == len(STEPS)
+    assert len(CASES) == 13 + 2 + 2 + 3
     assert chosen(["live", "large"]) == ["large", "live"]
     with pytest.raises(ConfigError, match=r"'big'.*large"):
         chosen(["big"])
 
 
 def test_each_target_has_its_case():
-    assert [case.records_a_batch for case in BACKLOG if case.named] == [1000, 150, 1]
-    assert next(case for case in BACKLOG if case.named).records >= 10_000_000
-    assert sum(case.named for case in LIVE) == 1
+    named = {case.name: case for case in BACKLOG}
+    assert [named[name].records_a_batch for name in ("large", "middling", "single")] == [1000, 150, 1]
+    assert named["large"].shape(full=True).loaded_records >= 10_000_000
 
 
 def test_a_run_is_summed_up_from_its_first_to_its_last_record():
@@ -31,18 +30,26 @@ def test_a_run_is_summed_up_from_its_first_to_its_last_record():
         Observation(4.0, 400_000, 2.0, 130 * MIB),
         Observation(7.0, 801_000, 3.0, 120 * MIB),
     ]
-    run = summary(BACKLOG[0], "drkit", 1, 801_000, WatchedRun(observations, 140 * MIB, True))
-    assert (run.seconds, run.records_per_second, run.mb_per_second) == (5.0, 160_000.0, 16.0)
-    assert run.cpu_seconds_per_million == pytest.approx(2.5)
-    assert (run.launch_seconds, run.launch_cpu_seconds) == (2.0, 1.0)
-    assert (run.peak_rss_mib, run.rss_first_half_mib, run.rss_second_half_mib) == (140.0, 130.0, 120.0)
+    assert summary(100, WatchedRun(observations, 140 * MIB)) == {
+        "mirrored_records": 801_000,
+        "seconds": 5.0,
+        "records_per_second": 160_000.0,
+        "mb_per_second": 16.0,
+        "cpu_seconds": 2.0,
+        "cpu_seconds_per_million": 2.5,
+        "launch_seconds": 2.0,
+        "launch_cpu_seconds": 1.0,
+        "peak_rss_mib": 140.0,
+        "rss_first_half_mib": 130.0,
+        "rss_second_half_mib": 120.0,
+    }
 
 
 def test_a_run_seen_in_one_look_has_no_rate():
     only = Observation(2.0, 1_000, 1.0, 100 * MIB)
-    run = summary(BACKLOG[0], "drkit", 1, 1_000, WatchedRun([only], 100 * MIB, True))
-    assert run.records_per_second is None
-    assert run.cpu_seconds_per_million is None
+    found = summary(100, WatchedRun([only], 100 * MIB))
+    assert found["records_per_second"] is None
+    assert found["cpu_seconds_per_million"] is None
 
 
 def test_a_process_tree_counts_its_children():

@@ -1,5 +1,4 @@
-from bench.translate import Copied, Cost, cost, judge
-from bench.translate_source import Commit
+from bench.translate import Commit, Copied, Cost, cost, judge
 from drkit.model.topology import TopicPartition
 
 PLACE = TopicPartition("orders", 0)
@@ -38,5 +37,5 @@ def test_a_position_on_a_marker_of_the_target_is_as_good_as_the_next_record():
 def test_sums_and_maxima_are_over_what_was_answered():
     commits = [Commit("a", PLACE, 4), Commit("b", PLACE, 5), Commit("c", PLACE, 1), Commit("none", PLACE, 2)]
     run = judge("mirrormaker", "plain", commits, {"a": 3, "b": 1, "c": 4}, {PLACE: LOG})
-    assert (run.commits, run.answered, run.exact) == (4, 3, 1)
-    assert (run.reread_sum, run.reread_max, run.skipped_sum, run.skipped_max) == (3, 3, 3, 3)
+    assert (run["commits"], run["answered"], run["exact"]) == (4, 3, 1)
+    assert (run["reread_sum"], run["reread_max"], run["skipped_sum"], run["skipped_max"]) == (3, 3, 3, 3)

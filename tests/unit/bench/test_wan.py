@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import namespace, wan
+from bench import processes, wan
 from bench.clusters import Cluster
 from bench.mirrors import Job, job_toml
 from drkit.config import load_config
@@ -26,11 +26,11 @@ def test_without_the_script_it_is_skipped_with_the_reason(
     assert wan.main(["--delay", str(delay)]) == 0
     assert "delay.py doesn't exist" in capsys.readouterr().out
     delay.touch()
-    monkeypatch.setattr(namespace.os, "geteuid", lambda: 0)
-    monkeypatch.setattr(namespace.shutil, "which", lambda name: None if name == "iptables" else name)
+    monkeypatch.setattr(processes.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(processes.shutil, "which", lambda name: None if name == "iptables" else name)
     assert wan.main(["--delay", str(delay)]) == 0
     assert "skipped: iptables not on PATH" in capsys.readouterr().out
-    monkeypatch.setattr(namespace.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(processes.os, "geteuid", lambda: 1000)
     assert wan.main(["--delay", str(delay)]) == 0
     assert "need root" in capsys.readouterr().out
 
