@@ -316,11 +316,14 @@ class OutputWriter:
         """In the block drkit's log goes to stderr, too."""
         return logging_to(self.log, self.log_format, cast("IO[str]", _StderrStream()), verbose=verbose)
 
-    def emit(self, document: JsonObject, human: Callable[[Console], None]) -> None:
-        """Write the result once: `document` as JSON, or `human(console)`. Whole, whatever signal comes meanwhile."""
+    def emit(self, document: JsonObject | Callable[[], JsonObject], human: Callable[[Console], None]) -> None:
+        """Write the result once: `document` as JSON, or `human(console)`. Whole, whatever signal comes meanwhile.
+
+        `document`: where it takes time to make, what makes it.
+        """
         with deferred():
             if self.mode is OutputMode.JSON:
-                _write_json(document, indent=2)
+                _write_json(document() if callable(document) else document, indent=2)
             else:
                 human(self.console)
             self.emitted = OutputWriter.wrote = True
@@ -332,7 +335,7 @@ class OutputWriter:
     def error(self, error: DrkitError) -> None:
         """Write what happened, what it means and what to do; in JSON mode the document on stdout too.
 
-        Not after the result: stdout holds one document.
+        Not after the result, which says in JSON itself what failed: stdout holds one document.
         """
         if self.events is not None:
             self.events.error(error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
 from rich.markup import escape
@@ -190,7 +190,7 @@ def stage_line(record: StageRecord, stage: str, link: str = "") -> str:
 
 
 class StagePrinter:
-    """Shows stages as they happen, on stderr: a spinner while one runs, a line when it ended."""
+    """Shows stages as they happen, on stderr: a spinner while one runs, a line when it ended. The block ends it."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -207,6 +207,12 @@ class StagePrinter:
             self._console.print(Hanging.markup(line, _LABEL))
         else:  # a line of a log
             self._console.print(line, soft_wrap=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     def stop(self) -> None:
         """End the spinner."""

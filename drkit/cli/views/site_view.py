@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
 from rich.markup import escape
@@ -253,16 +253,19 @@ def _print_deletions(console: Console, plan: SiteFailbackPlan) -> None:
 
 
 class LinkStagePrinter:
-    """Shows stages as they happen, one link after the other."""
+    """Shows stages as they happen, one link after the other: a `StagePrinter` that is told the link, too."""
 
     def __init__(self, console: Console, links: Iterable[LinkId]) -> None:
         self._printer = StagePrinter(console)
         self._width = _width(links)
+        self.stop = self._printer.stop
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     def __call__(self, link: LinkId, stage: str, record: StageRecord | None, text: str) -> None:
         """One thing that happened to a stage of a link."""
         self._printer(stage, record, text, f"{link!s:<{self._width}}")
-
-    def stop(self) -> None:
-        """End the spinner."""
-        self._printer.stop()

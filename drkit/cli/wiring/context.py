@@ -215,6 +215,11 @@ class Invocation:
         """End the verb with this exit code."""
         raise typer.Exit(int(code))
 
+    def fail(self, error: DrkitError) -> NoReturn:
+        """End the verb, whose result is written, by an error that is a part of it."""
+        self.writer.error(error)
+        self.exit(error.exit_code)
+
 
 def select_links(config: Config, selected: str | None) -> list[Link]:
     """Links of the configuration, or the one named.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from drkit.cli.output import OutputMode
 from drkit.cli.views.failover_view import StagePrinter, print_plan, print_rehearsal, print_result
+from drkit.cli.views.site_view import LinkStagePrinter
 from drkit.cli.wiring.context import Invocation
 from drkit.failover.plan.waivers import ACCEPT_UNFENCED
 from drkit.model.clock import now
@@ -93,29 +92,23 @@ def confirm(run: Invocation, word: str, what: str, *, yes: bool, ask: str = "the
 
 
 def asking_before_fence(
-    run: Invocation, plan: Plan, printer: StagePrinter, *, yes: bool, pause: bool
-) -> Callable[[], None] | None:
-    """What a failback asks before it closes the live cluster; None: nothing.
+    run: Invocation, printer: StagePrinter | LinkStagePrinter, *, yes: bool, pause: bool
+) -> Callable[[str], None]:
+    """What a failback asks before it closes a live cluster, given by its alias.
 
     Args:
         run: the invocation.
-        plan: a failback's, else nothing is asked.
         printer: stopped before the question.
         yes: don't ask.
         pause: don't ask, stop.
     """
-    from drkit.failover.failback.failback_plan import FailbackPlan
 
-    if not isinstance(plan, FailbackPlan):
-        return None
-    live = plan.live.alias
-    told = PartlyDone(
-        f"the failback waits before its fence: next {live} is closed to its clients",
-        meaning=f"All before it is done and audited; {live} keeps serving, and nothing has to be hurried",
-        remedy=f"Stop the producers of {live}, let its consumers finish, then drkit resume",
-    )
-
-    def ask() -> None:
+    def ask(live: str) -> None:
+        told = PartlyDone(
+            f"the failback waits before its fence: next {live} is closed to its clients",
+            meaning=f"All before it is done and audited; {live} keeps serving, and nothing has to be hurried",
+            remedy=f"Stop the producers of {live}, let its consumers finish, then drkit resume",
+        )
         if pause:
             raise told
         if yes or not sys.stdin.isatty():
@@ -143,17 +136,13 @@ def cancel(run: Invocation, run_id: str | None, *, yes: bool) -> None:
         resume_whole_site(run, site, yes=yes)
         return
     wanted = run_to_resume(store, run_id)
-    printer = StagePrinter(run.writer.log)
-    try:
-        with ClusterContext(run.config, store) as estate:
-            record = load_anchored_run(estate, wanted)
-            source = record.plan.link.source
-            if not record.machine.finished:
-                does = f"Run {wanted} ({record.label}) is rolled back: {source} serves as before"
-                confirm(run, source, does, yes=yes)
-            result = cancel_run(estate, wanted, watch=printer)
-    finally:
-        printer.stop()
+    with StagePrinter(run.writer.log) as printer, ClusterContext(run.config, store) as estate:
+        record = load_anchored_run(estate, wanted)
+        source = record.plan.link.source
+        if not record.machine.finished:
+            does = f"Run {wanted} ({record.label}) is rolled back: {source} serves as before"
+            confirm(run, source, does, yes=yes)
+        result = cancel_run(estate, wanted, watch=printer)
     finish(run, result, record.plan, plan_shown=False)
 
 
@@ -162,7 +151,7 @@ def show_dry_run(run: Invocation, plan: Plan, standing: list[Obstacle]) -> None:
     from drkit.failover.run.run_document import plan_document
 
     run.writer.emit(
-        plan_document(plan, standing=standing) if run.writer.mode is OutputMode.JSON else {},
+        lambda: plan_document(plan, standing=standing),
         lambda console: print_plan(console, plan, standing),
     )
     if standing:
@@ -176,18 +165,14 @@ def rehearse_plan(run: Invocation, estate: ClusterContext, plan: FailoverPlan, s
     from drkit.failover.run.service import standing_obstacles
 
     standing = standing_obstacles(plan, waived=frozenset({ACCEPT_UNFENCED}))
-    printer = StagePrinter(run.writer.log)
-    try:
+    with StagePrinter(run.writer.log) as printer:
         result = rehearse(estate, plan, started_at=started_at, watch=printer)
-    finally:
-        printer.stop()
     run.writer.emit(
         rehearsal_document(result, plan, standing),
         lambda console: print_rehearsal(console, result, plan, standing),
     )
     if result.error is not None:
-        replace(run.writer, mode=OutputMode.HUMAN).error(result.error)  # the JSON document has it already
-        run.exit(result.error.exit_code)
+        run.fail(result.error)
     if standing:
         run.exit(ExitCode.REFUSED)
 
@@ -198,11 +183,10 @@ def finish(run: Invocation, result: RunResult, plan: Plan, *, plan_shown: bool) 
 
     judgement = result.judged(run.config.objectives)
     run.writer.emit(
-        run_document(result, plan, judgement) if run.writer.mode is OutputMode.JSON else {},
+        lambda: run_document(result, plan, judgement),
         lambda console: print_result(console, result, plan, judgement, plan_shown=plan_shown),
     )
     if result.error is not None:
-        replace(run.writer, mode=OutputMode.HUMAN).error(result.error)  # the JSON document has it already
-        run.exit(result.error.exit_code)
+        run.fail(result.error)
     if not judgement.met:
         run.exit(ExitCode.OBJECTIVE_MISSED)

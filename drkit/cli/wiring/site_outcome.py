@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,13 +20,12 @@ from drkit.cli.views.site_view import (
     print_site_result,
 )
 from drkit.cli.wiring.context import Invocation
-from drkit.cli.wiring.run_outcome import confirm, give_approval
+from drkit.cli.wiring.run_outcome import asking_before_fence, confirm, give_approval
 from drkit.failover.plan.waivers import ACCEPT_LOSS, ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED, CLUSTER_ID
 from drkit.failover.run.interfaces import Ports
 from drkit.failover.run.state_machine import Kind
 from drkit.model.clock import now
-from drkit.model.errors import ConfigError, ExitCode, PartlyDone, Refused
-from drkit.model.topology import LinkId
+from drkit.model.errors import ConfigError, ExitCode, Refused
 from drkit.model.wording import and_more, counted
 
 if TYPE_CHECKING:
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from drkit.failover.plan.planner import PlanRequest
     from drkit.failover.run.cluster_context import ClusterContext
     from drkit.failover.site.failback.site_failback_plan import SiteFailbackPlan
+    from drkit.failover.site.failback.site_failback_run import FailbackMeans
     from drkit.failover.site.site_context import SiteContext
     from drkit.failover.site.site_plan import SitePlan
     from drkit.failover.site.site_result import SiteResult
@@ -161,14 +161,12 @@ def finish_site(run: Invocation, result: SiteResult) -> None:
     from drkit.failover.site.site_document import site_run_document
 
     judgement = result.judged(run.config.objectives)
-    json_mode = run.writer.mode is OutputMode.JSON
     run.writer.emit(
-        site_run_document(result, judgement) if json_mode else {},
+        lambda: site_run_document(result, judgement),
         lambda console: print_site_result(console, result, judgement),
     )
     if result.error is not None:
-        replace(run.writer, mode=OutputMode.HUMAN).error(result.error)  # the JSON document has it already
-        run.exit(result.error.exit_code)
+        run.fail(result.error)
     if not judgement.met:
         run.exit(ExitCode.OBJECTIVE_MISSED)
 
@@ -193,7 +191,7 @@ def _rehearse(run: Invocation, site: SiteContext, plan: SitePlan, flags: Failove
     run.writer.emit(document, lambda console: print_site_rehearsal(console, plan, results, left))
     failed = [result.error for result in results if result.error is not None]
     for error in failed:
-        replace(run.writer, mode=OutputMode.HUMAN).error(error)  # the JSON document has it already
+        run.writer.error(error)
     if failed:
         run.exit(failed[0].exit_code)
     if left:
@@ -205,17 +203,14 @@ def _run_site(run: Invocation, site: SiteContext, plan: SitePlan, flags: Failove
     from drkit.failover.site.site_plan import accepting_shown, refusal_of, standing
     from drkit.failover.site.site_run import run_site
 
-    json_mode = run.writer.mode is OutputMode.JSON
     accepted = flags.accept_unfenced or flags.only_plan
     left = standing(plan, waived=frozenset({ACCEPT_UNFENCED} if accepted else ()))
     if flags.only_plan:
-        run.writer.emit(
-            site_plan_document(plan, left) if json_mode else {}, lambda console: print_site_plan(console, plan, left)
-        )
+        run.writer.emit(lambda: site_plan_document(plan, left), lambda console: print_site_plan(console, plan, left))
         if left:
             run.exit(ExitCode.REFUSED)
         return
-    if not json_mode:
+    if run.writer.mode is OutputMode.HUMAN:
         print_site_plan(run.writer.console, plan, left, about_to_run=True)
     at_terminal = sys.stdin.isatty()
     asks = at_terminal and not flags.yes and all(obstacle.waived_by in _ASKED_FOR for _, obstacle in left)
@@ -297,9 +292,8 @@ def run_site_failback(
         if flags.dry_run:
             left = standing(plan, waived=flags.waived | {ACCEPT_UNFENCED})
             left += [] if flags.lacking is None else [(None, flags.lacking)]
-            json_mode = run.writer.mode is OutputMode.JSON
             run.writer.emit(
-                site_plan_document(plan, left) if json_mode else {},
+                lambda: site_plan_document(plan, left),
                 lambda console: print_site_failback_plan(console, plan, left),
             )
             if left:
@@ -348,21 +342,13 @@ def _act(
     ports: Ports,
     started_at: datetime,
 ) -> None:
-    from drkit.failover.site.failback.site_failback_run import FailbackMeans, run_site_failback
+    from drkit.failover.site.failback.site_failback_run import run_site_failback
 
-    printer = LinkStagePrinter(run.writer.log, plan.links)
-    means = FailbackMeans(
-        ports,
-        accept_unfenced=ACCEPT_UNFENCED in flags.waived,
-        accept_salvage_only=ACCEPT_SALVAGE_ONLY in flags.waived,
-        before_fence=asking_before_fences(run, plan, printer, yes=flags.yes, pause=flags.pause),
-    )
-    try:
+    with LinkStagePrinter(run.writer.log, plan.links) as printer:
+        means = _means(run, plan, ports, printer, flags.waived, yes=flags.yes, pause=flags.pause)
         result = run_site_failback(
             site, plan, means, cluster_ids=plan.old_primaries, started_at=started_at, watch=printer
         )
-    finally:
-        printer.stop()
     finish_site(run, result)
 
 
@@ -377,44 +363,31 @@ def resume_site_failback(
     waived: frozenset[str],
 ) -> None:
     """Take an interrupted failback or reprotect of several links to its end."""
-    from drkit.failover.site.failback.site_failback_run import FailbackMeans
     from drkit.failover.site.site_run import resume_site
 
-    printer = LinkStagePrinter(run.writer.log, plan.links)
-    means = FailbackMeans(
-        ports,
-        accept_unfenced=ACCEPT_UNFENCED in waived,
-        accept_salvage_only=ACCEPT_SALVAGE_ONLY in waived,
-        before_fence=asking_before_fences(run, plan, printer, yes=yes, pause=False),
-    )
-    try:
+    with LinkStagePrinter(run.writer.log, plan.links) as printer:
+        means = _means(run, plan, ports, printer, waived, yes=yes, pause=False)
         result = resume_site(site, site_run, accept_unfenced=means.accept_unfenced, means=means, watch=printer)
-    finally:
-        printer.stop()
     finish_site(run, result)
 
 
-def asking_before_fences(
-    run: Invocation, plan: SiteFailbackPlan, printer: LinkStagePrinter, *, yes: bool, pause: bool
-) -> Callable[[LinkId], None]:
-    """What is asked before a live cluster is closed: once of each, for all links that lead to it."""
-    answered: set[str] = set()
+def _means(
+    run: Invocation,
+    plan: SiteFailbackPlan,
+    ports: Ports,
+    printer: LinkStagePrinter,
+    waived: frozenset[str],
+    *,
+    yes: bool,
+    pause: bool,
+) -> FailbackMeans:
+    """What the run works with. Before it closes a live cluster it asks, once for all links that lead to that."""
+    from drkit.failover.site.failback.site_failback_run import FailbackMeans
 
-    def ask(link: LinkId) -> None:
-        live = plan.of(link).live.alias
-        told = PartlyDone(
-            f"the failback waits before its fence: next {live} is closed to its clients",
-            meaning=f"All before it is done and audited; {live} keeps serving, and nothing has to be hurried",
-            remedy=f"Stop the producers of {live}, let its consumers finish, then drkit resume",
-        )
-        if pause:
-            raise told
-        if yes or live in answered or not sys.stdin.isatty():
-            return
-        printer.stop()
-        words = f"[bold]Next {live} is closed to its clients: stop its producers now.[/] Type {live} to continue: "
-        if run.ask(words) != live:
-            raise told
-        answered.add(live)
-
-    return ask
+    ask = cache(asking_before_fence(run, printer, yes=yes, pause=pause))
+    return FailbackMeans(
+        ports,
+        accept_unfenced=ACCEPT_UNFENCED in waived,
+        accept_salvage_only=ACCEPT_SALVAGE_ONLY in waived,
+        before_fence=lambda link: ask(plan.of(link).live.alias),
+    )

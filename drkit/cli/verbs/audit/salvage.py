@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,7 +21,6 @@ from drkit.cli.options.spark import (
     spark_progress,
     spark_runtime,
 )
-from drkit.cli.output import OutputMode
 from drkit.cli.process.interrupts import masked
 from drkit.cli.wiring.context import (
     Invocation,
@@ -185,8 +183,7 @@ def _salvage_each(
         raise error
     run.writer.emit(_sum_document(documents, failures, out), lambda console: _print_all(console, documents))
     if error is not None:
-        replace(run.writer, mode=OutputMode.HUMAN).error(error)  # the JSON document has each link's already
-        run.exit(error.exit_code)
+        run.fail(error)
     if any(document["unreadable"] for document in documents):
         run.exit(ExitCode.UNKNOWN)
 

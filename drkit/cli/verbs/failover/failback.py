@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -240,8 +241,7 @@ def _act(
     else:
         what = f"On {plan.target.alias}, {counted(len(plan.topics), 'topic')} will be deleted and seeded again"
         asked = confirm(run, known, what, yes=yes, ask="its cluster id")
-    printer = StagePrinter(run.writer.log)
-    try:
+    with StagePrinter(run.writer.log) as printer:
         result = run_failback(
             estate,
             plan,
@@ -251,8 +251,6 @@ def _act(
             accept_salvage_only=ACCEPT_SALVAGE_ONLY in waived,
             started_at=now() if asked else started_at,  # exclude the time in which a person decides
             watch=printer,
-            before_fence=asking_before_fence(run, plan, printer, yes=yes, pause=pause),
+            before_fence=partial(asking_before_fence(run, printer, yes=yes, pause=pause), plan.live.alias),
         )
-    finally:
-        printer.stop()
     finish(run, result, plan, plan_shown=True)

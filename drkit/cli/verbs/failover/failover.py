@@ -290,8 +290,7 @@ def _execute(
     # what was shown is accepted, nothing else
     accept_unfenced = accept_unfenced or any(obstacle.waived_by == ACCEPT_UNFENCED for obstacle in standing)
     plan = accepting(plan, standing)
-    printer = StagePrinter(run.writer.log)
-    try:
+    with StagePrinter(run.writer.log) as printer:
         result = run_failover(
             estate,
             plan,
@@ -299,8 +298,6 @@ def _execute(
             started_at=now() if asked else started_at,  # the time a person takes to decide is not the run's
             watch=printer,
         )
-    finally:
-        printer.stop()
     finish(run, result, plan, plan_shown=True)
 
 

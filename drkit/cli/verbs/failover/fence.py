@@ -5,14 +5,12 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
-from drkit.cli.output import OutputMode
 from drkit.cli.verbs.failover.failover import YesOption
 from drkit.cli.wiring.context import (
     Invocation,
@@ -111,7 +109,7 @@ def _close(run: Invocation, estate: ClusterContext, links: list[Link], wait: flo
     proofs = [proof for _, _, _, proof in outcomes.found]
     impossible = [proof.impossible for proof in proofs if proof.impossible is not None]
     for lasting in impossible:
-        replace(run.writer, mode=OutputMode.HUMAN).error(lasting)  # the JSON document has the reason already
+        run.writer.error(lasting)
     if error is None and len(impossible) == len(proofs):  # nothing was done, and nothing is left to be tried again
         run.exit(impossible[0].exit_code)
     _exit_with(run, error, unfinished=not all(proof.proven for proof in proofs))
@@ -162,7 +160,7 @@ class _FenceOutcomes:
 def _exit_with(run: Invocation, error: DrkitError | None, *, unfinished: bool) -> None:
     """The exit code. `unfinished`: a fence that was to stand doesn't, or one that was to be lifted does."""
     if error is not None:
-        replace(run.writer, mode=OutputMode.HUMAN).error(error)  # the JSON document has each link's already
+        run.writer.error(error)
     if unfinished:
         run.exit(ExitCode.PARTLY_DONE)
     if error is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -106,33 +107,30 @@ def resume(
         _clean_up(run, rehearsed)
         return
     wanted = run_to_resume(store, run_id)
-    printer = StagePrinter(run.writer.log)
-    try:
-        with ClusterContext(run.config, store) as estate:
-            give_approval(run, estate, None, emergency)
-            record = load_anchored_run(estate, wanted)
-            if not unplanned:  # which moves what is back and audited, and deletes nothing
-                refuse_alone(store, record)
-            step, why = next_step(record.machine)
-            run.writer.log.print(f"[bold]{wanted}[/] {record.label}: {why}")
-            asked = False
-            if step is not None:
-                asking_for = f"The {record.plan.kind} to {record.plan.target.alias} continues with {step.stage}"
-                asked = confirm(run, record.plan.target.alias, asking_for, yes=yes) and step.stage == "fence"
-            asking = asking_before_fence(run, record.plan, printer, yes=yes or asked, pause=False)
-            result = resume_run(
-                estate,
-                wanted,
-                ports() if isinstance(record.plan, FailbackPlan) else None,
-                accept_unfenced=accept_unfenced,
-                accept_salvage_only=accept_salvage_only,
-                watch=printer,
-                before_fence=asking,
-                unplanned=unplanned,
-                accept_loss=accepted_loss(accept_loss),
-            )
-    finally:
-        printer.stop()
+    with StagePrinter(run.writer.log) as printer, ClusterContext(run.config, store) as estate:
+        give_approval(run, estate, None, emergency)
+        record = load_anchored_run(estate, wanted)
+        if not unplanned:  # which moves what is back and audited, and deletes nothing
+            refuse_alone(store, record)
+        step, why = next_step(record.machine)
+        run.writer.log.print(f"[bold]{wanted}[/] {record.label}: {why}")
+        asked = False
+        if step is not None:
+            asking_for = f"The {record.plan.kind} to {record.plan.target.alias} continues with {step.stage}"
+            asked = confirm(run, record.plan.target.alias, asking_for, yes=yes) and step.stage == "fence"
+        failback = record.plan if isinstance(record.plan, FailbackPlan) else None
+        asking = asking_before_fence(run, printer, yes=yes or asked, pause=False)
+        result = resume_run(
+            estate,
+            wanted,
+            None if failback is None else ports(),
+            accept_unfenced=accept_unfenced,
+            accept_salvage_only=accept_salvage_only,
+            watch=printer,
+            before_fence=None if failback is None else partial(asking, failback.live.alias),
+            unplanned=unplanned,
+            accept_loss=accepted_loss(accept_loss),
+        )
     finish(run, result, record.plan, plan_shown=False)
 
 
