@@ -22,9 +22,8 @@ from drkit.model.errors import DrkitError
 from drkit.model.topics.acls import Acl, fence_rules_kind
 from drkit.model.topology import Link
 from drkit.model.wording import and_more, counted
-from drkit.permissions.need import Command, Operation, Resource, Side, Subject, Who
 from drkit.permissions.resolve import CLUSTER_NAME, cluster_of, condition_holds, patterns_of
-from drkit.permissions.table import NeedOf, needs_of
+from drkit.permissions.table import Command, NeedOf, Operation, Resource, Side, Subject, Who, needs_of
 from drkit.store.api import Store
 
 Names = Mapping[tuple[Subject, Operation | None], Collection[str]]

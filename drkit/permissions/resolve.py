@@ -21,8 +21,7 @@ from drkit.model.topic_policy import AclMode, Deletions
 from drkit.model.topics.name_patterns import Stretch, stretches
 from drkit.model.topology import REHEARSAL_GROUPS, Link, OffsetMode, TopicPolicy, worker_group
 from drkit.model.wording import and_more
-from drkit.permissions.need import Command, NeededWhen, Operation, Resource, Side, Subject, Who
-from drkit.permissions.table import NeedOf, needs_of
+from drkit.permissions.table import Command, NeededWhen, NeedOf, Operation, Resource, Side, Subject, Who, needs_of
 from drkit.state_topic.records import state_topic_prefix
 
 PLACEHOLDER = "User:drkit"

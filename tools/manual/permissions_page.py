@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from drkit.permissions.need import Command, Need, Side
-from drkit.permissions.table import PARTS, TABLE
+from drkit.permissions.table import PARTS, TABLE, Command, Need, Side
 
 _HEAD = """# What drkit must be allowed
 

@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from drkit.model.errors import ConfigError
-from drkit.permissions.need import Command, Resource
 from drkit.permissions.resolve import Principal, ResourcePattern, Right
+from drkit.permissions.table import Command, Resource
 
 COMMAND_CONFIG = "admin.properties"
 """What the commands call the file with the properties of somebody who may alter rules."""

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import platformdirs
 import typer
 
-from drkit.cli.options.spark import require_spark, results_folder, spark_properties, spark_runtime
 from drkit.cli.wiring.context import Invocation, set_client_logs
+from drkit.cli.wiring.spark_options import require_spark, results_folder, spark_properties, spark_runtime
 from drkit.failover.run.interfaces import PATIENCE_SECONDS, AuditVerdict, CaughtUp, Ports, Salvaged
 from drkit.mirror.runtime.events import MirrorEvent, ProgressEvent
 from drkit.model.audit.audit_result import AuditRequest, AuditResult, TopicChoice

@@ -36,8 +36,8 @@ from drkit.model.topics.cycles import clash_error, cycle_error, find_clash, find
 from drkit.model.topology import Link, LinkId
 from drkit.model.wording import and_more, counted
 from drkit.permissions.missing import Names
-from drkit.permissions.need import Command, Operation, Side, Subject
 from drkit.permissions.resolve import CLUSTER_NAME
+from drkit.permissions.table import Command, Operation, Side, Subject
 from drkit.store.link_notes import command_fences
 from drkit.store.links_beside import links_beside
 

@@ -52,8 +52,8 @@ from drkit.model.runs.fence import FenceMethod
 from drkit.model.topology import Link, LinkId
 from drkit.model.wording import and_more, bounds, counted
 from drkit.permissions.missing import Names
-from drkit.permissions.need import Command, Operation, Side, Subject
 from drkit.permissions.resolve import CLUSTER_NAME
+from drkit.permissions.table import Command, Operation, Side, Subject
 from drkit.state_topic.guard import OlderStore
 from drkit.state_topic.other_store import mirrors_of_other_stores
 

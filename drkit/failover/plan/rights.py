@@ -10,8 +10,8 @@ from drkit.failover.run.cluster_context import ClusterContext
 from drkit.model.errors import DrkitError
 from drkit.model.topology import Link
 from drkit.permissions.missing import Names, missing_rights, remedy_of
-from drkit.permissions.need import Command, Side
 from drkit.permissions.resolve import cluster_of
+from drkit.permissions.table import Command, Side
 
 
 class RightsFound(NamedTuple):

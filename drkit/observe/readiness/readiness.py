@@ -43,8 +43,8 @@ from drkit.observe.readiness.versions_check import NAME as VERSIONS
 from drkit.observe.readiness.versions_check import versions_check
 from drkit.observe.status import GroupStatus, LinkStatus, link_statuses
 from drkit.permissions.missing import Names, missing_rights, remedy_of
-from drkit.permissions.need import Command, Operation, Side, Subject
 from drkit.permissions.resolve import CLUSTER_NAME, cluster_of
+from drkit.permissions.table import Command, Operation, Side, Subject
 from drkit.store.api import Store
 
 _AWAY = frozenset({"sealed", "reversed"})

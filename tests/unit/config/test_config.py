@@ -1,10 +1,13 @@
 """Reading drkit.toml: what is accepted, and how what is wrong is named."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest
 
 from drkit.config import load_config
+from drkit.config.environment import cache_dir
 from drkit.config.schema.config import Config, reveal
 from drkit.model.errors import ConfigError, ExitCode
 from drkit.model.topology import LinkId
@@ -233,3 +236,45 @@ def test_a_missing_file_says_what_to_do(tmp_path):
 def test_a_link_given_twice_is_refused(write):
     twice = GOOD + '\n[[links]]\nsource = "primary"\ntarget = "dr"\n'
     assert "configured twice" in error_of(write(twice))
+
+
+def test_the_cache_can_be_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRKIT_CACHE_DIR", str(tmp_path / "elsewhere"))
+    assert cache_dir() == tmp_path / "elsewhere"
+
+
+CLUSTERS = """
+[clusters.primary]
+bootstrap_servers = "127.0.0.1:1"
+[clusters.dr]
+bootstrap_servers = "127.0.0.1:2"
+"""
+
+
+def read(folder: Path, foreign_key: str):
+    path = folder / "drkit.toml"
+    path.write_text(f"{CLUSTERS}\n[[foreign_keys]]\n{foreign_key}\n")
+    return load_config(path)
+
+
+def test_a_foreign_key_names_two_topics_and_where_the_key_is(tmp_path: Path):
+    config = read(tmp_path, 'child = "items"\nparent = "orders"\nkey = "$.order.id[0]"\ndecoder = "shop.avro:item"')
+
+    (foreign_key,) = config.foreign_keys
+    assert (foreign_key.child, foreign_key.parent, foreign_key.key) == ("items", "orders", "$.order.id[0]")
+    assert (foreign_key.parent_key, foreign_key.decoder, foreign_key.parent_decoder) == ("key", "shop.avro:item", None)
+
+
+@pytest.mark.parametrize(
+    ("foreign_key", "says"),
+    [
+        ('child = "a"\nparent = "b"\nkey = "order_id"', "JSON path"),
+        ('child = "a"\nparent = "a"\nkey = "$.x"', "between two topics"),
+        ('child = "a"\nparent = "b"\nkey = "$.x"\ndecoder = "nothing"', "module:function"),
+        ('child = "a"\nkey = "$.x"', "parent"),
+    ],
+)
+def test_what_is_no_foreign_key_is_refused_by_name(tmp_path: Path, foreign_key: str, says: str):
+    with pytest.raises(ConfigError, match=says) as refused:
+        read(tmp_path, foreign_key)
+    assert "foreign_keys.0" in str(refused.value)

@@ -14,6 +14,7 @@ import pytest
 
 from drkit.config.schema.config import FenceConfig
 from drkit.directory import Entry
+from drkit.directory.command import run_bounded
 from drkit.directory.file import FileDirectory
 from drkit.directory.http import HttpServer
 from drkit.directory.key_value import ConsulDirectory
@@ -23,7 +24,6 @@ from drkit.model.deadline import Deadline, bounded
 from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.runs.fence import FenceMethod, FenceRecord, FenceState
 from drkit.model.topology import LinkId
-from tests.unit.directory.test_process import HOLDS
 
 ENTRY = Entry("primary->dr", "dr", "h:9092", 2, "RUN1", datetime(2026, 11, 20, tzinfo=UTC))
 
@@ -92,3 +92,27 @@ def test_what_is_called_within_a_bound_returns_raises_or_is_left() -> None:
     with pytest.raises(TimeoutError):
         bounded(Deadline.after(0.05), lambda: gate.wait(20), "t")
     gate.set()
+
+
+HOLDS = "touch $0.began; n=0; while [ ! -e $0.gate ] && [ $n -lt 200 ]; do n=$((n+1)); sleep 0.1; done; touch $0.ended"
+"""Holds what it inherited until the gate is there, 20 s at most."""
+
+
+def test_what_was_put_into_another_session_is_not_waited_for(tmp_path: Path) -> None:
+    held = tmp_path / "child"
+    command = ("sh", "-c", 'setsid sh -c "$1" "$0" & wait', str(held), HOLDS)
+
+    with pytest.raises(Unreachable, match="did not end within 1 s and was killed"):
+        run_bounded(command, {}, "given" * 100_000, Deadline.after(1.0))
+
+    ended = held.with_suffix(".ended").exists()
+    held.with_suffix(".gate").touch()
+    assert held.with_suffix(".began").exists()
+    assert not ended, "it was waited for"
+
+
+def test_what_a_command_says_and_is_given_goes_through() -> None:
+    done = run_bounded(
+        ("sh", "-c", "cat; echo $MORE; echo oh >&2; exit 3"), {"MORE": "told"}, "given\n", Deadline.after(60.0)
+    )
+    assert (done.code, done.out, done.said) == (3, "given\ntold\n", "oh")

@@ -10,9 +10,8 @@ from drkit.cli.application import VERBS
 from drkit.cli.views.acls_view import PrintedRights, kafka_acls_commands, kafka_acls_text, strimzi_user
 from drkit.config import Config
 from drkit.model.topics.name_patterns import Stretch, stretches
-from drkit.permissions.need import Command, Resource, Side, Subject, Who
 from drkit.permissions.resolve import EVERY_NAME, Principal, PrincipalOrigin, given_principal, principal_of, rights_of
-from drkit.permissions.table import TABLE, needs_of
+from drkit.permissions.table import TABLE, Command, Resource, Side, Subject, Who, needs_of
 from tools.manual.permissions_page import permissions_page
 
 ROOT = Path(__file__).parents[3]

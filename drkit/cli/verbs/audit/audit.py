@@ -15,18 +15,6 @@ import typer
 from rich.text import Text
 
 from drkit.audit.findings.findings_path import discard_findings, findings_path
-from drkit.cli.options.selection import TimezoneOption, TopicsOption, moment, topic_choices
-from drkit.cli.options.spark import (
-    NOTHING_KEPT,
-    MasterOption,
-    MemoryOption,
-    SparkConfOption,
-    flowing_links,
-    require_spark,
-    results_folder,
-    spark_progress,
-    spark_runtime,
-)
 from drkit.cli.output import OutputMode
 from drkit.cli.process.interrupts import deferred
 from drkit.cli.verbs.audit.group import FullOption, ReportOption, register_group
@@ -41,6 +29,18 @@ from drkit.cli.views.audit_view import (
 )
 from drkit.cli.wiring.audit_journal import Failure, KeptRun, keep_run, new_run, overall
 from drkit.cli.wiring.context import ConfigOption, Invocation, LinkOption, OutputOption, VerboseOption, command, verb
+from drkit.cli.wiring.selection import TimezoneOption, TopicsOption, moment, topic_choices
+from drkit.cli.wiring.spark_options import (
+    NOTHING_KEPT,
+    MasterOption,
+    MemoryOption,
+    SparkConfOption,
+    flowing_links,
+    require_spark,
+    results_folder,
+    spark_progress,
+    spark_runtime,
+)
 from drkit.model.audit.audit_result import AuditRequest, AuditResult, Counts, Finding, ForeignKeyAudit, Verdict
 from drkit.model.clock import iso, now
 from drkit.model.errors import ConfigError, DrkitError, ExitCode

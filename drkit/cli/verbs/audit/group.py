@@ -11,8 +11,14 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from drkit.cli.options.selection import TopicsOption, topic_choices
-from drkit.cli.options.spark import (
+from drkit.cli.process.interrupts import deferred
+from drkit.cli.views.audit_report import render_group_report, summary_line
+from drkit.cli.views.audit_view import base64_text, shown_bytes
+from drkit.cli.views.layout import Column, FittingTable
+from drkit.cli.wiring.audit_journal import keep_group_view
+from drkit.cli.wiring.context import Invocation, LinkOption, verb
+from drkit.cli.wiring.selection import TopicsOption, topic_choices
+from drkit.cli.wiring.spark_options import (
     NOTHING_KEPT,
     MasterOption,
     MemoryOption,
@@ -22,12 +28,6 @@ from drkit.cli.options.spark import (
     spark_progress,
     spark_runtime,
 )
-from drkit.cli.process.interrupts import deferred
-from drkit.cli.views.audit_report import render_group_report, summary_line
-from drkit.cli.views.audit_view import base64_text, shown_bytes
-from drkit.cli.views.layout import Column, FittingTable
-from drkit.cli.wiring.audit_journal import keep_group_view
-from drkit.cli.wiring.context import Invocation, LinkOption, verb
 from drkit.model.audit.audit_result import TopicChoice
 from drkit.model.audit.group_audit import GroupAudit, GroupCounts, GroupMove, GroupPartition, GroupVerdict, GroupWitness
 from drkit.model.clock import date_of, iso, now

@@ -11,16 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from drkit.cli.options.selection import TopicsOption, topic_choices
-from drkit.cli.options.spark import (
-    NOTHING_KEPT,
-    MasterOption,
-    MemoryOption,
-    SparkConfOption,
-    require_spark,
-    spark_progress,
-    spark_runtime,
-)
 from drkit.cli.process.interrupts import masked
 from drkit.cli.wiring.context import (
     Invocation,
@@ -29,6 +19,16 @@ from drkit.cli.wiring.context import (
     combined_error,
     failure_documents,
     verb,
+)
+from drkit.cli.wiring.selection import TopicsOption, topic_choices
+from drkit.cli.wiring.spark_options import (
+    NOTHING_KEPT,
+    MasterOption,
+    MemoryOption,
+    SparkConfOption,
+    require_spark,
+    spark_progress,
+    spark_runtime,
 )
 from drkit.model.audit.audit_result import AuditRequest, SalvageClass
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, PartlyDone, Refused

@@ -13,15 +13,6 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from drkit.cli.options.selection import TopicsOption, topic_choices
-from drkit.cli.options.spark import (
-    MasterOption,
-    MemoryOption,
-    SparkConfOption,
-    flowing_links,
-    require_spark,
-    spark_runtime,
-)
 from drkit.cli.process.hangup import hangups
 from drkit.cli.process.interrupts import stop_on_signals
 from drkit.cli.wiring.alert_notifier import AlertNotifier
@@ -31,6 +22,15 @@ from drkit.cli.wiring.context import (
     bounded,
     listen_address,
     verb,
+)
+from drkit.cli.wiring.selection import TopicsOption, topic_choices
+from drkit.cli.wiring.spark_options import (
+    MasterOption,
+    MemoryOption,
+    SparkConfOption,
+    flowing_links,
+    require_spark,
+    spark_runtime,
 )
 from drkit.model.audit.audit_result import TopicChoice
 from drkit.model.audit.continuous_audit import KINDS, AuditProgress

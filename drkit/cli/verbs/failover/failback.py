@@ -11,14 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from drkit.cli.options.spark import (
-    MasterOption,
-    MemoryOption,
-    SparkConfOption,
-    require_spark,
-    spark_obstacle,
-    spark_properties,
-)
 from drkit.cli.output import OutputMode
 from drkit.cli.verbs.failover.failover import AcceptUnfencedOption, DryRunOption, YesOption
 from drkit.cli.views.failover_view import StagePrinter, print_plan
@@ -37,6 +29,14 @@ from drkit.cli.wiring.run_outcome import (
     finish,
     give_approval,
     show_dry_run,
+)
+from drkit.cli.wiring.spark_options import (
+    MasterOption,
+    MemoryOption,
+    SparkConfOption,
+    require_spark,
+    spark_obstacle,
+    spark_properties,
 )
 from drkit.failover.plan.waivers import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED, CLUSTER_ID
 from drkit.failover.run.interfaces import Ports

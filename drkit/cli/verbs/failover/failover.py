@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from drkit.cli.options.selection import AtOption, CommittedAtOption, TimezoneOption, either_moment, one_edge, select
 from drkit.cli.output import OutputMode
 from drkit.cli.wiring.context import (
     Invocation,
@@ -20,6 +19,7 @@ from drkit.cli.wiring.context import (
     verb,
 )
 from drkit.cli.wiring.run_outcome import ApprovalOption, EmergencyOption, give_approval
+from drkit.cli.wiring.selection import AtOption, CommittedAtOption, TimezoneOption, either_moment, one_edge, select
 from drkit.failover.plan.point_in_time import Moment
 from drkit.failover.plan.waivers import ACCEPT_LOSS, ACCEPT_UNFENCED, ALLOW_REWIND
 from drkit.failover.positions.selection import Edge, Selection

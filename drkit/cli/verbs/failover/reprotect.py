@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import typer
 
-from drkit.cli.options.spark import MasterOption, MemoryOption, SparkConfOption
 from drkit.cli.verbs.failover.failback import AcceptSalvageOnlyOption, ClusterIdsOption, run_failback
 from drkit.cli.verbs.failover.failover import DryRunOption, YesOption
 from drkit.cli.wiring.context import Invocation, LinksOption, verb
 from drkit.cli.wiring.failback_wiring import EngineOption, SalvageOption, SeedEngine
 from drkit.cli.wiring.run_outcome import ApprovalOption, EmergencyOption
+from drkit.cli.wiring.spark_options import MasterOption, MemoryOption, SparkConfOption
 from drkit.failover.plan.waivers import ACCEPT_SALVAGE_ONLY
 
 

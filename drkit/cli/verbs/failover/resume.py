@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from drkit.cli.options.spark import MasterOption, MemoryOption, SparkConfOption
 from drkit.cli.verbs.failover.failback import AcceptSalvageOnlyOption
 from drkit.cli.verbs.failover.failover import AcceptUnfencedOption, YesOption, accepted_loss
 from drkit.cli.views.failover_view import StagePrinter
@@ -15,6 +14,7 @@ from drkit.cli.wiring.context import Invocation, verb
 from drkit.cli.wiring.failback_wiring import SalvageOption, failback_ports
 from drkit.cli.wiring.run_outcome import EmergencyOption, asking_before_fence, cancel, confirm, finish, give_approval
 from drkit.cli.wiring.site_outcome import resume_whole_site
+from drkit.cli.wiring.spark_options import MasterOption, MemoryOption, SparkConfOption
 from drkit.failover.plan.waivers import ACCEPT_LOSS
 from drkit.failover.run.interfaces import Ports
 from drkit.failover.run.state_machine import next_step

@@ -14,8 +14,8 @@ from drkit.lab import Lab
 from drkit.lab.secure import APPLICATION, MECHANISM, drkit_user
 from drkit.model.errors import DrkitError
 from drkit.model.topics.acls import Acl
-from drkit.permissions.need import Command, Who
 from drkit.permissions.resolve import rights_of
+from drkit.permissions.table import Command, Who
 
 _OF_APPLICATIONS = (("topic", "read"), ("topic", "write"), ("topic", "describe"), ("group", "read"))
 

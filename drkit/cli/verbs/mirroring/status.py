@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from drkit.cli.options.selection import TopicsOption, topic_choices
 from drkit.cli.output import OutputMode
 from drkit.cli.wiring.context import (
     Invocation,
@@ -19,6 +18,7 @@ from drkit.cli.wiring.context import (
     bounded,
     verb,
 )
+from drkit.cli.wiring.selection import TopicsOption, topic_choices
 from drkit.model.clock import iso, now
 from drkit.model.errors import ConfigError, Unreachable, error_body
 from drkit.model.wording import and_more

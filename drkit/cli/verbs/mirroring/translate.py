@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from drkit.cli.options.selection import refuse_empty
 from drkit.cli.wiring.context import Invocation, LinksOption, verb
+from drkit.cli.wiring.selection import refuse_empty
 from drkit.failover.positions.positions import TopicSelector, parse_topic_selector
 from drkit.mapping import Translator
 from drkit.model.clock import now

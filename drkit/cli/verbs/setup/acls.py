@@ -12,12 +12,12 @@ from rich.console import Console
 
 from drkit.cli.wiring.context import Invocation, LinksOption, verb
 from drkit.model.errors import ConfigError
-from drkit.permissions.need import Command
+from drkit.permissions.table import Command
 
 if TYPE_CHECKING:
     from drkit.cli.views.acls_view import PrintedRights
-    from drkit.permissions.need import Who
     from drkit.permissions.resolve import ClusterRights, Principal, Right
+    from drkit.permissions.table import Who
 
 
 class AclsFormat(StrEnum):
@@ -114,8 +114,8 @@ def _printed(run: Invocation, found: ClusterRights, given: str | None, *, requir
 
 
 def _principal(run: Invocation, alias: str, who: Who, given: str | None) -> Principal:
-    from drkit.permissions.need import Who
     from drkit.permissions.resolve import given_principal, principal_of
+    from drkit.permissions.table import Who
 
     cluster = run.config.clusters[alias]
     if who is Who.WRITER:

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from drkit.cli.options.spark import NOTHING_KEPT
+from drkit.cli.wiring.spark_options import NOTHING_KEPT
 from drkit.model.errors import ExitCode
 from tests.support.audits.damage import damaged, dense, records, seeded
 from tests.support.clusters.spark_cluster import spark_cluster

@@ -1,6 +1,9 @@
 """The frame of the CLI: help, usage errors, errors as exit codes and documents."""
 
+from __future__ import annotations
+
 import json
+import logging
 import re
 import shlex
 import socket
@@ -16,6 +19,7 @@ from drkit import __version__
 from drkit.cli.application import VERBS, application, listing
 from drkit.cli.help import EXAMPLES
 from drkit.cli.verbs.lab.load import Timestamps
+from drkit.cli.wiring.context import set_client_logs
 from drkit.lab.datasets.catalogue import DEFAULT_ORDERS, DEFAULT_SEED
 from drkit.lab.datasets.events import TimestampMode
 from drkit.lab.lab import START_SECONDS
@@ -256,3 +260,18 @@ def test_a_status_loads_no_client_of_the_data_path(tmp_path):
     assert done.returncode == 0, done.stderr
     (link,) = json.loads(done.stdout)["links"]
     assert link["recovery_point"]["records"] is None
+
+
+CLIENTS = ("kafka", "aiokafka", "drkit.librdkafka")
+
+
+def test_clients_are_silent_unless_asked_for():
+    before = {name: logging.getLogger(name).level for name in CLIENTS}
+    try:
+        set_client_logs(verbose=False)
+        assert not any(logging.getLogger(name).isEnabledFor(logging.ERROR) for name in (*CLIENTS, "aiokafka.conn"))
+        set_client_logs(verbose=True)
+        assert all(logging.getLogger(name).isEnabledFor(logging.WARNING) for name in CLIENTS)
+    finally:
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)

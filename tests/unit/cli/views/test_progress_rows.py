@@ -6,10 +6,10 @@ import re
 import pytest
 from rich.console import Console
 
-from drkit.cli.options.spark import spark_progress
 from drkit.cli.output import OutputMode, OutputWriter
 from drkit.cli.views.failover_view import StagePrinter
 from drkit.cli.views.layout import OneRow
+from drkit.cli.wiring.spark_options import spark_progress
 from tests.support.wait import wait_until
 
 LONG = "primary->dr: 12,000 records, 80,000 to go; waiting: none of the source's addresses has answered for 12 s [1]"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drkit.cli.options.selection import either_moment
+from drkit.cli.wiring.selection import either_moment
 from drkit.failover.plan.planner import PlanRequest, plan_for
 from drkit.failover.plan.point_in_time import Moment, TimeBasis
 from drkit.failover.positions.past_positions import PastPosition

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from drkit.audit.spark.session import SparkRuntime
     from drkit.failover.plan.failover_plan import Obstacle
 
+
 MasterOption = Annotated[
     str, typer.Option("--master", metavar="URL", help="Spark master: local[*], spark://host:7077, yarn …")
 ]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from drkit.cli.options.selection import one_edge, select
+from drkit.cli.wiring.selection import one_edge, select
 from drkit.failover.positions.selection import Edge, TopicSelector
 from drkit.model.errors import ConfigError
 
