@@ -6,9 +6,10 @@ independent witness reads from the brokers. The primary is killed with SIGKILL, 
 
 from __future__ import annotations
 
+import shlex
 import signal
-import subprocess
 import time
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -16,17 +17,18 @@ from typing import Any, Literal
 
 from drkit.config import load_config
 from drkit.demo.picture import Picture
-from drkit.demo.shell import Shell, command_line
 from drkit.demo.witness import GROUPS, READ_TOPICS, Consumers, PartitionContent, committed, partitions_of, read_topics
+from drkit.drill.environment.child_processes import Child, environment, run_command, wait_exited
+from drkit.drill.environment.environment import document
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.lab import Lab
-from drkit.lab.datasets.catalogue import open_dataset
+from drkit.lab.datasets import open_dataset
 from drkit.lab.datasets.events import TimestampMode
 from drkit.lab.datasets.report import LoadReport
 from drkit.lab.datasets.workload import DatasetWorkload, LoadOptions, prepare_topics
 from drkit.model.clock import now
-from drkit.model.errors import DrkitError
+from drkit.model.errors import DrkitError, ExitCode
 from drkit.model.topology import TopicPartition
 from drkit.observe.status import link_statuses
 from drkit.store import open_store
@@ -45,6 +47,8 @@ _DELIVERY_SECONDS = 5.0
 _LOAD_ENDS_SECONDS = 60.0
 _CATCH_UP_SECONDS = 60.0
 _MIRROR_ENDS_SECONDS = 60.0
+_MIRROR_STOPS_SECONDS = 30.0
+_DONE = (ExitCode.OK, ExitCode.OBJECTIVE_MISSED)
 _SESSIONS_EXPIRE_WITHIN = 60.0
 _LOOK_AGAIN = 0.5
 
@@ -136,8 +140,7 @@ class Story:
         self._on_primary: Consumers | None = None
         self._on_dr: Consumers | None = None
         self._workload: DatasetWorkload | None = None
-        self._shell: Shell | None = None
-        self._mirror: subprocess.Popen[bytes] | None = None
+        self._mirror: Child | None = None
 
     def play(self) -> None:
         """All acts. Raises what a step raises; what was checked so far is in `claims`."""
@@ -158,8 +161,8 @@ class Story:
         for consumers in (self._on_primary, self._on_dr):
             if consumers is not None:
                 consumers.stop()
-        if self._shell is not None:
-            self._shell.close()
+        if self._mirror is not None:
+            self._mirror.stop(_MIRROR_STOPS_SECONDS)
 
     # -- acts --------------------------------------------------------------------------------------
 
@@ -171,7 +174,6 @@ class Story:
                 self._dir, script.brokers, script.store, say=lambda line: setattr(act, "note", line)
             )
             act.note = f"two Kafka clusters, {'one Cassandra' if script.store == 'cassandra' else 'SQLite'}"
-        self._shell = Shell(lab.config_path, lab.dir)
         scene = self._picture.scene
         scene.clusters.update({"primary": "up", "dr": "up"})
         config = load_config(lab.config_path)
@@ -180,13 +182,16 @@ class Story:
         scene.look = lambda: link_statuses(config, store, links, timeout_seconds=1.0)
 
     def _load_and_mirror(self) -> None:
-        script, shell = self._script, self._sh
+        script, lab = self._script, self._the_lab
         with self._picture.act("Flights are produced, read and mirrored") as act:
             dataset = open_dataset("flights", timestamps=TimestampMode.LIVE)
             with ClusterAdmin("primary", self._config.clusters["primary"]) as admin:
                 prepare_topics(admin, dataset.topics)
             self._picture.typed(command_line(["mirror"]))
-            self._mirror = shell.start("mirror", log="mirror.log")
+            arguments = ["-m", "drkit", "mirror", *self._options]
+            self._mirror = Child(
+                "mirror", arguments, lab.dir / "mirror.log", Path.cwd(), env=environment(configured=True)
+            )
             self._on_primary = Consumers("primary", self._client("primary"), live=False)
             self._on_primary.start()
             workload = self._workload = DatasetWorkload(dataset, self._client("primary"), self._load_options)
@@ -196,10 +201,8 @@ class Story:
             while workload.progress.acknowledged < script.kill_after:
                 if (ended := workload.join(0.2)) is not None:
                     raise _ended_early(ended)
-                if self._mirror.poll() is not None:
-                    raise DrkitError(
-                        f"the mirror ended with {self._mirror.returncode}", remedy=f"See {self._dir / 'mirror.log'}"
-                    )
+                if self._mirror.exit_code() is not None:
+                    raise DrkitError(f"the mirror ended: {self._mirror.ending()}")
             act.note = f"{workload.progress.acknowledged:,} records acknowledged"
 
     def _disaster(self) -> None:
@@ -207,13 +210,13 @@ class Story:
         assert workload is not None  # noqa: S101  # made by the act before
         assert mirror is not None  # noqa: S101  # made by the act before
         with self._picture.act("The link stalls, then SIGKILL: the primary is gone") as act:
-            mirror.send_signal(signal.SIGSTOP)  # so that the primary holds what dr never gets
+            mirror.send(signal.SIGSTOP)  # so that the primary holds what dr never gets
             while workload.progress.acknowledged < self._script.kill_after + self._script.stalled:
                 if (ended := workload.join(0.02)) is not None:
                     raise _ended_early(ended)
             self._picture.typed(command_line(["lab", "kill", "primary"]))
             lab.kill("primary")
-            mirror.send_signal(signal.SIGCONT)
+            mirror.send(signal.SIGCONT)
             self.findings.killed_at = killed = now()
             self._picture.scene.clusters["primary"] = f"killed at {killed.astimezone():%H:%M:%S}"
             assert self._on_primary is not None  # noqa: S101  # made by the act before
@@ -227,13 +230,14 @@ class Story:
         at = self.findings.at = f"{(killed - timedelta(seconds=BACK_SECONDS)).astimezone():%H:%M:%S}"
         with self._picture.act(f"Failover to dr, at {at}") as act:
             options = ["failover", "--to", "dr", "--at", at]
-            self._run(*options, "--dry-run").expect(0)
-            result = self.findings.failover = self._run(*options, "--yes", "--accept-unfenced").expect(0, 6)
+            self._run(*options, "--dry-run")
+            result = self.findings.failover = self._run(*options, "--yes", "--accept-unfenced", codes=_DONE)
             evidence = result["evidence"]
             act.note = f"{counted(evidence['rpo_records'])} records lost as observed, {evidence['rto_seconds']:.1f} s"
             assert self._mirror is not None  # noqa: S101  # started two acts ago
-            code = self._mirror.wait(_MIRROR_ENDS_SECONDS)
-            self.claims.equal("the mirror of the sealed link ends by itself, refused (exit 3)", 3, code)
+            wait_exited([self._mirror], _MIRROR_ENDS_SECONDS)
+            refused = "the mirror of the sealed link ends by itself, refused (exit 3)"
+            self.claims.equal(refused, 3, self._mirror.exit_code())
         self.claims.equal("the failover run is closed", "closed", result["state"])
         self._check_committed(result)
 
@@ -267,7 +271,9 @@ class Story:
 
     def _audit_after_failover(self) -> None:
         with self._picture.act("Audit: what did dr not get?") as act:
-            result = self.findings.audits["after the failover"] = self._run("audit").expect(0, 5)
+            result = self.findings.audits["after the failover"] = self._run(
+                "audit", codes=(ExitCode.OK, ExitCode.DEVIATION)
+            )
             totals = result["totals"]
             act.note = f"{totals['source_records']:,} records compared, {totals['unseen']:,} unseen"
         through = self._mirrored_through()
@@ -301,9 +307,8 @@ class Story:
         self._await_dead_members()
         cluster_id = self._the_lab.cluster_id("primary")
         with self._picture.act("Failback: salvage, scrub, re-seed, audit, move") as act:
-            result = self._run(
-                "failback", "--yes", "--cluster-id", cluster_id, "--accept-unfenced", timeout=600
-            ).expect(0, 6)
+            options = ["failback", "--yes", "--cluster-id", cluster_id, "--accept-unfenced"]
+            result = self._run(*options, timeout=600, codes=_DONE)
             self._picture.scene.clusters.update({"primary": "up, primary again", "dr": "up, standby again"})
             act.note = ", ".join(stage["name"] for stage in result["stages"] if stage["outcome"] == "ok")
         self.claims.equal("the failback run is closed", "closed", result["state"])
@@ -312,8 +317,10 @@ class Story:
 
     def _audit_at_the_end(self) -> None:
         with self._picture.act("Mirror on, audit again") as act:
-            self._run("mirror", "--until-caught-up", documents=False).expect_code(0)
-            result = self.findings.audits["after the failback"] = self._run("audit").expect(0, 5)
+            self._run("mirror", "--until-caught-up", lines=True)
+            result = self.findings.audits["after the failback"] = self._run(
+                "audit", codes=(ExitCode.OK, ExitCode.DEVIATION)
+            )
             act.note = f"{result['totals']['source_records']:,} records compared: {result['verdict']}"
         self._check_clean("the audit after the failback is clean", result)
         self.claims.equal("nothing is unseen any more", 0, result["totals"]["unseen"])
@@ -396,10 +403,8 @@ class Story:
         return self.lab
 
     @property
-    def _sh(self) -> Shell:
-        if self._shell is None:
-            raise RuntimeError("the lab isn't up")
-        return self._shell
+    def _options(self) -> list[str]:
+        return ["--config", str(self._the_lab.config_path), "--output", "json"]
 
     @property
     def _config(self) -> Any:
@@ -412,9 +417,26 @@ class Story:
     def _client(self, alias: str) -> dict[str, str]:
         return {"bootstrap.servers": self._the_lab.bootstrap(alias)}
 
-    def _run(self, *arguments: str, timeout: float = 300.0, documents: bool = True) -> Any:
-        self._picture.typed(command_line(arguments))
-        return self._sh.run(*arguments, timeout=timeout, lines=not documents)
+    def _run(
+        self, *arguments: str, codes: Collection[int] = (0,), timeout: float = 300.0, lines: bool = False
+    ) -> dict[str, Any]:
+        """Run a command to its end; returns its document. `lines`: it writes one object a line, which are left aside.
+
+        Raises:
+            DrkitError: another exit code than `codes`, or no document; with the command's own words.
+        """
+        self._picture.typed(line := command_line(arguments))
+        log = self._the_lab.dir / "commands.log"
+        words = ["-m", "drkit", *arguments, *self._options]
+        done = run_command(words, log, Path.cwd(), timeout, env=environment(configured=True))
+        if done.exit_code is None:
+            raise DrkitError(f"`{line}` did not end within {timeout:.0f} s")
+        if done.exit_code not in codes:
+            raise DrkitError(f"`{line}` exited {done.exit_code}{done.log}")
+        found = {} if lines else document(done.stdout)
+        if found is None:
+            raise DrkitError(f"`{line}` wrote something else than one JSON document")
+        return found
 
     def _end_load(self) -> LoadReport:
         assert self._workload is not None  # noqa: S101  # called after it was made
@@ -429,11 +451,16 @@ class Story:
         return read_topics(self._the_lab.bootstrap(alias), names)
 
     def _mirrored_through(self) -> dict[TopicPartition, int]:
-        status = self._run("status").expect(0)
+        status = self._run("status")
         return {
             TopicPartition(each["topic"], each["partition"]): each["mirrored_through"] or 0
             for each in status["links"][0]["partitions"]
         }
+
+
+def command_line(arguments: Sequence[str]) -> str:
+    """The command as typed in a shell."""
+    return shlex.join(["drkit", *arguments])
 
 
 def _ended_early(report: LoadReport) -> DrkitError:

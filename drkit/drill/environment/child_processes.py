@@ -29,13 +29,16 @@ LOOK_SECONDS = 0.05
 
 
 class Child:
-    """A process that runs beside the drill until it is stopped."""
+    """A process that runs beside the drill until it is stopped. `env`: another environment than `environment()`."""
 
-    def __init__(self, name: str, arguments: Sequence[str], log: Path, cwd: Path) -> None:
+    def __init__(
+        self, name: str, arguments: Sequence[str], log: Path, cwd: Path, *, env: Mapping[str, str] | None = None
+    ) -> None:
         self.name = name
         self._arguments = list(arguments)
         self._log = log
         self._cwd = cwd
+        self._env = environment() if env is None else dict(env)
         self._process = self._start()
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -43,7 +46,7 @@ class Child:
             return subprocess.Popen(
                 [sys.executable, *self._arguments],
                 cwd=self._cwd,
-                env=environment(),
+                env=self._env,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -195,9 +198,9 @@ def end(process: subprocess.Popen[str]) -> str:
         return process.communicate()[0]
 
 
-def wait_exited(children: Sequence[Child]) -> None:
-    """Wait for processes that were told to end, with one timeout for all."""
-    deadline = time.monotonic() + STOP_SECONDS
+def wait_exited(children: Sequence[Child], timeout_seconds: float = STOP_SECONDS) -> None:
+    """Wait for processes that were told to end, or should, with one timeout for all."""
+    deadline = time.monotonic() + timeout_seconds
     while any(child.exit_code() is None for child in children) and time.monotonic() < deadline:
         rest(0.02)
 
