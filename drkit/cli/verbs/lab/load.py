@@ -107,7 +107,7 @@ def load_command(
     """
     from drkit.config.schema.config import ClusterConfig
     from drkit.lab import Lab
-    from drkit.lab.datasets.catalogue import DEFAULT_SEED, open_dataset
+    from drkit.lab.datasets import DEFAULT_SEED, open_dataset
     from drkit.lab.datasets.events import TimestampMode
     from drkit.lab.datasets.report import LoadOutcome
     from drkit.lab.datasets.workload import LoadOptions

@@ -20,7 +20,7 @@ from drkit.cli.application import VERBS, application, listing
 from drkit.cli.help import EXAMPLES
 from drkit.cli.verbs.lab.load import Timestamps
 from drkit.cli.wiring.context import set_client_logs
-from drkit.lab.datasets.catalogue import DEFAULT_ORDERS, DEFAULT_SEED
+from drkit.lab.datasets import DEFAULT_ORDERS, DEFAULT_SEED
 from drkit.lab.datasets.events import TimestampMode
 from drkit.lab.lab import START_SECONDS
 from drkit.store import open_store
