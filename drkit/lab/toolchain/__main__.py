@@ -18,8 +18,7 @@ from pathlib import Path
 from rich.console import Console
 
 from drkit.files import sha256_of, write_atomically
-from drkit.lab.toolchain.ivy import resolved_artifacts, start_resolve
-from drkit.lab.toolchain.java import find_ivy, find_java_home
+from drkit.lab.toolchain.java import find_ivy, find_java_home, resolved_artifacts, start_resolve
 from drkit.lab.toolchain.lockfile import Coordinate, Jar, Lock, lock_path, render_lock
 from drkit.lab.toolchain.repository import network_options
 from drkit.model.errors import ConfigError, DrkitError

@@ -17,8 +17,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 
 from drkit.files import sha256_of
 from drkit.lab.process import Interrupts
-from drkit.lab.toolchain.ivy import IvyProcess, start_fetch
-from drkit.lab.toolchain.java import find_ivy
+from drkit.lab.toolchain.java import IvyProcess, find_ivy, start_fetch
 from drkit.lab.toolchain.lockfile import Coordinate, Jar
 from drkit.lab.toolchain.repository import network_options
 from drkit.model.errors import DrkitError
