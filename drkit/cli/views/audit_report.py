@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drkit.cli.views.audit_view import digest_lines, shown_bytes
@@ -11,6 +12,7 @@ from drkit.cli.wiring.audit_journal import foreign_key_line
 from drkit.model.audit.audit_result import AuditResult, Counts, FindingKind
 from drkit.model.audit.group_audit import GroupAudit, GroupPartition, GroupVerdict, GroupWitness
 from drkit.model.clock import date_of, iso
+from drkit.model.errors import DrkitError
 
 if TYPE_CHECKING:
     from drkit.audit.findings.findings_over_time import FindingsOverTime
@@ -65,6 +67,22 @@ body{font-size:10.5pt}main{max-width:none;margin:0;padding:0}section{border:0;bo
 .finding,tr,svg,.chart,h2,h3{break-inside:avoid}h2,h3{break-after:avoid}.scroll{overflow:visible}
 *{print-color-adjust:exact;-webkit-print-color-adjust:exact}@page{margin:16mm}}
 """
+
+
+def write_report(path: Path, text: str) -> None:
+    """Write a document of this module.
+
+    Raises:
+        DrkitError: the file can't be written; the audit is done all the same.
+    """
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise DrkitError(
+            f"the report can't be written to {path}: {error.strerror or error}",
+            meaning="The audit itself is done",
+            remedy="Give another --report",
+        ) from error
 
 
 def render_report(

@@ -155,9 +155,13 @@ def print_rehearsal(console: Console, result: RunResult, plan: FailoverPlan, unw
     for warning in plan.warnings:
         console.print(f"[yellow]![/] {escape(warning)}")
     for obstacle in unwaived:
-        console.print(
-            f"[red]✗[/] a real run is refused now: {escape(obstacle.what)}\n  [bold]do:[/] {escape(obstacle.remedy)}"
-        )
+        print_refused_now(console, obstacle)
+
+
+def print_refused_now(console: Console, obstacle: Obstacle, whose: str = "") -> None:
+    """What a rehearsal would be refused for if it were a run; `whose`: as in `print_obstacle`."""
+    what = f"a real run is refused now: {escape(whose + obstacle.what)}"
+    console.print(f"[red]✗[/] {what}\n  [bold]do:[/] {escape(obstacle.remedy)}")
 
 
 def print_evidence(console: Console, evidence: Evidence, judgement: Judgement) -> None:
@@ -232,14 +236,8 @@ class StagePrinter:
 
 
 def _failover_head(console: Console, plan: FailoverPlan) -> None:
-    how = f"{plan.mode}, by mapping"
-    if plan.cut is not None:
-        how = f"{plan.mode}, consistent: every topic is complete up to {iso(plan.cut.instant)}"
-    elif plan.at is not None:
-        what = "groups as they stood at" if plan.at.by_commits else "at"
-        how = f"{plan.mode}, {what} {plan.at.local} [{plan.at.timezone}] = {iso(plan.at.instant)}"
     grid = Table.grid(padding=(0, 2))
-    grid.add_row("[dim]how[/]", escape(how))
+    grid.add_row("[dim]how[/]", escape(how_in_words(plan)))
     arrow = "──▶" if plan.control in {"active", "paused"} else "─✗─"
     grid.add_row("[dim]before[/]", _cluster(plan.source).append(f" {arrow} ").append_text(_cluster(plan.target)))
     after = Text(plan.source.alias, style="dim").append(" ─✗─ sealed   ", style="dim")
@@ -247,6 +245,16 @@ def _failover_head(console: Console, plan: FailoverPlan) -> None:
     grid.add_row("[dim]after[/]", after)
     _directories(grid, plan)
     console.print(grid)
+
+
+def how_in_words(plan: FailoverPlan, over: str = "") -> str:
+    """By what groups are placed; `over`: what a consistent cut is over, where that is more than one link."""
+    if plan.cut is not None:
+        return f"{plan.mode}, consistent{over}: every topic is complete up to {iso(plan.cut.instant)}"
+    if plan.at is not None:
+        what = "groups as they stood at" if plan.at.by_commits else "at"
+        return f"{plan.mode}, {what} {plan.at.local} [{plan.at.timezone}] = {iso(plan.at.instant)}"
+    return f"{plan.mode}, by mapping"
 
 
 def _failback_head(console: Console, plan: FailbackPlan) -> None:

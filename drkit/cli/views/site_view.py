@@ -12,12 +12,19 @@ from rich.markup import escape
 from rich.rule import Rule
 from rich.table import Table
 
-from drkit.cli.views.failover_view import StagePrinter, print_evidence, print_needs, print_obstacle, stage_line
+from drkit.cli.views.failover_view import (
+    StagePrinter,
+    how_in_words,
+    print_evidence,
+    print_needs,
+    print_obstacle,
+    print_refused_now,
+    stage_line,
+)
 from drkit.cli.views.positions_view import print_positions, print_without_place
 from drkit.failover.positions.without_place import without_place
 from drkit.failover.run.salvage_folders import salvaged_where
 from drkit.failover.run.state_machine import Kind, State
-from drkit.model.clock import iso
 from drkit.model.wording import and_more, bounds, counted
 
 if TYPE_CHECKING:
@@ -48,7 +55,7 @@ def print_site_plan(
     """
     title = f"[bold]{plan.kind} plan of {counted(len(plan.plans), 'link')}[/]  [dim]{plan.digest[:12]}[/]"
     console.print(Rule(title, align="left", style="dim"))
-    console.print(f"[dim]how[/]  {escape(_mode(plan))}")
+    console.print(f"[dim]how[/]  {escape(how_in_words(plan.plans[0], ' over all links'))}")
     _links(console, plan)
     if plan.waves:
         _waves(console, plan)
@@ -122,11 +129,7 @@ def print_site_rehearsal(
             soft_wrap=True,
         )
     for link, obstacle in unwaived:
-        whose = "" if link is None else f"{link}: "
-        console.print(
-            f"[red]✗[/] a real run is refused now: {escape(whose + obstacle.what)}\n  [bold]do:[/] "
-            f"{escape(obstacle.remedy)}"
-        )
+        print_refused_now(console, obstacle, "" if link is None else f"{link}: ")
 
 
 class SitePrinter:
@@ -176,16 +179,6 @@ def _waves(console: Console, plan: SitePlan) -> None:
         after = f"; then {', '.join(then)}" if then else ""
         words = f"wave {wave.name}: {and_more(groups) or 'no group'}{after}"
         console.print(f"[dim]{number + 1:>2}[/]  {escape(words)}", soft_wrap=True)
-
-
-def _mode(plan: SitePlan) -> str:
-    first = plan.plans[0]
-    if first.cut is not None:
-        return f"{plan.mode}, consistent over all links: every topic is complete up to {iso(first.cut.instant)}"
-    if first.at is not None:
-        what = "groups as they stood at" if first.at.by_commits else "at"
-        return f"{plan.mode}, {what} {first.at.local} [{first.at.timezone}] = {iso(first.at.instant)}"
-    return f"{plan.mode}, by mapping"
 
 
 def _loss(loss: Loss) -> str:

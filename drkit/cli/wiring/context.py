@@ -192,8 +192,23 @@ class Invocation:
         return begun
 
     def links(self, selected: str | None) -> list[Link]:
-        """The configured links, or the one that `--link` names."""
-        return select_links(self.config, selected)
+        """The configured links, or the one that `--link` names.
+
+        Raises:
+            ConfigError: no such link, not a link's name, or none configured.
+        """
+        links = links_like(self.config, None)
+        if selected is None:
+            return links
+        known = f"Known links: {', '.join(str(link.id) for link in links)}"
+        try:
+            wanted = LinkId.parse(selected)
+        except ValueError as error:
+            raise ConfigError(f"--link: {error}", remedy=known) from None
+        found = [link for link in links if link.id == wanted]
+        if not found:
+            raise ConfigError(f"--link: no link {wanted} is configured", remedy=known)
+        return found
 
     def links_like(self, patterns: Sequence[str] | None) -> list[Link]:
         """The configured links, or those that `--link`, given any number of times, names or matches.
@@ -221,39 +236,16 @@ class Invocation:
         self.exit(error.exit_code)
 
 
-def select_links(config: Config, selected: str | None) -> list[Link]:
-    """Links of the configuration, or the one named.
-
-    Raises:
-        ConfigError: no such link, not a link's name, or none configured.
-    """
-    links = [link.link() for link in config.links]
-    if not links:
-        raise ConfigError("no link is configured", remedy="Add a [[links]] section with source and target")
-    if selected is None:
-        return links
-    try:
-        wanted = LinkId.parse(selected)
-    except ValueError as error:
-        raise ConfigError(f"--link: {error}", remedy=f"Known links: {_names(links)}") from None
-    found = [link for link in links if link.id == wanted]
-    if not found:
-        raise ConfigError(f"--link: no link {wanted} is configured", remedy=f"Known links: {_names(links)}")
-    return found
-
-
 def links_like(config: Config, patterns: Sequence[str] | None) -> list[Link]:
     """Links of the configuration: all, or those that these names and regular expressions mean.
 
     Raises:
         ConfigError: one of them means no link, or none is configured.
     """
-    links = select_links(config, None)
+    links = [link.link() for link in config.links]
+    if not links:
+        raise ConfigError("no link is configured", remedy="Add a [[links]] section with source and target")
     return matching(links, patterns) if patterns else links
-
-
-def _names(links: Sequence[Link]) -> str:
-    return ", ".join(str(link.id) for link in links)
 
 
 @contextmanager

@@ -305,18 +305,11 @@ def _append(results: Sequence[AuditResult], table: str, runtime: SparkRuntime, r
 def _write_report(path: Path, results: Sequence[AuditResult], config: Config, run: str) -> None:
     from drkit.audit.findings.findings_over_time import over_time
     from drkit.audit.findings.witnesses import witnesses
-    from drkit.cli.views.audit_report import render_report
+    from drkit.cli.views.audit_report import render_report, write_report
 
     times = [over_time([Path(result.findings_path)]) for result in results]
     shown = [witnesses(of_each_kind(result.findings, _WITNESSES), result.link, config) for result in results]
-    try:
-        path.write_text(render_report(results, times, shown, run), encoding="utf-8")
-    except OSError as error:
-        raise DrkitError(
-            f"the report can't be written to {path}: {error.strerror or error}",
-            meaning="The audit itself is done, and its findings are kept",
-            remedy="Give another --report",
-        ) from error
+    write_report(path, render_report(results, times, shown, run))
 
 
 def audit_document(results: Sequence[AuditResult], folder: Path, failures: Sequence[Failure] = ()) -> dict[str, Any]:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from drkit.cli.process.interrupts import deferred
-from drkit.cli.views.audit_report import render_group_report, summary_line
+from drkit.cli.views.audit_report import render_group_report, summary_line, write_report
 from drkit.cli.views.audit_view import base64_text, shown_bytes
 from drkit.cli.views.layout import Column, FittingTable
 from drkit.cli.wiring.audit_journal import keep_group_view
@@ -31,12 +30,7 @@ from drkit.cli.wiring.spark_options import (
 from drkit.model.audit.audit_result import TopicChoice
 from drkit.model.audit.group_audit import GroupAudit, GroupCounts, GroupMove, GroupPartition, GroupVerdict, GroupWitness
 from drkit.model.clock import date_of, iso, now
-from drkit.model.errors import ConfigError, DrkitError, ExitCode, Refused
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from drkit.audit.spark.session import SparkRuntime
+from drkit.model.errors import ConfigError, ExitCode, Refused
 
 FullOption = Annotated[
     bool, typer.Option("--full", help="Decode every record, even where whole batches are equal on both sides.")
@@ -79,41 +73,11 @@ def group_view(
 
     Exits 0 where nothing was missed, 5 where something was, 8 where something is unknown.
     """
-    require_spark("`drkit audit group`")
-    run_group_view(
-        run,
-        group,
-        failover,
-        topic_choices(topic),
-        link,
-        lambda: spark_runtime(master, driver_memory, spark_conf),
-        full=full,
-        report=report,
-        began=now(),
-    )
-
-
-def run_group_view(
-    run: Invocation,
-    group: str,
-    failover: str | None,
-    choices: Sequence[TopicChoice],
-    link: str | None,
-    spark: Callable[[], SparkRuntime],
-    *,
-    full: bool,
-    report: Path | None,
-    began: datetime,
-) -> None:
-    """Carry the verb out for one group.
-
-    Raises:
-        ConfigError: no topic that was asked for is one of the group's.
-        Refused: no failover moved the group, or what it did can't be told any more.
-    """
     from drkit.failover.run.cluster_context import ClusterContext
     from drkit.failover.run.group_move import find_move
 
+    require_spark("`drkit audit group`")
+    choices, began = topic_choices(topic), now()
     run.links(link)  # before the store is opened
     store = run.store()
     with ClusterContext(run.config, store) as estate:
@@ -127,7 +91,7 @@ def run_group_view(
             moved,
             store,
             run.config,
-            spark,
+            lambda: spark_runtime(master, driver_memory, spark_conf),
             out=str(results_folder(began)),
             full=full,
             progress=bar.step,
@@ -141,7 +105,7 @@ def run_group_view(
     if kept.problem is not None:
         run.writer.log.print(Text(f"`drkit runs` won't list this audit: {kept.problem}", "yellow"))
     if report is not None:
-        _write(report, render_group_report(result))
+        write_report(report, render_group_report(result))
     run.writer.emit(
         document | {"run": kept.run, "report": None if report is None else str(report)},
         lambda console: _print(console, result),
@@ -166,15 +130,6 @@ def _restrict_to_topics(move: GroupMove, choices: Sequence[TopicChoice]) -> Grou
     if not places:
         raise Refused(f"{move.group} has no position on these partitions", remedy="Leave the partitions out")
     return GroupMove(move.link, move.group, move.run, move.moved_at, places, move.unreadable)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise DrkitError(
-            f"the report can't be written to {path}: {error.strerror or error}", remedy="Give another --report"
-        ) from error
 
 
 # -- JSON ------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from drkit.cli.wiring.context import Invocation, select_links, verb
+from drkit.cli.wiring.context import Invocation, verb
 from drkit.failover.plan.waivers import CLUSTER_ID
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.link_state import Direction, LinkControl
@@ -159,7 +159,7 @@ def recover_link(
     from drkit.failover.run.cluster_context import ClusterContext
     from drkit.failover.stages.directory_update import recover_epoch
 
-    chosen = select_links(run.config, link)[0]
+    chosen = run.links(link)[0]
     _check_restored(run, chosen)
     with ClusterContext(run.config, run.store()) as estate:
         control, changed = recover_epoch(estate, chosen.id)
@@ -212,10 +212,10 @@ def _link(run: Invocation, name: str) -> Link:
         wanted = LinkId.parse(name)
     except ValueError as error:
         raise ConfigError(str(error), remedy="Write it as source->target, in quotes") from None
-    for link in select_links(run.config, None):
+    for link in run.links(None):
         if link.id == wanted.reversed() and all(each.link().id != wanted for each in run.config.links):
             return link.reversed()
-    return select_links(run.config, name)[0]
+    return run.links(name)[0]
 
 
 def _document(control: LinkControl) -> dict[str, Any]:
