@@ -61,14 +61,7 @@ def end(children: Sequence[subprocess.Popen[Any]], grace_seconds: float = _GRACE
             child.wait()
 
 
-def wait_until(
-    condition: Callable[[], bool],
-    what: str,
-    seconds: float,
-    *,
-    poll_seconds: float = 0.1,
-    running: Running | None = None,
-) -> None:
+def wait_until(condition: Callable[[], bool], what: str, seconds: float, *, running: Running | None = None) -> None:
     """Poll until the condition holds. `running`: the command whose end ends the wait.
 
     Raises:
@@ -80,7 +73,7 @@ def wait_until(
             raise MeasurementFailed(f"{what}: it ended\n{running.output_tail()}")
         if time.monotonic() > deadline:
             raise MeasurementFailed(f"{what}: not within {seconds:g} s")
-        time.sleep(poll_seconds)
+        time.sleep(0.1)
 
 
 @dataclass(frozen=True, slots=True)

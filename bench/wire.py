@@ -322,9 +322,9 @@ def _json_value(size: int, number: int, rng: random.Random) -> bytes:
     return json.dumps(event, separators=(",", ":")).encode()
 
 
-def record_batch(values: Sequence[bytes], codec: Codec, *, timestamp_ms: int | None = None) -> bytes:
+def record_batch(values: Sequence[bytes], codec: Codec) -> bytes:
     """One batch of format v2 that holds exactly these values, without keys, base offset 0, no producer id."""
-    stamp = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
+    stamp = int(time.time() * 1000)
     builder = DefaultRecordBatchBuilder(_MAGIC, _CODES[codec], False, _NOBODY, _NOBODY, _NOBODY, _NO_LIMIT)
     for offset, value in enumerate(values):
         builder.append(offset, stamp, None, value, [])

@@ -23,7 +23,7 @@ def test_a_value_too_small_for_its_fields_is_refused():
 @pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
 def test_a_batch_holds_exactly_its_values(codec):
     values = json_values(100, 7)
-    batch = DefaultRecordBatch(record_batch(values, codec, timestamp_ms=5))
+    batch = DefaultRecordBatch(record_batch(values, codec))
     assert batch.validate_crc()
     assert batch.compression_type == {"none": 0, "lz4": 3, "zstd": 4}[codec]
     assert [bytes(record.value) for record in batch] == values
