@@ -26,8 +26,16 @@ from drkit.audit.findings.findings_path import discard_findings, findings_path
 from drkit.audit.findings.unreadable_target import hidden_target, unreadable_target
 from drkit.audit.read.record_frames import ScopeReader
 from drkit.audit.spark.failures import ExecutorLost, LogMoved, in_words
-from drkit.audit.spark.session import SparkRuntime, session_starting, ship_callables
-from drkit.audit.spark.spark_progress import Progress, Tasks, described, timed, watching
+from drkit.audit.spark.session import (
+    Progress,
+    SparkRuntime,
+    Tasks,
+    described,
+    session_starting,
+    ship_callables,
+    timed,
+    watching,
+)
 from drkit.config import Config
 from drkit.kafka.transform.record_transform import Alteration
 from drkit.model.audit.audit_result import (

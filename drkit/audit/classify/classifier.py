@@ -65,9 +65,8 @@ from drkit.audit.classify.retention import (
     compacted_on_target,
     highest_of_keys,
 )
-from drkit.audit.compare.merge_join import MatchedRange, SourceLeft, TargetLeft
+from drkit.audit.compare.merge_join import Digest, MatchedRange, SourceLeft, TargetLeft
 from drkit.audit.compare.offset_zones import FOREVER, Zone
-from drkit.audit.compare.record_digests import Digest
 from drkit.model.audit.audit_result import FindingKind
 
 SOURCE_RETIRED = "source_retired"

@@ -15,8 +15,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Generic, TypeVar
 
 from drkit.audit.classify.ordering import MatchedLine
-from drkit.audit.compare.merge_join import SourceLeft, TargetLeft
-from drkit.audit.compare.record_digests import Digest
+from drkit.audit.compare.merge_join import Digest, SourceLeft, TargetLeft
 
 SHORTEST_RUN = 64
 """Records; shorter runs are kept as residuals."""

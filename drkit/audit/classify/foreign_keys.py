@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from drkit.audit.compare.record_pass import within
+from drkit.audit.compare.first_pass import within
 from drkit.audit.compare.scope import observe_scope
 from drkit.audit.read.record_frames import ScopeReader, keep
 from drkit.audit.spark.session import SparkRuntime, spark_session

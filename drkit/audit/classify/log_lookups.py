@@ -11,11 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from drkit.audit.compare.byte_search import ONE_BY_ONE, SHORTEST
-from drkit.audit.compare.merge_join import SourceLeft
+from drkit.audit.compare.merge_join import Digest, SourceLeft, content_digest
 from drkit.audit.compare.offset_zones import Zone
-from drkit.audit.compare.record_digests import Digest, content_digest
-from drkit.audit.compare.undecoded_batches import holds_any
+from drkit.audit.compare.undecoded_batches import ONE_BY_ONE, SHORTEST, holds_any
 from drkit.kafka.protocol.record_batch import MAGIC, Batch
 from drkit.kafka.protocol.record_columns import RecordColumns
 

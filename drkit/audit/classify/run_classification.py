@@ -41,10 +41,9 @@ from drkit.audit.classify.classifier import (
     reordered,
 )
 from drkit.audit.classify.log_lookups import LogRequest, MatchedRecords
-from drkit.audit.compare.batch_pass import compare_batches
+from drkit.audit.compare.first_pass import Comparison, compare_batches
 from drkit.audit.compare.merge_join_tasks import answer_requests
 from drkit.audit.compare.offset_zones import place
-from drkit.audit.compare.record_pass import Comparison
 from drkit.audit.compare.scope import PartitionScope, Scope
 from drkit.audit.read.log_tasks import opened
 from drkit.audit.read.offset_ranges import Span, share_out, wanted_tasks

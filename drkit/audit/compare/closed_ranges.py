@@ -22,7 +22,7 @@ from drkit.audit.findings.findings import OutcomeCounts, count, outcome_counts
 from drkit.audit.findings.unreadable_target import hidden_target, unreadable_target
 from drkit.audit.read.record_frames import ScopeReader
 from drkit.audit.spark.failures import LogMoved, in_words
-from drkit.audit.spark.spark_progress import describe
+from drkit.audit.spark.session import describe
 from drkit.config import Config
 from drkit.model.audit.audit_result import AuditRequest, Counts, TopicChoice
 from drkit.model.audit.continuous_audit import GONE, KINDS, ClosedRange, Reconciled, Sample

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import closing, suppress
 
-from drkit.audit.compare.record_pass import Unreadable
+from drkit.audit.compare.first_pass import Unreadable
 from drkit.audit.compare.scope import Scope
 from drkit.audit.read.log_tasks import opened
 from drkit.config.schema.config import ForeignKeyConfig

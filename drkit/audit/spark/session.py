@@ -2,33 +2,161 @@
 
 Nothing of Spark reaches stdout: drkit launches the JVM with its output in a log file of a temporary folder, which also
 holds everything else that Spark writes and is removed at the end.
+
+That folder is locked by its process, so the next one removes it if the process was killed: a process id could be
+reused, or belong to another container that shares the folder for temporary files.
 """
 
 from __future__ import annotations
 
 import atexit
+import fcntl
 import logging
 import os
+import secrets
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkConf, SparkContext, StatusTracker
 from pyspark.sql import SparkSession, SQLContext
 
 import drkit
 from drkit.audit.read.shipped_code import ARCHIVE, callables_archive, code_archive
 from drkit.audit.spark.jvm import LOG, Jvm, Launch, launch_jvm
-from drkit.audit.spark.temp_dir import TempDir, make_folder
 from drkit.model.errors import DrkitError
+
+PREFIX = "drkit-spark-"
+OWNER = "owner"
+"""The file that its process has locked."""
+
+
+_mine: set[Path] = set()
+"""Those of this process that are not removed yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class TempDir:
+    """`path` is this process's until it is removed."""
+
+    path: Path
+    _lock: TextIO
+
+    def remove(self) -> None:
+        """Remove it with all that is in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        self._lock.close()
+        _mine.discard(self.path)
+
+
+def make_folder() -> TempDir:
+    """Make one, and remove those that processes which were killed have left."""
+    sweep()
+    path = Path(tempfile.gettempdir()) / f"{PREFIX}{secrets.token_hex(8)}"
+    _mine.add(path)  # before it is there, so that an interrupt in between leaves nothing
+    path.mkdir(mode=0o700)
+    new = path / f"{OWNER}.new"
+    lock = new.open("w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    new.rename(path / OWNER)  # under this name it is locked from the first moment
+    return TempDir(path, lock)
+
+
+def sweep() -> None:
+    """Remove this user's folders whose process is gone; one without an owner's file is nobody's to judge."""
+    for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        with suppress(OSError):  # gone meanwhile, another user's, or in use
+            if path.lstat().st_uid != os.getuid():
+                continue
+            with (path / OWNER).open() as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path, ignore_errors=True)
+
+
+@atexit.register
+def _remove_mine() -> None:
+    """What an interrupt kept its owner from removing."""
+    for path in _mine:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+log = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.3
+
+Progress = Callable[[str], None]
+"""Called with what is being done, in a few words."""
+
+Tasks = Callable[[int, int], None]
+"""Called with the tasks done and the tasks in all of the stages that run now."""
+
+
+def timed(progress: Progress) -> Progress:
+    """`progress` that logs when each step begins, in seconds since this was made (at debug level)."""
+    began = time.monotonic()
+
+    def say(step: str) -> None:
+        log.debug("%.2f s: %s", time.monotonic() - began, step)
+        progress(step)
+
+    return say
+
+
+def described(session: SparkSession, work: str, progress: Progress) -> Progress:
+    """`progress` that names the step in Spark's own page, too: the jobs of each step carry it as their description."""
+
+    def say(step: str) -> None:
+        describe(session, f"{work}: {step}")
+        progress(step)
+
+    return say
+
+
+def describe(session: SparkSession, work: str) -> None:
+    """Name the jobs that this thread starts from now on, on Spark's own page."""
+    session.sparkContext.setJobDescription(f"drkit {work}")
+
+
+@contextmanager
+def watching(session: SparkSession, tasks: Tasks | None) -> Iterator[None]:
+    """Report the running stages' tasks until the block ends; from a thread of its own."""
+    if tasks is None:
+        yield
+        return
+    over = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(session, tasks, over), name="drkit-spark-watch", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
+
+
+def _watch(session: SparkSession, tasks: Tasks, over: threading.Event) -> None:
+    tracker: StatusTracker | None = None
+    while not over.wait(_POLL_SECONDS):
+        try:  # the JVM may be ended at any moment, also before the first look
+            tracker = tracker or session.sparkContext.statusTracker()
+            found = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        except Exception:
+            log.debug("Spark doesn't tell its tasks any more", exc_info=True)
+            return
+        stages = [stage for stage in found if stage is not None]
+        if stages:
+            tasks(sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages))
+
 
 _LOG4J = """\
 rootLogger.level = warn

@@ -15,7 +15,7 @@ from drkit.model.clock import date_of, iso
 from drkit.model.errors import DrkitError
 
 if TYPE_CHECKING:
-    from drkit.audit.findings.findings_over_time import FindingsOverTime
+    from drkit.audit.findings.findings_files import FindingsOverTime
     from drkit.audit.findings.witnesses import Content, FindingWitness
 
 
@@ -219,7 +219,7 @@ def _over_time(times: FindingsOverTime | None) -> str:
 
 
 def _chart(times: FindingsOverTime, topic: str) -> str:
-    from drkit.audit.findings.findings_over_time import BUCKETS
+    from drkit.audit.findings.findings_files import BUCKETS
 
     columns = [[times.counts.get((topic, kind), [0] * BUCKETS)[at] for kind in _KINDS] for at in range(BUCKETS)]
     most = max(sum(column) for column in columns) or 1

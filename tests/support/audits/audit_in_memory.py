@@ -14,12 +14,12 @@ from typing import Any
 from drkit.audit.classify.classification_tasks import CLASSIFICATION_ARROW, Unit, unit_rows
 from drkit.audit.classify.classifier import ClassifiedPartition, PartitionLimits, Steps, classify, reordered
 from drkit.audit.classify.log_lookups import LogRequest, MatchedRecords
+from drkit.audit.compare.first_pass import cut_up
 from drkit.audit.compare.merge_join import Piece, PieceComparison, compare_piece
 from drkit.audit.compare.merge_join_tasks import read_span
 from drkit.audit.compare.offset_zones import Zone, nominal, place, zones
 from drkit.audit.compare.scope import PartitionScope
 from drkit.audit.read.offset_ranges import Span
-from drkit.audit.read.task_ranges import cut_up
 from drkit.kafka.protocol.record_batch import Batch, parse
 from drkit.model.audit.audit_result import FindingKind, PlacementBasis
 from drkit.model.offsets import OffsetMapping, merged_ranges

@@ -39,7 +39,7 @@ def mirrored(bench: Bench, pattern: str) -> Link:
 def in_tasks() -> Iterator[None]:
     """Without space in the driver: Spark's tasks classify all differences, which stay with the executors."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("drkit.audit.compare.batch_pass.MEMORY_BUDGET", 0)
+        patch.setattr("drkit.audit.compare.first_pass.MEMORY_BUDGET", 0)
         yield
 
 

@@ -8,9 +8,9 @@ import tempfile
 
 import pytest
 
-from drkit.audit.spark.temp_dir import OWNER, make_folder, sweep
+from drkit.audit.spark.session import OWNER, make_folder, sweep
 
-MAKES = "from drkit.audit.spark.temp_dir import make_folder as m; made = m(); print(made.path, flush=True); input()"
+MAKES = "from drkit.audit.spark.session import make_folder as m; made = m(); print(made.path, flush=True); input()"
 
 
 @pytest.fixture(autouse=True)

@@ -283,13 +283,13 @@ _AGE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd]?)")
 
 def _check_table(table: str | None, runtime: SparkRuntime) -> None:
     if table is not None:
-        from drkit.audit.findings.findings_table import check_table
+        from drkit.audit.findings.findings_files import check_table
 
         check_table(table, runtime)
 
 
 def _append(results: Sequence[AuditResult], table: str, runtime: SparkRuntime, run: str) -> None:
-    from drkit.audit.findings.findings_table import append_findings
+    from drkit.audit.findings.findings_files import append_findings
 
     paths = [result.findings_path for result in results]
     try:
@@ -303,7 +303,7 @@ def _append(results: Sequence[AuditResult], table: str, runtime: SparkRuntime, r
 
 
 def _write_report(path: Path, results: Sequence[AuditResult], config: Config, run: str) -> None:
-    from drkit.audit.findings.findings_over_time import over_time
+    from drkit.audit.findings.findings_files import over_time
     from drkit.audit.findings.witnesses import witnesses
     from drkit.cli.views.audit_report import render_report, write_report
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from drkit.audit.findings.findings_files import SCHEMA
-from drkit.audit.findings.findings_table import append_findings, check_table
+from drkit.audit.findings.findings_files import SCHEMA, append_findings, check_table
 from drkit.audit.run import run_audit
 from drkit.audit.spark.session import SparkRuntime, quietly, spark_session, stop_session
 from drkit.model.audit.audit_result import AuditRequest, TopicChoice

@@ -322,8 +322,8 @@ def test_salvaged_records_are_classed_and_replayed_by_class(lab, bench, spark, u
     result = salvage(request, bench.store, bench.config, spark)
     jobs = len(context.statusTracker().getJobIdsForGroup(unique_name))
     with monkeypatch.context() as patch:  # as where there are too many for the driver, and for one task
-        patch.setattr("drkit.audit.compare.batch_pass.MEMORY_BUDGET", 0)
-        patch.setattr("drkit.audit.salvage.salvage_class._FEW", -1)
+        patch.setattr("drkit.audit.compare.first_pass.MEMORY_BUDGET", 0)
+        patch.setattr("drkit.audit.salvage.salvage._FEW", -1)
         many = salvage(replace(request, out=str(tmp_path / "many")), bench.store, bench.config, spark)
 
     rows = pq.read_table(Path(result.path) / "records.parquet").to_pylist()

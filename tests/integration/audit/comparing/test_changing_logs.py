@@ -39,7 +39,7 @@ def every_way(audit, monkeypatch) -> Callable[..., dict[str, AuditResult]]:
         if digests:
             found["digest"] = audit(*topics, from_digests=True, **options)
         with monkeypatch.context() as patch:
-            patch.setattr("drkit.audit.compare.batch_pass.MEMORY_BUDGET", 0)
+            patch.setattr("drkit.audit.compare.first_pass.MEMORY_BUDGET", 0)
             found["in tasks"] = audit(*topics, **options)
         return found
 

@@ -130,7 +130,7 @@ def test_an_audit_survives_executors_that_are_lost_at_each_stage(
     bench, cluster, toolchain, unique_name, tmp_path, monkeypatch
 ):
     """While both sides are read Spark itself runs the tasks again; what was kept for the findings is recreated."""
-    monkeypatch.setattr("drkit.audit.compare.batch_pass.MEMORY_BUDGET", 0)  # all that differs stays with the executors
+    monkeypatch.setattr("drkit.audit.compare.first_pass.MEMORY_BUDGET", 0)  # all that differs stays with the executors
     master, _ = cluster
     settings = {"spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.driver.host": "127.0.0.1"}
     runtime = SparkRuntime(toolchain.spark_java_home, master, settings=settings)

@@ -151,7 +151,7 @@ def test_a_wholly_displaced_partition_lacks_one_record(bench, audit, unique_name
     said: list[str] = []
 
     first = audit(topic)
-    monkeypatch.setattr("drkit.audit.compare.batch_pass.MEMORY_BUDGET", 4 << 20)
+    monkeypatch.setattr("drkit.audit.compare.first_pass.MEMORY_BUDGET", 4 << 20)
     in_tasks = audit(topic, progress=said.append)
     full = audit(topic, full=True)
 

@@ -16,9 +16,8 @@ from drkit.audit.classify.log_lookups import (
     WantedRecord,
     zone_of,
 )
-from drkit.audit.compare.merge_join import SourceLeft
+from drkit.audit.compare.merge_join import SourceLeft, content_digest
 from drkit.audit.compare.offset_zones import Zone
-from drkit.audit.compare.record_digests import content_digest
 from drkit.kafka.protocol.record_batch import parse
 from tests.support.links.batches import batch_bytes
 

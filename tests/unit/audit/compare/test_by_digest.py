@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from drkit.audit.compare.first_pass import cut_up
 from drkit.audit.compare.merge_join import MatchedRange, PieceComparison, compare_piece, gathered
 from drkit.audit.compare.offset_zones import zones
 from drkit.audit.compare.range_proof import choose, covered, prove, regions
 from drkit.audit.compare.scope import PartitionScope
 from drkit.audit.read.offset_ranges import Span, shared_whole
-from drkit.audit.read.task_ranges import cut_up
 from drkit.kafka.protocol.batch_digest import placed_digest
 from drkit.kafka.protocol.record_batch import Batch, parse
 from drkit.mirror.engine.range_digests import RangeDigests

@@ -5,7 +5,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drkit.audit.compare.byte_search import ONE_BY_ONE, SHORTEST, any_in
+from drkit.audit.compare.undecoded_batches import ONE_BY_ONE, SHORTEST, any_in
 
 MANY = ONE_BY_ONE + 2
 FEW_LETTERS = st.text("ab01", max_size=60).map(str.encode)

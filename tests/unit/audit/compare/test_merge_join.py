@@ -13,11 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drkit.audit.compare import merge_join
-from drkit.audit.compare.merge_join import PieceComparison, compare_piece, gathered
+from drkit.audit.compare.first_pass import cut_up
+from drkit.audit.compare.merge_join import PieceComparison, compare_piece, content_digest, gathered
 from drkit.audit.compare.offset_zones import Zone, nominal, zones
-from drkit.audit.compare.record_digests import content_digest
 from drkit.audit.compare.scope import PartitionScope
-from drkit.audit.read.task_ranges import cut_up
 from drkit.kafka.protocol.record_batch import parse
 from drkit.kafka.protocol.record_columns import RecordColumns
 from drkit.model.audit.audit_result import PlacementBasis

@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from drkit.audit.findings.findings import pair_findings
 from drkit.audit.findings.findings_files import SCHEMA, findings_dataset, write_rows
-from drkit.audit.findings.other_partitions import pair_findings
 from drkit.model.audit.audit_result import Finding, FindingKind
 
 DOCS = Path(__file__).parents[4] / "docs"

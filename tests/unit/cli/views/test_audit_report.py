@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from drkit.audit.findings.findings_over_time import BUCKETS, over_time
+from drkit.audit.findings.findings_files import BUCKETS, over_time
 from drkit.audit.findings.witnesses import Content, FindingWitness
 from drkit.cli.views.audit_report import render_report
 from drkit.cli.views.audit_view import of_each_kind, print_audits, shown_bytes

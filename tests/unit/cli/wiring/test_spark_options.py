@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drkit.audit.spark.spark_progress import watching
+from drkit.audit.spark.session import watching
 from drkit.cli.wiring.spark_options import _ProgressLines, spark_properties, spark_runtime
 from drkit.model.errors import ConfigError
 from tests.support.wait import wait_until
@@ -72,7 +72,7 @@ def test_a_jvm_that_is_gone_ends_the_telling_and_is_in_the_log(caplog):
         def getActiveStageIds(self):  # noqa: N802 - as Spark has it
             raise ConnectionRefusedError("the JVM is gone")
 
-    caplog.set_level("DEBUG", logger="drkit.audit.spark.spark_progress")
+    caplog.set_level("DEBUG", logger="drkit.audit.spark.session")
     told = []
     with watching(Gone(), lambda *tasks: told.append(tasks)):
         wait_until(lambda: caplog.records, what="the log")
