@@ -166,6 +166,11 @@ class Problem:
     unsure_until: int | None = None
     exact_until: int | None = None
 
+    @property
+    def place(self) -> str:
+        """`orders:3`, or `orders` where it concerns the whole topic."""
+        return self.topic if self.partition is None else f"{self.topic}:{self.partition}"
+
     def concerns(self, tp: TopicPartition) -> bool:
         """Whether it is about this partition (by source topic), or its whole topic."""
         return self.topic == tp.topic and self.partition in {None, tp.partition}

@@ -15,9 +15,7 @@ _IN_SECONDS = 10.0
 
 def place(problem: Problem) -> str:
     """`orders:3`, `orders`, or nothing if it is about the whole link."""
-    if problem.topic == WHOLE_LINK:
-        return ""
-    return problem.topic if problem.partition is None else f"{problem.topic}:{problem.partition}"
+    return "" if problem.topic == WHOLE_LINK else problem.place
 
 
 def place_unless_named(problem: Problem) -> str:

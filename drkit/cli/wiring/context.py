@@ -218,6 +218,17 @@ class Invocation:
         """
         return links_like(self.config, patterns)
 
+    def check_cluster(self, alias: str, option: str = "") -> None:
+        """Raise ConfigError unless a cluster of this alias is configured; `option`: what names it."""
+        if alias not in self.config.clusters:
+            known = ", ".join(sorted(self.config.clusters))
+            named = f"{option}: " if option else ""
+            raise ConfigError(f"{named}no cluster {alias!r} is configured", remedy=f"Known clusters: {known}")
+
+    def say(self, line: str) -> None:
+        """A line on stderr, as it is."""
+        self.writer.log.print(line, markup=False, soft_wrap=True)
+
     def ask(self, question: str) -> str:
         """What is typed at the terminal; nothing where the input ends instead (Ctrl-D)."""
         try:

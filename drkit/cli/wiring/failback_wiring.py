@@ -115,8 +115,8 @@ class _Mirror:
                 stop.set()
         if report.halted:
             problem = report.halted[0]
-            where = problem.topic if problem.partition is None else f"{problem.topic}:{problem.partition}"
-            raise DrkitError(f"the mirror of {link.id} is halted on {where}: {problem.reason}", remedy=problem.remedy)
+            what = f"the mirror of {link.id} is halted on {problem.place}: {problem.reason}"
+            raise DrkitError(what, remedy=problem.remedy)
         if not report.caught_up:
             raise DrkitError(f"the mirror of {link.id} was stopped before it had caught up", remedy="Resume the run")
         return report

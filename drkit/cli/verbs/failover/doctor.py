@@ -203,9 +203,7 @@ def checks_with_plan(checks: Sequence[Check], planned: Planned) -> tuple[Check, 
 def _links_to(run: Invocation, to: str | None, links: list[Link]) -> list[Link]:
     if to is None:
         return links
-    if to not in run.config.clusters:
-        known = ", ".join(sorted(run.config.clusters))
-        raise ConfigError(f"--to: no cluster {to!r} is configured", remedy=f"Known clusters: {known}")
+    run.check_cluster(to, "--to")
     found = [each for each in links if each.id.target == to]
     if not found:
         raise ConfigError(f"--to: no link leads to {to}", remedy=f"Known links: {', '.join(str(x.id) for x in links)}")

@@ -65,9 +65,7 @@ def endpoint(
 
 
 def _of_cluster(run: Invocation, alias: str) -> dict[str, object]:
-    clusters = run.config.clusters
-    if alias not in clusters:
-        raise ConfigError(f"no cluster {alias!r} is configured", remedy=f"Known: {', '.join(sorted(clusters))}")
+    run.check_cluster(alias)
     return _document(run, alias, "configuration")
 
 

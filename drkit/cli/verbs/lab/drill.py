@@ -130,7 +130,7 @@ def run(
         invocation.writer.emit(result.model_dump(mode="json"), lambda console: show_result(console, result))
         _end(invocation, result.exit_code)
     else:
-        series = play_series(experiments, repeat, play, _sayer(invocation))
+        series = play_series(experiments, repeat, play, invocation.say)
         invocation.writer.emit(series.model_dump(mode="json"), lambda console: show_series(console, series))
         _end(invocation, series.exit_code)
 
@@ -176,7 +176,7 @@ def random(
     with tempfile.TemporaryDirectory(prefix="drkit-random-") as work:
         kept = Drills(drills or default_drills())
         chosen = secrets.randbelow(2**31) if seed is None else seed
-        say = _sayer(invocation)
+        say = invocation.say
         say(f"seed {chosen}")
         session = RandomSession(
             chosen,
@@ -240,7 +240,7 @@ def export(
     if out is not None:
         _write_new(out, json.dumps(result.chaos_toolkit, indent=2, ensure_ascii=False) + "\n")
         result = result.model_copy(update={"out": str(out)})
-    say = _sayer(invocation)
+    say = invocation.say
     for each in result.not_exported:
         say(f"not exported: {result.file}:{each.line}: {each.said()}")
     invocation.writer.emit(result.model_dump(mode="json"), lambda console: show_export(console, result))
@@ -289,7 +289,7 @@ def schedule(
         cron,
         clock,
         options,
-        _sayer(invocation),
+        invocation.say,
         blackouts=read_calendars(calendar or (), clock),
         missed=missed,
         last_began=lambda title: last_began(title, Drills(drills or default_drills()), _runs(invocation)),
@@ -345,14 +345,13 @@ def _rehearse_estate(invocation: Invocation, files: list[Path], to: str | None) 
 
     refuse_experiments(load_experiments(experiment_files(files, whole_library=False)))
     config = invocation.config
-    if to is not None and to not in config.clusters:
-        known = ", ".join(sorted(config.clusters))
-        raise ConfigError(f"--to: no cluster {to!r} is configured", remedy=f"Known clusters: {known}")
+    if to is not None:
+        invocation.check_cluster(to, "--to")
     links = [link for link in invocation.links(None) if to in (None, link.id.target)]
     if not links or config.file is None:
         raise ConfigError(f"no link leads to {to}", remedy="Name the target of a link")
     store = invocation.store(recorded=False)
-    result = rehearse_estate(config, config.file.resolve(), store, links, _sayer(invocation))
+    result = rehearse_estate(config, config.file.resolve(), store, links, invocation.say)
     invocation.writer.emit(result.model_dump(mode="json"), lambda console: show_estate(console, result))
     _end(invocation, result.exit_code)
 
@@ -372,7 +371,7 @@ def _player(
     from drkit.observe.drill_history import DRILL
 
     require(Extra.LAB, "`drkit drill`")
-    kept, say = Drills(drills or default_drills()), _sayer(invocation)
+    kept, say = Drills(drills or default_drills()), invocation.say
 
     def on_lab(file: ExperimentFile, guard: Guard) -> DrillResult:
         return run_drill(
@@ -415,7 +414,7 @@ def _runs(invocation: Invocation) -> list[RunSummary]:
     try:
         return list(invocation.store(recorded=False).runs())
     except DrkitError as error:
-        _sayer(invocation)(f"only the drills of this machine are known: {error.what}")
+        invocation.say(f"only the drills of this machine are known: {error.what}")
         return []
 
 
@@ -434,17 +433,13 @@ def _reload_calendars(invocation: Invocation, plan: DrillSchedule, read: Callabl
     """Answer SIGHUP; what can't be used is told with its remedy, and the old calendars stay."""
     from drkit.config import load_config
 
-    say = _sayer(invocation)
+    say = invocation.say
     try:
         if invocation.config_path is not None:
             load_config(invocation.config_path)  # found wrong now, not at the next drill
         plan.observe(read())
     except DrkitError as error:
         say(f"nothing is reloaded, the old calendars stay: {error}")
-
-
-def _sayer(invocation: Invocation) -> Callable[[str], None]:
-    return lambda line: invocation.writer.log.print(line, markup=False, soft_wrap=True)
 
 
 def _end(invocation: Invocation, code: int) -> None:

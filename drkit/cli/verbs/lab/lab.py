@@ -82,7 +82,7 @@ def up(
     """Start two Kafka clusters and Cassandra, wait until each answers, write a drkit.toml for them."""
     from drkit.lab.lab import START_SECONDS, Lab
 
-    lab = Lab.up(dir, brokers, _STORES[store], secure=secure, timeout_seconds=timeout or START_SECONDS, say=_say(run))
+    lab = Lab.up(dir, brokers, _STORES[store], secure=secure, timeout_seconds=timeout or START_SECONDS, say=run.say)
     if lab.started:
         _create_store(lab)
         if lab.secure:
@@ -125,7 +125,7 @@ def down(
     """Stop every node of the lab, paused ones too, and remove its data."""
     from drkit.lab.lab import take_down_folder
 
-    folder, stopped = take_down_folder(dir, keep_data=keep_data, say=_say(run))
+    folder, stopped = take_down_folder(dir, keep_data=keep_data, say=run.say)
     words = f"Stopped {', '.join(stopped)}" if stopped else "No node was running"
     kept = f"its data stays in {folder}" if keep_data else f"its data in {folder} is removed"
     run.writer.emit(
@@ -181,7 +181,7 @@ def restart(
         run,
         dir,
         "restarted",
-        lambda lab: lab.restart(*node, timeout_seconds=timeout or START_SECONDS, say=_say(run)),
+        lambda lab: lab.restart(*node, timeout_seconds=timeout or START_SECONDS, say=run.say),
     )
 
 
@@ -224,10 +224,6 @@ def _change_nodes(
         _table(console, statuses)
 
     run.writer.emit(document(lab, statuses, **{done: changed}), human)
-
-
-def _say(run: Invocation) -> Callable[[str], None]:
-    return lambda line: run.writer.log.print(line, soft_wrap=True, markup=False)
 
 
 def _table(console: Console, statuses: Sequence[NodeStatus]) -> None:

@@ -183,7 +183,7 @@ def _load(
             stop=signals.stop.is_set,
             give_up=signals.give_up.is_set,
             on_progress=show,
-            on_remark=lambda text: log.print(text, soft_wrap=True, markup=False),
+            on_remark=run.say,
         )
 
 

@@ -110,8 +110,9 @@ def resume_link(
         if cleared:
             console.print(f"{counted(cleared, 'problem')} retried; what persists is told again")
         for problem in stay:
-            where = problem.topic if problem.partition is None else f"{problem.topic}:{problem.partition}"
-            console.print(f"{escape(where)} stays halted ({problem.kind}): {escape(problem.remedy)}", soft_wrap=True)
+            console.print(
+                f"{escape(problem.place)} stays halted ({problem.kind}): {escape(problem.remedy)}", soft_wrap=True
+            )
         if cluster_id is not None:
             count = counted(len(accepted), "topic")
             console.print(f"{chosen.id.target} is cluster {escape(cluster_id)}; {count} accepted as new")

@@ -305,8 +305,7 @@ def _end(run: Invocation, workers: list[_Worker], *, until_caught_up: bool) -> N
 
 def _print_end(run: Invocation, report: MirrorReport) -> None:
     for problem in report.halted:
-        where = problem.topic if problem.partition is None else f"{problem.topic}:{problem.partition}"
-        run.writer.log.print(Text(f"{report.link.id} {where} is halted: {problem.reason}. {problem.remedy}"))
+        run.writer.log.print(Text(f"{report.link.id} {problem.place} is halted: {problem.reason}. {problem.remedy}"))
     for problem in report.missing:
         run.writer.log.print(Text(f"{report.link.id}: {problem.reason}. {problem.remedy}"))
     if not report.caught_up:

@@ -96,9 +96,7 @@ def _nothing(_: Sequence[PrintedRights]) -> str:
 
 def _on(run: Invocation, found: Sequence[ClusterRights], clusters: Sequence[str] | None) -> list[ClusterRights]:
     for alias in clusters or ():
-        if alias not in run.config.clusters:
-            known = ", ".join(sorted(run.config.clusters))
-            raise ConfigError(f"--cluster: no cluster {alias!r} is configured", remedy=f"Known clusters: {known}")
+        run.check_cluster(alias, "--cluster")
     return [each for each in found if not clusters or each.cluster in clusters]
 
 

@@ -117,9 +117,7 @@ def _from_logs(run: Invocation, links: Sequence[Link], clusters: Clusters) -> li
 
 
 def _links_of(run: Invocation, cluster: str, links: Sequence[Link], *, from_logs: bool) -> list[Link]:
-    if cluster not in run.config.clusters:
-        known = ", ".join(sorted(run.config.clusters))
-        raise ConfigError(f"--from: no cluster {cluster!r} is configured", remedy=f"Known clusters: {known}")
+    run.check_cluster(cluster, "--from")
     found = [each for each in links if each.id.target == cluster or (from_logs and each.id.source == cluster)]
     if not found:
         raise ConfigError(
