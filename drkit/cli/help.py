@@ -154,7 +154,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
 
 
 def add_examples(app: typer.Typer, path: str = "") -> None:
-    """Let the help of each of the commands be as `help_text` has it, and end with its examples."""
+    """Let the help of each of the commands look as described above, and end with its examples."""
     for command in app.registered_commands:
         command.cls = HelpfulCommand
         command.epilog = _epilog(f"{path}{command.name}")
