@@ -1,18 +1,12 @@
-"""The results of earlier audits in the store, by link; the last of each link as metrics."""
+"""The results of earlier audits in the store, by link."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple
 
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
-
-from drkit.model.audit.audit_result import FindingKind
-from drkit.model.clock import now
-from drkit.model.errors import DrkitError
 from drkit.model.runs.journal import RunSummary
 from drkit.store.api import Store
 
@@ -73,33 +67,3 @@ def audits_of_run(store: Store, summary: RunSummary) -> Iterable[AuditOfLink]:
             yield AuditOfLink(summary.run, each["link"], began, verdict, each["totals"], "", whole)
         for each in payload.get("failures", ()):
             yield AuditOfLink(summary.run, each["link"], summary.started_at, FAILED, None, each["what"])
-
-
-class LastAuditCollector(Collector):
-    """Collects from `look`, which returns the last audit of each link; empty if the store doesn't answer."""
-
-    def __init__(self, look: Callable[[], Sequence[AuditOfLink]]) -> None:
-        self._look = look
-
-    def collect(self) -> Iterable[Metric]:
-        """Verdict, age and counts of the last one-off audit, by link; nothing for a link that never had one."""
-        verdict = GaugeMetricFamily(
-            "drkit_last_audit_verdict", "1 for the verdict of the link's last audit", labels=["link", "verdict"]
-        )
-        age = GaugeMetricFamily("drkit_last_audit_age_seconds", "Seconds since the last audit began", labels=["link"])
-        records = GaugeMetricFamily(
-            "drkit_last_audit_records", "Records by the result of the link's last audit", labels=["link", "kind"]
-        )
-        try:
-            audits = self._look()
-        except DrkitError:
-            audits = ()
-        at = now()
-        for each in audits:
-            for name in VERDICTS:
-                verdict.add_metric([each.link, name], 1 if each.verdict == name else 0)
-            age.add_metric([each.link], max(0.0, (at - each.began).total_seconds()))
-            for kind in ("matched", *FindingKind):
-                if each.totals is not None:
-                    records.add_metric([each.link, str(kind)], each.totals.get(str(kind), 0))
-        return [verdict, age, records]

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from functools import cache, partial
+from typing import Any
 
 from drkit.config import Config
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
@@ -39,9 +40,9 @@ from drkit.model.topics.acls import Acl, fence_rules_kind, others_rules_kind, to
 from drkit.model.topology import Link, LinkId, TopicPartition, is_canary
 from drkit.model.totals import greatest
 from drkit.model.wording import and_more, counted
-from drkit.observe.fence import blocked_problem, fence_problem, unfenced_problem
-from drkit.observe.filler import filler_problems
+from drkit.observe.drill_history import DrillKind, drills_document
 from drkit.observe.formatting import short
+from drkit.observe.poll_problems import blocked_problem, fence_problem, filler_problems, unfenced_problem
 from drkit.state_topic.guard import begun, interrupted
 from drkit.store.api import Store
 from drkit.store.link_notes import check_source_cluster, unmovable_groups
@@ -758,3 +759,31 @@ def _recovery_point(
         lower_bound=not source.reachable or unread is not None,
         reason=reason,
     )
+
+
+def status_document(statuses: Sequence[LinkStatus], drills: Sequence[DrillKind] | None = None) -> dict[str, Any]:
+    """`drkit status --output json`. `drills`: those in the store; None: it wasn't asked."""
+    known = None if drills is None else drills_document(drills, now())
+    return {"links": [_link_document(status) for status in statuses], "drills": known}
+
+
+def _link_document(status: LinkStatus) -> dict[str, Any]:
+    return {
+        "source": status.link.id.source,
+        "target": status.link.id.target,
+        "state": status.state,
+        "reason": status.reason,
+        "source_reachable": status.source_reachable,
+        "target_reachable": status.target_reachable,
+        "worker": status.worker,
+        "workers": [
+            {"worker": each.owner, "leads": each.leads, "partitions": each.partitions, "seen_at": each.seen_at}
+            for each in status.workers
+        ],
+        "statistics": [each.document() for each in status.statistics],
+        "observed_at": status.observed_at,
+        "partitions": [asdict(partition) for partition in status.partitions],
+        "groups": [asdict(group) for group in status.groups],
+        "problems": [asdict(problem) for problem in status.problems],
+        "recovery_point": asdict(status.recovery_point),
+    }

@@ -18,7 +18,7 @@ from drkit.lab.toolchain.lockfile import read_lock
 from drkit.model.errors import DrkitError
 from drkit.model.topology import LinkId
 from drkit.model.topology import TopicPartition as KafkaPartition
-from drkit.observe.readiness.versions_check import versions_check
+from drkit.observe.readiness.target_checks import versions_check
 from tests.support.clusters.guard import Guard
 from tests.support.commands.running import Commands
 from tests.support.links.estates import TIMEOUT, OwnLink, own_link, texts

@@ -30,7 +30,7 @@ from drkit.model.runs.journal import RunSummary, verify_chain
 from drkit.model.topology import Link, LinkId
 from drkit.model.wording import and_more
 from drkit.observe.audit_history import AUDIT, audits_of_run, last_audits
-from drkit.observe.drill_surroundings import known_drills
+from drkit.observe.drill_history import known_drills
 from drkit.observe.page.board import EarlierRuns, LastDrill, Sources
 from drkit.observe.page.decision import Answer, Decision, Duration, Obstruction, PlannedRow
 from drkit.observe.page.tables import Row

@@ -4,7 +4,7 @@ DeleteRecords isn't durable at once: a broker writes log starts to a checkpoint 
 (`log.flush.start.offset.checkpoint.interval.ms`), so one that is killed soon after shows the removed records again.
 So alignments stay noted, and the filler is removed again: by a running mirror
 (`drkit.mirror.resume.offset_alignment.returned_filler`), and, while clients read the target, by a failover's close, a
-failback and `drkit link trim`. A status reports it (`drkit.observe.filler`).
+failback and `drkit link trim`. A status reports it (`drkit.observe.poll_problems`).
 """
 
 from __future__ import annotations

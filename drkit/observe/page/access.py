@@ -3,7 +3,7 @@
 A program sends `Authorization: Bearer TOKEN`. A browser sends the token once, at `/login`, and gets a cookie derived
 from it: no script can read the cookie, no other site can send it, and a new token invalidates it. On loopback without
 a token the request must name a loopback host: a site whose name resolves to this address (DNS rebinding) is refused.
-Client certificates are checked before a request is read (`server.py`).
+Client certificates are checked before a request is read (`application.py`).
 """
 
 from __future__ import annotations

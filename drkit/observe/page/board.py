@@ -1,16 +1,20 @@
-"""The page's data: the newest polls of links, decisions and earlier runs; rows of tables, made once each."""
+"""The page's data: the newest polls of links, decisions and earlier runs; rows of tables, made once each.
+
+Polls run on a thread each: any number of readers get the newest result at once.
+"""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from drkit import __version__
 from drkit.config import Objectives
-from drkit.model.clock import iso, now
+from drkit.model.clock import UsualDuration, iso, now
 from drkit.model.errors import DrkitError, error_body
 from drkit.model.link_state import Problem
 from drkit.model.runs.journal import RunSummary
@@ -19,11 +23,121 @@ from drkit.observe import formatting
 from drkit.observe.audit_history import AuditOfLink
 from drkit.observe.drill_history import DrillKind
 from drkit.observe.history import MEASURES, StatusHistory, measure
-from drkit.observe.page import rows
+from drkit.observe.page import tables
 from drkit.observe.page.decision import Answer, Decision, Duration, decision_document, unknown
-from drkit.observe.page.polling import Poller, PollResult
 from drkit.observe.page.tables import Row, Table, page_of, query_of
 from drkit.observe.status import LinkStatus
+
+_T = TypeVar("_T")
+_STALE_SECONDS = 30.0
+_STALE_ROUNDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class PollResult(Generic[_T]):
+    """The result of one poll, or the error.
+
+    `number` grows by 1 with each; `began_at` is its begin (nothing in it is older).
+    """
+
+    number: int
+    began_at: datetime
+    value: _T | None
+    error: DrkitError | None
+
+    def age(self, at: datetime) -> float:
+        """Seconds since it began, at `at`."""
+        return max(0.0, (at - self.began_at).total_seconds())
+
+
+class Poller(Generic[_T]):
+    """Polls repeatedly; slow polls run less often, to bound their load.
+
+    Args:
+        name: of the thread.
+        look: the poll; its errors become the poll's result.
+        seconds: the least time from one poll's end to the next one's begin.
+        rest: the same, as a multiple of a poll's usual duration (`UsualDuration`).
+    """
+
+    def __init__(self, name: str, look: Callable[[], _T], *, seconds: float, rest: float) -> None:
+        self._look, self._seconds, self._rest = look, seconds, rest
+        self._newest: PollResult[_T] | None = None
+        self._usual = UsualDuration()
+        self._takes = 0.0
+        self._first = threading.Event()
+        self._stop = threading.Event()
+        self._wake = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin the first poll."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Begin no further poll."""
+        self._stop.set()
+        self._wake.set()
+
+    def soon(self) -> None:
+        """The last result is outdated: poll again as soon as a running poll has ended."""
+        self._wake.set()
+
+    def join(self, timeout_seconds: float) -> None:
+        """Wait for a running poll; after the timeout it ends with the process."""
+        if self._thread.is_alive():
+            self._thread.join(timeout_seconds)
+
+    @property
+    def newest(self) -> PollResult[_T] | None:
+        """The last finished poll; None: the first one still runs."""
+        return self._newest
+
+    def first(self, timeout_seconds: float) -> PollResult[_T] | None:
+        """The newest result, once the first poll has ended; None if that takes longer."""
+        self._first.wait(timeout_seconds)
+        return self._newest
+
+    def stale_after(self) -> float:
+        """Seconds after which a result is stale: several polls were missed."""
+        return max(_STALE_SECONDS, _STALE_ROUNDS * (self._takes + self._pause(self._takes)))
+
+    def fresh(self, at: datetime) -> PollResult[_T] | None:
+        """The newest result unless it is stale at `at`."""
+        newest = self._newest
+        return None if newest is None or newest.age(at) > self.stale_after() else newest
+
+    def look_once(self) -> PollResult[_T]:
+        """Poll now, on this thread."""
+        began_at, began = now(), time.monotonic()
+        value, error = None, None
+        try:
+            value = self._look()
+        except DrkitError as found:
+            error = found
+        except Exception as found:  # noqa: BLE001  # a defect must not end the thread: the page would freeze unnoticed
+            error = DrkitError(
+                f"internal error: {type(found).__name__}: {found}",
+                meaning="This is a defect of drkit, not of your set-up",
+                remedy="Run `drkit status --verbose` and report the trace",
+            )
+        number = 1 if self._newest is None else self._newest.number + 1
+        seconds = time.monotonic() - began
+        self._takes = self._usual.after(seconds)
+        self._newest = PollResult(number, began_at, value, error)
+        self._first.set()
+        return self._newest
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self.look_once()
+            if self._wake.wait(self._pause(self._takes)):
+                self._stop.wait(self._takes)  # constant changes don't cause constant polls
+                self._wake.clear()
+
+    def _pause(self, took: float) -> float:
+        return max(self._seconds, self._rest * took)
+
 
 _STATUS_SECONDS, _STATUS_REST = 2.0, 3.0
 _DECISION_SECONDS, _DECISION_REST = 15.0, 5.0
@@ -276,7 +390,7 @@ class Board:
             "seconds": None if took is None else round(took.seconds, 3),
             "of": None if took is None else took.of,
             "run": None if took is None else took.run,
-            "age_seconds": None if took is None or took.at is None else rows.age_seconds(took.at, at),
+            "age_seconds": None if took is None or took.at is None else tables.age_seconds(took.at, at),
             "reason": None if took is not None else _no_duration(self.earlier.newest, decision.to),
         }
         return {**decision_document(decision, at), "duration": rto}
@@ -356,7 +470,7 @@ def _of_earlier(board: Board, name: str) -> tuple[list[Row], datetime]:
     if look.value is None:
         raise look.error or DrkitError("earlier runs are unknown")
     runs = look.value.runs
-    return board.rows_of(name, (look.number,), lambda: rows.run_rows(runs)), look.began_at
+    return board.rows_of(name, (look.number,), lambda: tables.run_rows(runs)), look.began_at
 
 
 def _of_drills(board: Board, name: str) -> tuple[list[Row], datetime]:
@@ -366,15 +480,15 @@ def _of_drills(board: Board, name: str) -> tuple[list[Row], datetime]:
 
 _Source = Callable[[Board, str], tuple[list[Row], datetime]]
 TABLES: dict[str, tuple[Table, _Source]] = {
-    "topics": (rows.TOPICS, _of_status(lambda statuses, _: rows.topic_rows(statuses))),
-    "partitions": (rows.PARTITIONS, _of_status(lambda statuses, _: rows.partition_rows(statuses))),
-    "groups": (rows.GROUPS, _of_status(rows.group_rows)),
-    "positions": (rows.POSITIONS, _of_status(rows.position_rows)),
-    "workers": (rows.WORKERS, _of_status(lambda statuses, _: rows.worker_rows(statuses))),
-    "plan": (rows.PLAN, _of_plan(rows.plan_rows)),
-    "planned": (rows.PLANNED, _of_plan(rows.planned_rows)),
-    "runs": (rows.RUNS, _of_earlier),
-    "drills": (rows.DRILLS, _of_drills),
+    "topics": (tables.TOPICS, _of_status(lambda statuses, _: tables.topic_rows(statuses))),
+    "partitions": (tables.PARTITIONS, _of_status(lambda statuses, _: tables.partition_rows(statuses))),
+    "groups": (tables.GROUPS, _of_status(tables.group_rows)),
+    "positions": (tables.POSITIONS, _of_status(tables.position_rows)),
+    "workers": (tables.WORKERS, _of_status(lambda statuses, _: tables.worker_rows(statuses))),
+    "plan": (tables.PLAN, _of_plan(tables.plan_rows)),
+    "planned": (tables.PLANNED, _of_plan(tables.planned_rows)),
+    "runs": (tables.RUNS, _of_earlier),
+    "drills": (tables.DRILLS, _of_drills),
 }
 """The tables by the names in their addresses."""
 
@@ -430,7 +544,7 @@ def _drill(drill: LastDrill, at: datetime) -> dict[str, Any]:
         "run": drill.run,
         "title": drill.title,
         "verdict": drill.verdict,
-        "age_seconds": None if drill.started_at is None else rows.age_seconds(drill.started_at, at),
+        "age_seconds": None if drill.started_at is None else tables.age_seconds(drill.started_at, at),
         "rpo_records": drill.rpo_records,
         "rto_seconds": drill.rto_seconds,
         "reason": drill.reason,
@@ -442,7 +556,7 @@ def _audit(audit: AuditOfLink, at: datetime) -> dict[str, Any]:
         "run": audit.run,
         "link": audit.link,
         "verdict": audit.verdict,
-        "age_seconds": rows.age_seconds(audit.began, at),
+        "age_seconds": tables.age_seconds(audit.began, at),
         "totals": audit.totals,
         "detail": audit.detail,
     }

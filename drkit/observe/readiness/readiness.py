@@ -25,22 +25,21 @@ from drkit.model.offsets import Certainty
 from drkit.model.topology import Link, is_canary
 from drkit.model.wording import and_more, counted
 from drkit.observe.drill_history import PASSED, DrillKind, age_in_words
-from drkit.observe.fence import FENCED
 from drkit.observe.formatting import loss, short
-from drkit.observe.readiness.access_rules_check import NAME as ACCESS_RULES
-from drkit.observe.readiness.access_rules_check import access_rules_check
+from drkit.observe.poll_problems import FENCED
+from drkit.observe.readiness.backlog_checks import DISKS, RETENTION, disk_check, retention_check
 from drkit.observe.readiness.check import Check, CheckOutcome, worst_outcome
-from drkit.observe.readiness.client_settings_check import NAME as CLIENT_SETTINGS
-from drkit.observe.readiness.client_settings_check import client_settings_check
-from drkit.observe.readiness.disk_check import NAME as DISKS
-from drkit.observe.readiness.disk_check import disk_check
-from drkit.observe.readiness.retention_check import NAME as RETENTION
-from drkit.observe.readiness.retention_check import retention_check
 from drkit.observe.readiness.store_safety import copy_of_store, placement
-from drkit.observe.readiness.topic_settings_check import NAME as TOPIC_SETTINGS
-from drkit.observe.readiness.topic_settings_check import topic_settings_check
-from drkit.observe.readiness.versions_check import NAME as VERSIONS
-from drkit.observe.readiness.versions_check import versions_check
+from drkit.observe.readiness.target_checks import (
+    ACCESS_RULES,
+    CLIENT_SETTINGS,
+    TOPIC_SETTINGS,
+    VERSIONS,
+    access_rules_check,
+    client_settings_check,
+    topic_settings_check,
+    versions_check,
+)
 from drkit.observe.status import GroupStatus, LinkStatus, link_statuses
 from drkit.permissions.missing import Names, missing_rights, remedy_of
 from drkit.permissions.resolve import CLUSTER_NAME, cluster_of

@@ -22,12 +22,11 @@ from drkit.model.audit.continuous_audit import AuditProgress
 from drkit.model.clock import iso, now
 from drkit.model.link_state import Problem
 from drkit.model.runs.journal import RunSummary
-from drkit.observe.audit_history import AuditOfLink, LastAuditCollector
+from drkit.observe.audit_history import AuditOfLink
 from drkit.observe.drill_history import DRILL, PASSED, drill_kinds
 from drkit.observe.drill_history import VERDICTS as DRILL_VERDICTS
 from drkit.observe.metrics.audit_metrics import AuditCollector as ContinuousCollector
-from drkit.observe.metrics.drill_metrics import DrillCollector
-from drkit.observe.metrics.link_metrics import STATES, StatusCollector
+from drkit.observe.metrics.store_metrics import STATES, DrillCollector, LastAuditCollector, StatusCollector
 from tests.support.commands.bad_input import ROOT
 from tests.support.pages.page import LATENCY, snapshot, worker
 

@@ -13,9 +13,8 @@ from drkit.model.errors import Refused
 from drkit.model.link_state import TopicState
 from drkit.model.runs.journal import RunSummary, verify_chain
 from drkit.model.topology import LinkId
-from drkit.observe.drill_history import DRILL, drill_kinds, drills_document
-from drkit.observe.drill_surroundings import known_drills, surroundings_now
-from drkit.observe.metrics.drill_metrics import DrillCollector
+from drkit.observe.drill_history import DRILL, drill_kinds, drills_document, known_drills, surroundings_now
+from drkit.observe.metrics.store_metrics import DrillCollector
 from drkit.observe.readiness.check import CheckOutcome
 from drkit.observe.readiness.readiness import drills_check
 from drkit.store import open_store
@@ -65,7 +64,7 @@ def test_what_changed_since_a_drill_passed_is_told(store, tmp_path, monkeypatch)
     assert same.changes == ()
     assert drills_check([same], None, AT).outcome is CheckOutcome.OK
     store.put_topic_states(LinkId("primary", "dr"), [TopicState("new", "new", "id-1", "id-2", 1, 1, True)])
-    monkeypatch.setattr("drkit.observe.drill_surroundings.__version__", "9.9")
+    monkeypatch.setattr("drkit.observe.drill_history.__version__", "9.9")
     other = CONFIG.model_copy(update={"objectives": Objectives(rpo_records=7)})
     (changed,) = known_drills(other, store)
     assert [each.split(" ")[0:2] for each in changed.changes] == [

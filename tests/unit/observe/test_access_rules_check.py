@@ -8,8 +8,8 @@ from drkit.model.topic_policy import AclMode
 from drkit.model.topics.acl_rules import roles
 from drkit.model.topics.acls import Acl, AclRole
 from drkit.model.topology import Link, LinkId
-from drkit.observe.readiness.access_rules_check import compared, without_authorizer
 from drkit.observe.readiness.check import CheckOutcome
+from drkit.observe.readiness.target_checks import compared_rules, without_authorizer
 
 OFF = Link(LinkId("primary", "dr"), topics=(".*",))
 STANDBY = replace(OFF, acls=AclMode.STANDBY)
@@ -19,20 +19,22 @@ OURS = {READ, WRITE}
 
 
 def test_a_link_that_copies_no_rules_names_those_that_are_missing() -> None:
-    found = compared(OFF, OURS, {}, {READ}, mirrors=True)
+    found = compared_rules(OFF, OURS, {}, {READ}, mirrors=True)
     assert found.outcome is CheckOutcome.WARN
     assert found.reason == (
         "dr lacks 1 rule ('allow User:app to write topic orders') of primary, and acls = \"off\" puts none"
     )
     assert 'acls = "standby"' in found.remedy
-    assert compared(OFF, OURS, {}, {READ, WRITE}, mirrors=True).outcome is CheckOutcome.OK
-    assert compared(OFF, set(), {}, {READ}, mirrors=True).outcome is CheckOutcome.OK, "more there is the target's own"
+    assert compared_rules(OFF, OURS, {}, {READ, WRITE}, mirrors=True).outcome is CheckOutcome.OK
+    assert compared_rules(OFF, set(), {}, {READ}, mirrors=True).outcome is CheckOutcome.OK, (
+        "more there is the target's own"
+    )
 
 
 def test_a_standby_is_in_step_where_reads_are_put_and_writes_are_noted() -> None:
     noted = roles(OURS, AclMode.STANDBY)
     assert noted == {READ: AclRole.ON, WRITE: AclRole.DUE}
-    found = compared(STANDBY, OURS, noted, {READ}, mirrors=True)
+    found = compared_rules(STANDBY, OURS, noted, {READ}, mirrors=True)
     assert (found.outcome, found.reason) == (
         CheckOutcome.OK,
         "dr has 1 rule that a standby gets; the switch puts 1 more",
@@ -40,13 +42,13 @@ def test_a_standby_is_in_step_where_reads_are_put_and_writes_are_noted() -> None
 
 
 def test_what_the_mirror_would_put_remove_or_note_is_told() -> None:
-    found = compared(STANDBY, OURS, {}, set(), mirrors=False)
+    found = compared_rules(STANDBY, OURS, {}, set(), mirrors=False)
     assert (found.outcome, found.remedy) == (CheckOutcome.WARN, "Start drkit mirror: it puts them")
     assert found.reason == (
         "dr lacks 1 rule ('allow User:app to read topic orders'); not noted for the switch: 1 rule ('allow User:app to "
         "write topic orders')"
     )
-    gone = compared(STANDBY, {READ}, {READ: AclRole.ON, WRITE: AclRole.ON}, {READ, WRITE}, mirrors=True)
+    gone = compared_rules(STANDBY, {READ}, {READ: AclRole.ON, WRITE: AclRole.ON}, {READ, WRITE}, mirrors=True)
     assert gone.reason == "dr still has 1 rule ('allow User:app to write topic orders')"
 
 

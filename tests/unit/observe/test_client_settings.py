@@ -5,7 +5,7 @@ from __future__ import annotations
 from drkit.kafka.admin.client_settings import ClientSettings
 from drkit.model.topology import LinkId
 from drkit.observe.readiness.check import CheckOutcome
-from drkit.observe.readiness.client_settings_check import compared
+from drkit.observe.readiness.target_checks import compared_clients
 
 LINK = LinkId("primary", "dr")
 USERS, QUOTAS = "SCRAM users", "quotas"
@@ -18,14 +18,16 @@ def shown(users: dict[str, str], quotas: dict[str, str] | None = None) -> Client
 
 
 def test_the_target_may_have_more() -> None:
-    found = compared(LINK, shown({"app": "SCRAM-SHA-512"}, {}), shown({"app": "SCRAM-SHA-512", "x": "?"}, {"q": "1"}))
+    found = compared_clients(
+        LINK, shown({"app": "SCRAM-SHA-512"}, {}), shown({"app": "SCRAM-SHA-512", "x": "?"}, {"q": "1"})
+    )
     assert (found.outcome, found.reason) == (CheckOutcome.OK, f"dr has those of primary: {USERS}, {QUOTAS}")
 
 
 def test_what_is_missing_or_different_there_is_named() -> None:
     source = shown({"app": "SCRAM-SHA-512", "billing": "SCRAM-SHA-256"}, {"client-id a": "producer_byte_rate=1"})
     target = shown({"app": "SCRAM-SHA-512"}, {"client-id a": "producer_byte_rate=2"})
-    found = compared(LINK, source, target)
+    found = compared_clients(LINK, source, target)
     assert found.outcome is CheckOutcome.WARN
     assert found.reason == (
         "SCRAM users that dr lacks: billing; quotas that are different there: client-id a (producer_byte_rate=1; there "
@@ -35,10 +37,10 @@ def test_what_is_missing_or_different_there_is_named() -> None:
 
 
 def test_what_one_side_hides_is_unknown_and_hides_no_difference() -> None:
-    found = compared(LINK, shown({"app": "x"}, {"client-id a": "1"}), shown({"app": "x"}))
+    found = compared_clients(LINK, shown({"app": "x"}, {"client-id a": "1"}), shown({"app": "x"}))
     assert found.outcome is CheckOutcome.UNKNOWN
     assert found.reason == ("not compared, since drkit isn't shown them: quotas (cluster dr denied it: read quotas)")
     assert "drkit acls --command doctor" in found.remedy
-    worse = compared(LINK, shown({"app": "x"}, {}), shown({}))
+    worse = compared_clients(LINK, shown({"app": "x"}, {}), shown({}))
     assert worse.outcome is CheckOutcome.WARN
     assert worse.reason == "SCRAM users that dr lacks: app; not compared, since drkit isn't shown them: quotas"

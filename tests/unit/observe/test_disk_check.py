@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from drkit.kafka.admin.disks import Disk
 from drkit.model.topology import TopicPartition
+from drkit.observe.readiness.backlog_checks import judged_disks, to_come
 from drkit.observe.readiness.check import CheckOutcome
-from drkit.observe.readiness.disk_check import judged, to_come
 
 MIB = 1 << 20
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
@@ -19,19 +19,19 @@ def test_what_is_to_come_is_what_only_the_source_has_on_each_replica() -> None:
 
 def test_a_disk_that_is_nearly_full_is_named_however_much_room_the_others_have() -> None:
     disks = [Disk(1, "/d", 1000 * MIB, 900 * MIB), Disk(2, "/e", 1000 * MIB, 90 * MIB)]
-    found = judged("dr", disks, 0)
+    found = judged_disks("dr", disks, 0)
     assert (found.outcome, found.reason) == (CheckOutcome.WARN, "broker 2 has 90 MiB free (9%) in /e")
     assert "Make room on dr" in found.remedy
 
 
 def test_more_to_come_than_there_is_room_for() -> None:
     disks = [Disk(1, "/d", 1000 * MIB, 500 * MIB), Disk(2, "/d", 1000 * MIB, 400 * MIB)]
-    assert judged("dr", disks, 900 * MIB).outcome is CheckOutcome.OK
-    found = judged("dr", disks, 901 * MIB)
+    assert judged_disks("dr", disks, 900 * MIB).outcome is CheckOutcome.OK
+    found = judged_disks("dr", disks, 901 * MIB)
     assert found.outcome is CheckOutcome.WARN
     assert "about 901 MiB are still to come and 900 MiB are free on dr" in found.reason
 
 
 def test_a_broker_that_does_not_tell_is_not_called_well() -> None:
-    assert judged("dr", [Disk(1, "/d", MIB, MIB), Disk(2, "/d", None, None)], 0).outcome is CheckOutcome.UNKNOWN
-    assert judged("dr", [], 0).outcome is CheckOutcome.UNKNOWN
+    assert judged_disks("dr", [Disk(1, "/d", MIB, MIB), Disk(2, "/d", None, None)], 0).outcome is CheckOutcome.UNKNOWN
+    assert judged_disks("dr", [], 0).outcome is CheckOutcome.UNKNOWN

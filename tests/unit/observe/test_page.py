@@ -16,13 +16,10 @@ from drkit.model.clock import now
 from drkit.model.errors import ConfigError, Unreachable
 from drkit.observe.audit_history import AuditOfLink
 from drkit.observe.page.access import Access, checked, is_loopback
-from drkit.observe.page.application import MAX_STREAMS
-from drkit.observe.page.board import Board, LastDrill
+from drkit.observe.page.application import MAX_STREAMS, Certificates, PageServer, bind
+from drkit.observe.page.board import Board, LastDrill, Poller
 from drkit.observe.page.decision import Answer, Duration
-from drkit.observe.page.polling import Poller
-from drkit.observe.page.rows import plan_rows
-from drkit.observe.page.server import Certificates, PageServer, bind
-from drkit.observe.page.tables import MAX_SEARCH, MAX_SIZE, Table, page_of, query_of
+from drkit.observe.page.tables import MAX_SEARCH, MAX_SIZE, Table, page_of, plan_rows, query_of
 from tests.support.pages.page import (
     LINK,
     MARKUP,
@@ -377,7 +374,7 @@ def test_an_answer_that_is_old_is_unknown_and_its_numbers_are_not_shown():
 
 def test_what_a_page_saw_before_it_was_stopped_for_an_hour_counts_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1000.0]
-    monkeypatch.setattr("drkit.observe.page.polling.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("drkit.observe.page.board.time.monotonic", lambda: clock[0])
     look = Poller("t", lambda: clock.__setitem__(0, clock[0] + 1.0), seconds=1, rest=4)
     look.look_once()
     assert look.stale_after() == pytest.approx(30.0)

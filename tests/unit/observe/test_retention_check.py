@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from drkit.model.topology import TopicPartition
+from drkit.observe.readiness.backlog_checks import Limits, Unmirrored, forecast
 from drkit.observe.readiness.check import CheckOutcome
-from drkit.observe.readiness.retention_check import Limits, Unmirrored, forecast
 
 TP = TopicPartition("orders", 0)
 DAY = Limits(milliseconds=86_400_000)

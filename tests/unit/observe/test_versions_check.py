@@ -7,7 +7,7 @@ import pytest
 from drkit.kafka.admin.cluster_versions import ClusterVersions, VersionRange, in_common
 from drkit.model.topology import LinkId
 from drkit.observe.readiness.check import CheckOutcome
-from drkit.observe.readiness.versions_check import compared
+from drkit.observe.readiness.target_checks import compared_versions
 
 LINK = LinkId("primary", "dr")
 FEATURES = {"metadata.version": 29, "group.version": 1, "transaction.version": 2}
@@ -20,12 +20,14 @@ def cluster(requests=REQUESTS, **levels):
 
 
 def test_equal_and_newer_targets_are_ok() -> None:
-    found = compared(LINK, cluster(), cluster())
+    found = compared_versions(LINK, cluster(), cluster())
     assert found.outcome is CheckOutcome.OK
     assert found.reason == "dr takes what clients of primary use: metadata.version 29 on primary, 29 on dr"
     newer = cluster({**REQUESTS, 76: VersionRange(1, 1)}, metadata_version=30, share_version=1)
-    assert compared(LINK, cluster(), newer).outcome is CheckOutcome.OK
-    assert compared(LINK, cluster(), cluster(metadata_version=25)).outcome is CheckOutcome.OK, "no client meets it"
+    assert compared_versions(LINK, cluster(), newer).outcome is CheckOutcome.OK
+    assert compared_versions(LINK, cluster(), cluster(metadata_version=25)).outcome is CheckOutcome.OK, (
+        "no client meets it"
+    )
 
 
 @pytest.mark.parametrize(
@@ -36,7 +38,7 @@ def test_equal_and_newer_targets_are_ok() -> None:
     ],
 )
 def test_a_feature_that_clients_meet_is_missing(feature, level, meets) -> None:
-    found = compared(LINK, cluster(), cluster(**{feature: level}))
+    found = compared_versions(LINK, cluster(), cluster(**{feature: level}))
     assert found.outcome is CheckOutcome.WARN
     assert found.reason.startswith(meets)
     assert "kafka-features.sh" in found.remedy
@@ -44,29 +46,29 @@ def test_a_feature_that_clients_meet_is_missing(feature, level, meets) -> None:
 
 def test_a_request_that_clients_send_is_missing() -> None:
     older = cluster({key: each for key, each in REQUESTS.items() if key != 68})
-    found = compared(LINK, cluster(), older)
+    found = compared_versions(LINK, cluster(), older)
     assert found.outcome is CheckOutcome.WARN
     assert found.reason.startswith(
         "dr doesn't take ConsumerGroupHeartbeat, primary does: consumers with group.protocol"
     )
-    both = compared(LINK, cluster(), cluster(older.requests, group_version=0)).reason
+    both = compared_versions(LINK, cluster(), cluster(older.requests, group_version=0)).reason
     assert (both.count("KIP-848"), "group.version is 0 on dr" in both) == (1, True), "told once, by its feature"
 
 
 def test_a_newer_target_that_refuses_old_clients_is_told() -> None:
     newer = cluster({**REQUESTS, 1: VersionRange(4, 18)})
-    found = compared(LINK, cluster(), newer)
+    found = compared_versions(LINK, cluster(), newer)
     assert found.outcome is CheckOutcome.WARN
     assert found.reason.startswith("dr is newer and refuses old clients that primary takes: Fetch before version 4 (")
-    assert compared(LINK, newer, cluster()).outcome is CheckOutcome.OK
+    assert compared_versions(LINK, newer, cluster()).outcome is CheckOutcome.OK
 
 
 def test_untold_features_are_unknown_but_hide_no_missing_request() -> None:
     silent = ClusterVersions(None, REQUESTS)
-    found = compared(LINK, cluster(), silent)
+    found = compared_versions(LINK, cluster(), silent)
     assert (found.outcome, "brokers of dr don't tell the features" in found.reason) == (CheckOutcome.UNKNOWN, True)
     older = ClusterVersions(None, {key: each for key, each in REQUESTS.items() if key != 22})
-    assert "idempotent and transactional producers fail" in compared(LINK, cluster(), older).reason
+    assert "idempotent and transactional producers fail" in compared_versions(LINK, cluster(), older).reason
 
 
 def test_a_cluster_in_an_upgrade_is_as_old_as_its_oldest_broker() -> None:

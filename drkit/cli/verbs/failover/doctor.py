@@ -66,7 +66,7 @@ def doctor(
         estate.adopt(begun, asked)
         from drkit.cli.wiring.readiness import recovery_checks
         from drkit.failover.recovery.component_conditions import unfinished_runs
-        from drkit.observe.drill_surroundings import known_drills
+        from drkit.observe.drill_history import known_drills
         from drkit.observe.readiness.readiness import drills_check, readiness
 
         unfinished = {each.id: unfinished_runs(estate, each) for each in links}
@@ -183,7 +183,7 @@ def checks_with_plan(checks: Sequence[Check], planned: Planned) -> tuple[Check, 
     does a link that it would leave out, beside others, fail for having been failed over. All
     else that fails does so: a fence that locks clients out, a store that lost rows, a serving cluster that is dead.
     """
-    from drkit.observe.fence import FENCED
+    from drkit.observe.poll_problems import FENCED
     from drkit.observe.readiness.readiness import MIRROR
     from drkit.observe.readiness.store_safety import STORE_COPY
 

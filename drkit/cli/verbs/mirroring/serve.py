@@ -26,7 +26,7 @@ from drkit.model.process.signal_handlers import SignalEvent
 if TYPE_CHECKING:
     from drkit.config import Config
     from drkit.config.schema.config import ServeConfig
-    from drkit.observe.page.server import Certificates
+    from drkit.observe.page.application import Certificates
     from drkit.observe.status import LinkStatus
 
 _CHECK_SECONDS = 1.0
@@ -56,10 +56,9 @@ def serve(
     from drkit.cli.wiring.page_sources import page_sources
     from drkit.observe.history import StatusHistory
     from drkit.observe.page.access import checked
-    from drkit.observe.page.application import make_application
+    from drkit.observe.page.application import PageServer, bind, make_application
     from drkit.observe.page.board import Board
-    from drkit.observe.page.server import PageServer, bind
-    from drkit.observe.status_document import status_document
+    from drkit.observe.status import status_document
 
     with run.writer.log_as(log_format).logging(verbose=run.verbose):
         set_client_logs(verbose=run.verbose)
@@ -111,7 +110,7 @@ def serve(
 
 
 def _certificates(settings: ServeConfig) -> Certificates | None:
-    from drkit.observe.page.server import Certificates
+    from drkit.observe.page.application import Certificates
 
     if settings.certificate is None or settings.key is None:
         return None

@@ -65,8 +65,8 @@ def status(
         return
     statuses = chosen.of(_read_statuses(run, link, timeout))
     from drkit.cli.views.status_view import render_drills, render_statuses
-    from drkit.observe.drill_surroundings import known_drills
-    from drkit.observe.status_document import status_document
+    from drkit.observe.drill_history import known_drills
+    from drkit.observe.status import status_document
 
     drills = known_drills(run.config, run.store())
     run.writer.emit(
@@ -146,7 +146,7 @@ def _read_statuses(run: Invocation, link: Sequence[str] | None, timeout: float |
         # while the store is opened and the rest is loaded: a dead one is waited for meanwhile
         clusters.connect_soon({alias for each in links for alias in (each.id.source, each.id.target)})
         from drkit.cli.views import status_view  # noqa: F401 - loaded while the clusters are waited for
-        from drkit.observe import drill_surroundings, status_document  # noqa: F401 - as above
+        from drkit.observe import drill_history  # noqa: F401 - as above
         from drkit.observe.status import link_statuses
 
         return link_statuses(run.config, run.store(), links, clusters=clusters)
@@ -162,8 +162,8 @@ def _watch(run: Invocation, look: Callable[[], list[LinkStatus]], interval: floa
 
     from drkit.cli.output import Printable
     from drkit.cli.views.status_view import render_drills, render_statuses
-    from drkit.observe.drill_surroundings import known_drills
-    from drkit.observe.status_document import status_document
+    from drkit.observe.drill_history import known_drills
+    from drkit.observe.status import status_document
 
     def picture() -> RenderableType:
         try:

@@ -7,7 +7,7 @@ import pytest
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.clusters import observing
 from drkit.observe.readiness.check import CheckOutcome
-from drkit.observe.readiness.client_settings_check import client_settings_check
+from drkit.observe.readiness.target_checks import client_settings_check
 from tests.support.clusters.quotas import quota
 from tests.support.links.estates import OwnLink
 from tests.support.wait import wait_until

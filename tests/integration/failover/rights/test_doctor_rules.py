@@ -11,8 +11,8 @@ from drkit.kafka.admin.clusters import observing
 from drkit.model.topic_policy import AclMode
 from drkit.model.topics.acls import Acl
 from drkit.model.topology import Link
-from drkit.observe.readiness.access_rules_check import access_rules_check
 from drkit.observe.readiness.check import Check, CheckOutcome
+from drkit.observe.readiness.target_checks import access_rules_check
 from drkit.observe.status import link_statuses
 from tests.support.links.estates import OwnLink, mirror, texts
 

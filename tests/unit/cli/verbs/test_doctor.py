@@ -9,7 +9,7 @@ import pytest
 from drkit.cli.verbs.failover.doctor import Planned, checks_with_plan, clock_check, directory_checks
 from drkit.failover.plan.failover_plan import DirectoryView
 from drkit.model.clock import now
-from drkit.observe.fence import FENCED
+from drkit.observe.poll_problems import FENCED
 from drkit.observe.readiness.check import Check, CheckOutcome
 from drkit.observe.readiness.store_safety import STORE_COPY
 from drkit.store import open_store

@@ -1,15 +1,22 @@
-"""The status snapshot as Prometheus metrics, computed at each scrape."""
+"""What `drkit serve` knows as Prometheus metrics, computed at each scrape: links, drills, last audits."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from drkit.model.audit.audit_result import FindingKind
 from drkit.model.clock import now
-from drkit.observe.fence import FENCED
+from drkit.model.errors import DrkitError
+from drkit.observe.audit_history import VERDICTS as AUDIT_VERDICTS
+from drkit.observe.audit_history import AuditOfLink
+from drkit.observe.drill_history import VERDICTS as DRILL_VERDICTS
+from drkit.observe.drill_history import DrillKind
 from drkit.observe.metrics.worker_metrics import worker_metrics
+from drkit.observe.poll_problems import FENCED
 from drkit.observe.status import LinkStatus
 
 STATES = ("stopped", "mirroring", "paused", "degraded", "sealed", "reversed")
@@ -53,10 +60,10 @@ def _links(statuses: Sequence[LinkStatus]) -> Iterable[Metric]:
             seconds.add_metric([link], status.recovery_point.seconds)
         reachable.add_metric([link, status.link.id.source], 1 if status.source_reachable else 0)
         reachable.add_metric([link, status.link.id.target], 1 if status.target_reachable else 0)
-        for kind, count in _counted([problem.kind for problem in status.problems]).items():
+        for kind, count in Counter([problem.kind for problem in status.problems]).items():
             problems.add_metric([link, kind], count)
         fenced.add_metric([link], 1 if any(problem.kind == FENCED for problem in status.problems) else 0)
-        for certainty, count in _counted([group.translation.value for group in status.groups]).items():
+        for certainty, count in Counter([group.translation.value for group in status.groups]).items():
             positions.add_metric([link, certainty], count)
         if status.groups:
             oldest = min(group.captured_at for group in status.groups)
@@ -84,8 +91,73 @@ def _partitions(statuses: Sequence[LinkStatus]) -> Iterable[Metric]:
     return [lag, seconds, through, delta]
 
 
-def _counted(names: Iterable[str]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for name in names:
-        counts[name] = counts.get(name, 0) + 1
-    return counts
+class DrillCollector(Collector):
+    """Collects from `look`, which returns the store's drills; empty if the store doesn't answer."""
+
+    def __init__(self, look: Callable[[], Sequence[DrillKind]]) -> None:
+        self._look = look
+
+    def collect(self) -> Iterable[Metric]:
+        """Age of the last passed drill, changes since, and verdict of the newest one, by title.
+
+        No age if none ever passed; no changes if they are unknown.
+        """
+        age = GaugeMetricFamily(
+            "drkit_drill_last_passed_age_seconds", "Seconds since the last passed drill began", labels=["title"]
+        )
+        newest = GaugeMetricFamily(
+            "drkit_drill_last_age_seconds", "Seconds since the newest drill began", labels=["title"]
+        )
+        verdict = GaugeMetricFamily(
+            "drkit_drill_last_verdict", "1 for the verdict of the newest drill", labels=["title", "verdict"]
+        )
+        changed = GaugeMetricFamily(
+            "drkit_drill_changes_since_passed",
+            "Changes since a drill last passed: drkit's version, the configuration, the topics",
+            labels=["title"],
+        )
+        try:
+            kinds = self._look()
+        except DrkitError:
+            kinds = ()
+        at = now()
+        for each in kinds:
+            passed = each.age_seconds(at)
+            if passed is not None:
+                age.add_metric([each.title], passed)
+            if each.changes is not None:
+                changed.add_metric([each.title], len(each.changes))
+            newest.add_metric([each.title], max(0.0, (at - each.at).total_seconds()))
+            for name in DRILL_VERDICTS:
+                verdict.add_metric([each.title, name], 1 if each.verdict == name else 0)
+        return [age, newest, verdict, changed]
+
+
+class LastAuditCollector(Collector):
+    """Collects from `look`, which returns the last audit of each link; empty if the store doesn't answer."""
+
+    def __init__(self, look: Callable[[], Sequence[AuditOfLink]]) -> None:
+        self._look = look
+
+    def collect(self) -> Iterable[Metric]:
+        """Verdict, age and counts of the last one-off audit, by link; nothing for a link that never had one."""
+        verdict = GaugeMetricFamily(
+            "drkit_last_audit_verdict", "1 for the verdict of the link's last audit", labels=["link", "verdict"]
+        )
+        age = GaugeMetricFamily("drkit_last_audit_age_seconds", "Seconds since the last audit began", labels=["link"])
+        records = GaugeMetricFamily(
+            "drkit_last_audit_records", "Records by the result of the link's last audit", labels=["link", "kind"]
+        )
+        try:
+            audits = self._look()
+        except DrkitError:
+            audits = ()
+        at = now()
+        for each in audits:
+            for name in AUDIT_VERDICTS:
+                verdict.add_metric([each.link, name], 1 if each.verdict == name else 0)
+            age.add_metric([each.link], max(0.0, (at - each.began).total_seconds()))
+            for kind in ("matched", *FindingKind):
+                if each.totals is not None:
+                    records.add_metric([each.link, str(kind)], each.totals.get(str(kind), 0))
+        return [verdict, age, records]

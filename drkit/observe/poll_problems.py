@@ -1,20 +1,24 @@
-"""Detects fences on clusters that clients should use, and unfenced clusters, by ACLs and the store's notes."""
+"""Problems that each poll looks for: fenced clusters that clients should use, unfenced ones, blocked topics, filler.
+
+They are detected by ACLs, settings and log starts, and the store's notes. Filler is visible again where a broker was
+killed soon after its removal and lost its log start.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import datetime
 
 from drkit.kafka.admin.clusters import Clusters
 from drkit.kafka.admin.write_block import BLOCK, is_blocked
 from drkit.model.errors import AuthenticationError, Refused, Unreachable
-from drkit.model.link_state import WHOLE_LINK, LinkControl, Problem
+from drkit.model.link_state import FILLER_VISIBLE, WHOLE_LINK, LinkControl, Problem
 from drkit.model.runs.fence import FENCES, FenceMethod, FenceState, mark_of, newest, serving_cluster, write_block_kind
 from drkit.model.topics.acls import Acl, fence_rules_kind, topics_denied
-from drkit.model.topology import Link, LinkId
+from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.model.wording import and_more
 from drkit.store.api import Store
-from drkit.store.link_notes import command_fences
+from drkit.store.link_notes import alignments, command_fences
 
 FENCED = "fenced"
 """Kind of the problem that a cluster that clients should use is fenced; checked at each poll."""
@@ -149,3 +153,43 @@ def _remedy(store: Store, link: Link, run: str | None) -> str:
     if summary is None or summary.kind == "fence" or summary.state in _OVER:
         return lift
     return f"{lift}; run {run} is {summary.state}: drkit resume {run} continues it, drkit abandon {run} gives it up"
+
+
+def filler_problems(
+    store: Store,
+    link: Link,
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    ids: Mapping[str, str],
+    at: datetime,
+) -> list[Problem]:
+    """A problem for each target partition of a failed-over link that shows filler again.
+
+    Args:
+        store: its notes.
+        link: a link on which no mirror may run: a mirror would remove the filler by itself.
+        starts: the log starts on the target, by its own topic names.
+        ends: the log ends.
+        ids: of the target's topics.
+        at: now.
+    """
+    found = []
+    for tp, each in sorted(alignments(store, link.id).items()):
+        place = each.target_tp
+        visible = min(each.end, ends.get(place, 0)) - starts.get(place, each.end)
+        if visible <= 0 or ids.get(each.target_topic) != each.target_topic_id:
+            continue
+        found.append(
+            Problem(
+                FILLER_VISIBLE,
+                tp.topic,
+                tp.partition,
+                f"{place} on {link.id.target} begins at {starts[place]} again: up to {visible:,} empty records that "
+                f"drkit had written and removed below {each.end} are visible, and consumers that read from the start "
+                "get them. A killed broker has lost its log start offset",
+                f"Remove only them: drkit link trim '{link.id}'",
+                halted=False,
+                since=at,
+            )
+        )
+    return found
