@@ -52,7 +52,7 @@ SHOWN_ELSEWHERE = (
     "audit/classify/run_classification.py",
     "audit/classify/foreign_keys.py",
     "failover/plan/take_snapshot.py",
-    "failover/plan/rights.py",
+    "failover/plan/shared_preconditions.py",
     "failover/run/service.py",
     "failover/run/rehearsal.py",
     "failover/run/audited_loss.py",

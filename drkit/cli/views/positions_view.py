@@ -14,8 +14,8 @@ from rich.padding import Padding
 from rich.text import Text
 
 from drkit.cli.views.layout import Column, FittingTable, Hanging, alike
+from drkit.failover.positions.group_commands import GroupWithoutPlace
 from drkit.failover.positions.positions import PlannedPosition, Strategy
-from drkit.failover.positions.without_place import GroupWithoutPlace
 from drkit.model.offsets import Certainty
 from drkit.model.totals import total
 from drkit.model.wording import and_more, counted

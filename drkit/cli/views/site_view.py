@@ -22,8 +22,8 @@ from drkit.cli.views.failover_view import (
     stage_line,
 )
 from drkit.cli.views.positions_view import print_positions, print_without_place
-from drkit.failover.positions.without_place import without_place
-from drkit.failover.run.salvage_folders import salvaged_where
+from drkit.failover.positions.group_commands import without_place
+from drkit.failover.run.journal.run_record import salvaged_where
 from drkit.failover.run.state_machine import Kind, State
 from drkit.model.wording import and_more, bounds, counted
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from drkit.failover.run.journal.journal import StageRecord
     from drkit.failover.run.runner import RunResult
     from drkit.failover.run.state_machine import Loss
-    from drkit.failover.site.failback.site_failback_plan import SiteFailbackPlan
+    from drkit.failover.site.site_failback_plan import SiteFailbackPlan
     from drkit.failover.site.site_plan import AnySitePlan, SitePlan
     from drkit.failover.site.site_result import LinkResult, SiteResult
     from drkit.model.topology import LinkId

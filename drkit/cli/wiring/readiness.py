@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from drkit.failover.plan.choose_links import links_into
 from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.plan.waivers import ACCEPT_UNFENCED
 from drkit.failover.recovery.way_out import NOTHING_LOST, Component
 from drkit.failover.run.evidence import Evidence, expected_evidence
 from drkit.failover.site.site_context import SiteContext
 from drkit.failover.site.site_plan import expected_loss, standing
 from drkit.failover.site.site_planner import make_site_plan
 from drkit.model.errors import DrkitError
+from drkit.model.runs.approval import ACCEPT_UNFENCED
 from drkit.model.topology import Link
 from drkit.observe.readiness.check import Check, CheckOutcome
 

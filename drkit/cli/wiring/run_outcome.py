@@ -15,10 +15,9 @@ from rich.markup import escape
 from drkit.cli.views.failover_view import StagePrinter, print_plan, print_rehearsal, print_result
 from drkit.cli.views.site_view import LinkStagePrinter
 from drkit.cli.wiring.context import Invocation
-from drkit.failover.plan.waivers import ACCEPT_UNFENCED
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, ExitCode, PartlyDone, Refused
-from drkit.model.runs.approval import Approval
+from drkit.model.runs.approval import ACCEPT_UNFENCED, Approval
 
 if TYPE_CHECKING:
     from drkit.failover.plan.failover_plan import FailoverPlan, Obstacle

@@ -21,11 +21,11 @@ from drkit.cli.views.site_view import (
 )
 from drkit.cli.wiring.context import Invocation
 from drkit.cli.wiring.run_outcome import asking_before_fence, confirm, give_approval
-from drkit.failover.plan.waivers import ACCEPT_LOSS, ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED, CLUSTER_ID
 from drkit.failover.run.interfaces import Ports
 from drkit.failover.run.state_machine import Kind
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, ExitCode, Refused
+from drkit.model.runs.approval import ACCEPT_LOSS, ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED, CLUSTER_ID
 from drkit.model.wording import and_more, counted
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from drkit.failover.plan.failover_plan import AcceptedLoss, Obstacle
     from drkit.failover.plan.planner import PlanRequest
     from drkit.failover.run.cluster_context import ClusterContext
-    from drkit.failover.site.failback.site_failback_plan import SiteFailbackPlan
-    from drkit.failover.site.failback.site_failback_run import FailbackMeans
     from drkit.failover.site.site_context import SiteContext
+    from drkit.failover.site.site_failback_plan import SiteFailbackPlan
+    from drkit.failover.site.site_failback_run import FailbackMeans
     from drkit.failover.site.site_plan import SitePlan
     from drkit.failover.site.site_result import SiteResult
 
@@ -282,9 +282,9 @@ def run_site_failback(
     run: Invocation, estate: ClusterContext, links: ChosenLinks, flags: FailbackFlags, ports: Callable[[], Ports]
 ) -> None:
     """Plan several links, and carry the plan out or show it."""
-    from drkit.failover.site.failback.site_failback_planner import make_site_failback_plan
     from drkit.failover.site.site_context import SiteContext
     from drkit.failover.site.site_document import site_plan_document
+    from drkit.failover.site.site_failback_run import make_site_failback_plan
     from drkit.failover.site.site_plan import refusal_of, standing
 
     with SiteContext(estate, links.links) as site:
@@ -342,7 +342,7 @@ def _act(
     ports: Ports,
     started_at: datetime,
 ) -> None:
-    from drkit.failover.site.failback.site_failback_run import run_site_failback
+    from drkit.failover.site.site_failback_run import run_site_failback
 
     with LinkStagePrinter(run.writer.log, plan.links) as printer:
         means = _means(run, plan, ports, printer, flags.waived, yes=flags.yes, pause=flags.pause)
@@ -382,7 +382,7 @@ def _means(
     pause: bool,
 ) -> FailbackMeans:
     """What the run works with. Before it closes a live cluster it asks, once for all links that lead to that."""
-    from drkit.failover.site.failback.site_failback_run import FailbackMeans
+    from drkit.failover.site.site_failback_run import FailbackMeans
 
     ask = cache(asking_before_fence(run, printer, yes=yes, pause=pause))
     return FailbackMeans(

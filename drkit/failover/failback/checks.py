@@ -8,13 +8,13 @@ from drkit.failover.failback.failback_plan import FailbackPlan, ScrubTopic
 from drkit.failover.failback.failback_snapshot import FailbackSnapshot
 from drkit.failover.failback.live_log import LiveLog
 from drkit.failover.plan.failover_plan import Obstacle
-from drkit.failover.plan.waivers import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
 from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.run.state_machine import Kind
 from drkit.kafka.admin.cluster_admin import TopicInfo
 from drkit.mapping.mapping_rows import source_at
 from drkit.model.link_state import Direction, TopicState
 from drkit.model.offsets import Watermark
+from drkit.model.runs.approval import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
 from drkit.model.runs.fence import FenceMethod, FenceState
 from drkit.model.topology import TopicPartition
 from drkit.model.wording import and_more, counted

@@ -11,14 +11,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from drkit.failover.failback.failback_plan import FailbackPlan
-from drkit.failover.failback.failback_snapshot import FailbackSnapshot
+from drkit.failover.failback.failback_snapshot import FailbackSnapshot, live_logs
 from drkit.failover.failback.live_log import LiveLog, TopicKept
 from drkit.failover.positions.positions import PlannedPosition, Strategy
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.journal.run_record import RunRecord, load_anchored_run, since_last_closed
 from drkit.failover.run.state_machine import Kind, State
 from drkit.failover.stages.late_commits import GoneTopics, with_late_commits
-from drkit.failover.stages.scrub_topics import live_logs
 from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.offsets import Certainty
 from drkit.model.topology import LinkId

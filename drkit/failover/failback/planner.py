@@ -8,13 +8,19 @@ from dataclasses import replace
 from drkit.failover.failback.carried_offsets import carried, not_on
 from drkit.failover.failback.checks import obstacles, warnings, why_not_level
 from drkit.failover.failback.failback_plan import FailbackPlan, with_digest
-from drkit.failover.failback.failback_snapshot import FailbackSnapshot, take_failback_snapshot
+from drkit.failover.failback.failback_snapshot import FailbackSnapshot, scrub_topics, take_failback_snapshot
 from drkit.failover.failback.inherited_offsets import Inherited, inherited_offsets
-from drkit.failover.failback.other_way import check_way_back_is_free
+from drkit.failover.failback.way_back import check_way_back_is_free
 from drkit.failover.plan.choose_links import failed_away, leading_away, was_failed_away
 from drkit.failover.plan.failover_plan import DirectoryView, Obstacle, StagePlan
-from drkit.failover.plan.older_store import decision_not_compared, later_decision, not_compared, read_age
-from drkit.failover.plan.rights import RightsFound, look_at_rights
+from drkit.failover.plan.shared_preconditions import (
+    RightsFound,
+    decision_not_compared,
+    later_decision,
+    look_at_rights,
+    not_compared,
+    read_age,
+)
 from drkit.failover.positions.positions import PlannedPosition, Selection
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.state_machine import Kind
@@ -25,7 +31,6 @@ from drkit.failover.stages.failover_stages import Close, Commit, Translate, Veri
 from drkit.failover.stages.hooks import Hooks, hooks_of, with_hooks
 from drkit.failover.stages.salvage_stage import Salvage
 from drkit.failover.stages.scrub_stage import Scrub
-from drkit.failover.stages.scrub_topics import scrub_topics
 from drkit.failover.stages.stage import Stage
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, Refused

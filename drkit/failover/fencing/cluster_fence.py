@@ -1,14 +1,21 @@
 """The fence of one cluster against the clients of a link: closing it, proving it, opening it.
 
+Every broker must refuse an empty Produce request (`kafka/admin/write_probe.py`), and log ends must not move
+(`quiescence.py`).
+
 ACLs are noted in the store before they are created, so that exactly these are removed later, and nobody else's. Every
 decision takes a new epoch. Before a change the newest record must be this run's own, and after the change it is
 read again: a run that acted late finds a newer record and reverts its change.
+
+An ACL names a topic. A link's topics are patterns, and a new topic may match at any time (brokers create topics if
+`auto.create.topics.enable` is on). Until an ACL names it, clients can write to it: such topics are found and fenced.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 from drkit.config.schema.config import FenceConfig
 from drkit.directory.command import run_bounded
@@ -24,10 +31,10 @@ from drkit.failover.fencing.deny_rules import (
     standby_rules,
     writing_denied,
 )
-from drkit.failover.fencing.fence_proof import FenceContext, FenceProof, FenceSuperseded, superseded
 from drkit.failover.fencing.quiescence import settled_ends
 from drkit.failover.fencing.write_block import let_writes_in
 from drkit.failover.run.cluster_context import ClusterContext
+from drkit.failover.run.lease import RunLease
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.write_probe import WriteProbe
 from drkit.model.clock import now
@@ -44,11 +51,70 @@ from drkit.model.runs.fence import (
     older,
     record_text,
 )
-from drkit.model.topics.acls import Acl, fence_rules_kind, others_rules_kind
-from drkit.model.topology import LinkId, is_canary
+from drkit.model.topics.acls import Acl, fence_rules_kind, others_rules_kind, topics_denied
+from drkit.model.topology import Link, LinkId, TopicPartition, is_canary
 from drkit.model.wording import and_more, counted
 from drkit.store.api import Store
 from drkit.store.link_notes import check_source_cluster, command_fences
+
+
+class FenceContext(Protocol):
+    """Dependencies of a fence: the context of a run's stage, or that of `drkit fence`."""
+
+    @property
+    def estate(self) -> ClusterContext:
+        """Clusters and store."""
+
+    @property
+    def link(self) -> Link:
+        """The link, in either direction."""
+
+    @property
+    def run(self) -> str:
+        """The run."""
+
+    @property
+    def lease(self) -> RunLease:
+        """The run's lease."""
+
+    @property
+    def say(self) -> Callable[[str], None]:
+        """Reports progress."""
+
+    def wait(self, done: Callable[[], bool], seconds: float, /) -> bool:
+        """Poll until `done`, for at most `seconds`; returns whether it came true."""
+
+
+@dataclass(frozen=True, slots=True)
+class FenceProof:
+    """The result of closing a fence. `proven`: nobody can write; `reason`: what was shown, or why it was not.
+
+    `ends`: log ends that didn't move behind the closed fence, by `topic:partition`; None: they moved, or are unknown.
+    `impossible`: why the cluster can't be fenced until somebody corrects that. `denied_by`: of a lifted fence, other
+    ACLs that still deny everybody writing.
+    """
+
+    proven: bool
+    reason: str
+    epoch: int | None = None
+    ends: dict[str, int] | None = None
+    impossible: DrkitError | None = None
+    denied_by: tuple[str, ...] = ()
+
+
+class FenceSuperseded(Refused):
+    """A newer epoch has decided about the fence."""
+
+
+def superseded(found: FenceRecord | None, record: FenceRecord) -> FenceSuperseded:
+    """The error for the run of `record` where `found` was decided later (None: the record is gone)."""
+    who = "another process" if found is None else f"run {found.run} (epoch {found.epoch})"
+    return FenceSuperseded(
+        f"{who} has decided about the fence of {record.cluster} since: run {record.run} (epoch {record.epoch}) is late",
+        meaning="Its change of the fence was not made, or was reverted",
+        remedy="`drkit runs` shows which run acts on the link now",
+    )
+
 
 PROPAGATION_SECONDS = 10.0
 """How long brokers may take to apply a created or removed ACL, and a command to take effect."""
@@ -604,3 +670,56 @@ def run_command(fence: FenceConfig, action: str, record: FenceRecord, link: Link
         raise DrkitError(
             f"{name} ended with {done.code}{f': {done.said}' if done.said else ''}", remedy="Check what it did"
         )
+
+
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsOutsideFence:
+    """Topics that a fence didn't cover, and the proof after closing them. `offsets`: how many they held by then."""
+
+    topics: tuple[str, ...]
+    offsets: int
+    proof: FenceProof
+
+    def __str__(self) -> str:
+        return (
+            f"created after the fence, and fenced since: {and_more(self.topics, shown=_SHOWN)} "
+            f"({counted(self.offsets, 'offset')} may exist there only)"
+        )
+
+
+def topics_outside_fence(estate: ClusterContext, link: Link, cluster: str) -> tuple[str, ...]:
+    """The link's topics on a cluster that its fence doesn't name, by their names there; () if no fence by ACLs is in
+    place.
+
+    Raises:
+        Unreachable: the cluster or the store doesn't answer.
+    """
+    record = fence_record(estate.store, link.id, cluster)
+    if record is None or record.method is not FenceMethod.ACL or record.state is not FenceState.CLOSED:
+        return ()
+    admin = estate.admin(cluster)
+    others = estate.store.notes(link.id, others_rules_kind(cluster))
+    standing = {rule.key for rule in admin.acls()} & others.keys() if others else ()  # their owners may remove them
+    denied = topics_denied([*estate.store.notes(link.id, fence_rules_kind(cluster)), *standing])
+    found = admin.topics()
+    return tuple(sorted(n for n in found if link.covers_topic(n) and not is_canary(n) and n not in denied))
+
+
+def close_topics_outside(acting: FenceContext, cluster: str) -> TopicsOutsideFence | None:
+    """Fence the topics that `topics_outside_fence` finds on the link's source, and prove the fence again; None if there
+    are none.
+
+    Raises:
+        Unreachable: the cluster or the store doesn't answer.
+        Refused: a newer run has decided otherwise.
+    """
+    topics = topics_outside_fence(acting.estate, acting.link, cluster)
+    if not topics:
+        return None
+    proof = ClusterFence(acting, cluster).close()
+    admin = acting.estate.admin(cluster)
+    tps = [TopicPartition(name, n) for name, info in admin.topics(topics).items() for n in range(info.partitions)]
+    return TopicsOutsideFence(topics, sum(admin.end_offsets(tps, committed=False).values()), proof)

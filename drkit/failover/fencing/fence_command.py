@@ -11,10 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from drkit.failover.fencing.cluster_fence import ClusterFence, fence_record
-from drkit.failover.fencing.fence_proof import FenceProof
+from drkit.failover.fencing.cluster_fence import ClusterFence, FenceProof, fence_record
 from drkit.failover.fencing.write_block import let_writes_in
-from drkit.failover.plan.older_store import later_decision, not_compared, read_age
+from drkit.failover.plan.shared_preconditions import later_decision, not_compared, read_age
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.journal.journal import OUTCOME, PLAN, Journal, new_run_id
 from drkit.failover.run.journal.run_record import since_last_closed
@@ -35,7 +34,7 @@ KIND = "fence"
 
 @dataclass(frozen=True, slots=True)
 class CommandFenceContext:
-    """See `drkit.failover.fencing.fence_proof.FenceContext`."""
+    """See `drkit.failover.fencing.cluster_fence.FenceContext`."""
 
     estate: ClusterContext
     link: Link

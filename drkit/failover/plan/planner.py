@@ -12,10 +12,15 @@ from drkit.failover.fencing.cluster_fence import fence_method
 from drkit.failover.plan.choose_links import leading_to
 from drkit.failover.plan.failover_plan import AcceptedLoss, DirectoryView, FailoverPlan, StagePlan, sealed
 from drkit.failover.plan.loss_budget import LossBudget, budgets_of
-from drkit.failover.plan.older_store import not_compared, older_positions, read_age
 from drkit.failover.plan.point_in_time import Moment
 from drkit.failover.plan.preconditions import mirrored_with_another_store, obstacles
-from drkit.failover.plan.rights import RightsFound, look_at_rights
+from drkit.failover.plan.shared_preconditions import (
+    RightsFound,
+    look_at_rights,
+    not_compared,
+    older_positions,
+    read_age,
+)
 from drkit.failover.plan.snapshot import Snapshot
 from drkit.failover.plan.take_snapshot import observe
 from drkit.failover.positions.consistent_cut import ConsistentCut, moment_of
@@ -33,13 +38,13 @@ from drkit.failover.positions.positions import (
     Selection,
     choose_positions,
     never_committed,
+    removed_unread,
 )
-from drkit.failover.positions.removed_unread import removed_unread
 from drkit.failover.positions.target_positions import read_checks
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.evidence import loss_at
 from drkit.failover.run.state_machine import Kind, Mode
-from drkit.failover.site.wave_plan import Wave, waves_of
+from drkit.failover.site.waves import Wave, waves_of
 from drkit.failover.stages.directory_update import newer_entries, read_directories, warnings_of
 from drkit.failover.stages.failover_stages import Close, Commit, Switch, Translate, Verify
 from drkit.failover.stages.fence_stages import Drain, Fence

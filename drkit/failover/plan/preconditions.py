@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from drkit.failover.plan.failover_plan import AcceptedLoss, FailoverPlan, Obstacle
 from drkit.failover.plan.loss_budget import accepted, flag_for, over_budget, what_accepts
 from drkit.failover.plan.snapshot import PartitionView, Snapshot
-from drkit.failover.plan.waivers import ACCEPT_LOSS, ACCEPT_UNFENCED, ALLOW_REWIND
 from drkit.failover.run.state_machine import Mode
 from drkit.model.link_state import TARGET_RECREATED, TARGET_REPLACED, Direction, Problem
+from drkit.model.runs.approval import ACCEPT_LOSS, ACCEPT_UNFENCED, ALLOW_REWIND
 from drkit.model.runs.fence import FenceMethod
 from drkit.model.topology import TopicPartition
 from drkit.model.wording import and_more, counted

@@ -1,4 +1,4 @@
-"""`drkit abandon`: ends a run that can neither continue nor be rolled back.
+"""`drkit abandon`: ends a run, of a link or of a site, that can neither continue nor be rolled back.
 
 A damaged journal, or a cluster that is gone permanently, must not block a link forever. So this checks the link's state
 in the store, the fence and both clusters, and uses the journal only as far as it is intact. Data, salvages and the
@@ -9,11 +9,14 @@ link's record stay; it decides only which cluster serves.
 | active, paused | source | its fence is lifted |
 | sealed by this failover, before its commit (or its switch, if the target is gone) | source | active, fence lifted |
 | sealed otherwise | target | its fence, if any, is lifted |
+
+A site run is over once the unfinished run of each of its links is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 from drkit.failover.failback.failback_plan import FailbackPlan
@@ -24,10 +27,10 @@ from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.recovery.component_conditions import replaced_clusters
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.journal.journal import ABANDONED, OUTCOME, PLAN, Journal, new_run_id
-from drkit.failover.run.journal.run_record import KINDS, RunRecord, load_anchored_run
+from drkit.failover.run.journal.run_record import KINDS, RunRecord, load_anchored_run, salvaged_where
 from drkit.failover.run.lease import RunLease
-from drkit.failover.run.salvage_folders import salvaged_where
 from drkit.failover.run.state_machine import FINAL_STATES, Facts, Kind, StageOutcome, State, abandon
+from drkit.failover.site.site_record import SITE, SiteRecord, children_of, list_site, load_site
 from drkit.failover.stages.late_commits import GoneTopics, with_late_commits
 from drkit.failover.stages.stage import decide_link
 from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC
@@ -342,3 +345,64 @@ def _journal(estate: ClusterContext, looked: _Looked, result: AbandonReport, act
     if looked.summary.state not in FINAL_STATES or looked.record is None:
         found = looked.summary
         store.put_run(RunSummary(run, found.kind, State.ABANDONED, found.started_at, at, found.detail))
+
+
+@dataclass(frozen=True, slots=True)
+class SiteAbandoned:
+    """The outcome of abandoning a site run. `kept`: links whose runs are not over, and why."""
+
+    run: str
+    reports: tuple[AbandonReport, ...]
+    kept: tuple[tuple[LinkId, Refused], ...]
+    journal: str | None
+
+
+def abandon_site(estate: ClusterContext, run: str, say: Callable[[str], None]) -> SiteAbandoned:
+    """End each link's unfinished run in its current state, and then the site run, if none is left.
+
+    The links' runs are found by their summaries, too, so the site run's own journal may be damaged.
+
+    Raises:
+        Refused: no such run, or it is over; or none of its links' runs can be abandoned.
+        Unreachable: the store doesn't answer.
+    """
+    record, problem = None, None
+    try:
+        record = load_site(estate.store, run)
+    except Refused:
+        raise
+    except (DrkitError, ValueError, KeyError, TypeError) as error:
+        problem = error.what if isinstance(error, DrkitError) else f"it can't be read: {type(error).__name__}"
+    if record is not None and record.finished:
+        raise Refused(f"run {run} is {record.state}: there is nothing to abandon", remedy="`drkit runs`")
+    reports, kept = [], []
+    for summary in children_of(estate.store, run):
+        link = LinkId.parse(summary.detail.split(" ", maxsplit=1)[0])
+        try:
+            reports.append(abandon_run(estate, summary.run, say))
+        except Refused as error:
+            kept.append((link, error))
+    if kept and not reports:
+        raise kept[0][1]
+    if not kept:
+        _journal_abandoned(estate, run, record, reports)
+    return SiteAbandoned(run, tuple(reports), tuple(kept), problem)
+
+
+def _journal_abandoned(
+    estate: ClusterContext, run: str, record: SiteRecord | None, reports: Sequence[AbandonReport]
+) -> None:
+    """Journal it in the run's own journal, if that is intact; update the summary."""
+    if record is not None:
+        with ExitStack() as stack:
+            for link in sorted(record.plan.links, key=str):
+                stack.enter_context(RunLease(estate.store, link, run))
+            record.journal.anchor = estate.anchors.on(record.plan.anchor)
+            body = {"links": [{"link": str(each.link), "run": each.run, "serves": each.serves} for each in reports]}
+            record.journal.write("abandon", ABANDONED, body)
+            list_site(estate.store, record, State.ABANDONED)
+        return
+    found = next((each for each in estate.store.runs() if each.run == run), None)
+    if found is not None:
+        ended = RunSummary(run, SITE, State.ABANDONED, found.started_at, now(), found.detail)
+        estate.store.put_run(ended)

@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from drkit.config.schema.config import ApprovalsConfig
 from drkit.failover.failback.failback_plan import FailbackPlan
 from drkit.failover.plan.failover_plan import FailoverPlan
-from drkit.failover.plan.waivers import ACCEPT_LOSS, ALLOW_REWIND
 from drkit.model.errors import Refused
-from drkit.model.runs.approval import Approval
+from drkit.model.runs.approval import ACCEPT_LOSS, ALLOW_REWIND, Approval
 
 
 def flags_of(plan: FailoverPlan | FailbackPlan, waived: Iterable[str]) -> frozenset[str]:

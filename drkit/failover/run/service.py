@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from drkit.failover.failback.failback_plan import FailbackPlan, failback_plan_json
-from drkit.failover.failback.other_way import check_way_back_is_free
+from drkit.failover.failback.way_back import check_way_back_is_free
 from drkit.failover.fencing.cluster_fence import fence_record
 from drkit.failover.fencing.fence_command import why_unreached
 from drkit.failover.plan.failover_plan import AcceptedLoss, FailoverPlan, Obstacle, plan_json, shown, what_moved
 from drkit.failover.plan.loss_budget import OverBudget, accepted, budgets_of, flag_for, over_budget
 from drkit.failover.plan.planner import PlanRequest, failover_stages, make_plan
 from drkit.failover.plan.take_snapshot import observe
-from drkit.failover.plan.waivers import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
 from drkit.failover.recovery.rollback import CANCEL, fence_is_gone, live_cluster, point_of_no_return
 from drkit.failover.run.approvals import check_approved, flags_of
 from drkit.failover.run.cluster_context import ClusterContext
@@ -40,6 +39,7 @@ from drkit.failover.stages.hooks import Hooks, hooks_of
 from drkit.failover.stages.stage import Stage, WantedGroups, at_once
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused, StalePlan, Unreachable, answered, unreached
+from drkit.model.runs.approval import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
 from drkit.model.topics.acls import Acl, fence_rules_kind
 from drkit.model.topology import Link, LinkId
 from drkit.model.wording import and_more

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Self, TypeVar
 
-from drkit.failover.plan.name_check import UnknownNames
+from drkit.failover.positions.selection import UnknownNames
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.model.errors import ConfigError, Refused, StoreMissing
 from drkit.model.topology import Link, LinkId

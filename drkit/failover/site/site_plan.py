@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from drkit.failover.plan.choose_links import LinkLeftOut
+from drkit.failover.plan.choose_links import LinkLeftOut, OtherLink
 from drkit.failover.plan.failover_plan import (
     FailoverPlan,
     Obstacle,
@@ -22,15 +22,14 @@ from drkit.failover.plan.failover_plan import (
     plan_from_json,
     plan_json,
 )
-from drkit.failover.plan.waivers import ACCEPT_UNFENCED
 from drkit.failover.run.evidence import Evidence, expected_evidence
 from drkit.failover.run.state_machine import Kind, Mode
-from drkit.failover.site.failback.site_failback_plan import SiteFailbackPlan
-from drkit.failover.site.other_links import OtherLink
-from drkit.failover.site.wave_plan import Wave, WaveAssignment
+from drkit.failover.site.site_failback_plan import SiteFailbackPlan
+from drkit.failover.site.waves import Wave, WaveAssignment
 from drkit.model.canonical import document_digest
 from drkit.model.clock import exact_iso
 from drkit.model.errors import ConfigError
+from drkit.model.runs.approval import ACCEPT_UNFENCED
 from drkit.model.topology import LinkId
 from drkit.model.totals import greatest, total
 from drkit.model.wording import and_more, counted

@@ -6,20 +6,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from drkit.failover.plan.choose_links import LinkLeftOut
+from drkit.failover.plan.choose_links import LinkLeftOut, other_links
 from drkit.failover.plan.failover_plan import AcceptedLoss, FailoverPlan, Obstacle, shown
-from drkit.failover.plan.name_check import UnknownNames
 from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.plan.waivers import ACCEPT_LOSS
-from drkit.failover.positions.selection import Selection
+from drkit.failover.positions.selection import Selection, UnknownNames
 from drkit.failover.run.service import plan_again
 from drkit.failover.run.state_machine import Mode
-from drkit.failover.site.other_links import other_links
 from drkit.failover.site.site_context import SiteContext
 from drkit.failover.site.site_plan import SitePlan
-from drkit.failover.site.wave_plan import waves_of
+from drkit.failover.site.waves import waves_of
 from drkit.model.clock import now
 from drkit.model.errors import Refused, StalePlan
+from drkit.model.runs.approval import ACCEPT_LOSS
 from drkit.model.topology import Link, LinkId
 from drkit.model.wording import and_more, counted
 

@@ -14,7 +14,6 @@ from typing import Any
 
 from drkit.failover.plan.failover_plan import FailoverPlan
 from drkit.failover.plan.planner import make_plan
-from drkit.failover.plan.waivers import ACCEPT_UNFENCED
 from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.recovery.rollback import CANCEL, point_of_no_return
 from drkit.failover.run.approvals import check_approved, flags_of
@@ -30,11 +29,10 @@ from drkit.failover.run.service import (
     run_failover,
 )
 from drkit.failover.run.state_machine import Run, State
-from drkit.failover.site.failback.site_failback_run import FailbackMeans, SiteFailbackRunner
 from drkit.failover.site.shared_groups import COMMITTED, SharedGroups
 from drkit.failover.site.site_context import SiteContext
+from drkit.failover.site.site_failback_run import FailbackMeans, SiteFailbackRunner
 from drkit.failover.site.site_lease import begun_site, decided_since, leases, links_left, links_to_plan_again
-from drkit.failover.site.site_outcomes import end_site, keep_link
 from drkit.failover.site.site_plan import SitePlan, refusal_of, standing
 from drkit.failover.site.site_record import SiteRecord, list_site, load_site
 from drkit.failover.site.site_result import (
@@ -42,13 +40,15 @@ from drkit.failover.site.site_result import (
     SiteResult,
     SiteWatch,
     causes,
+    end_site,
+    keep_link,
     nobody_watches,
     of_site,
     result_of,
 )
-from drkit.failover.site.wave_plan import Wave, WaveAssignment
-from drkit.failover.site.waves import Waves
+from drkit.failover.site.waves import Wave, WaveAssignment, Waves
 from drkit.model.errors import DrkitError, PartlyDone, Refused
+from drkit.model.runs.approval import ACCEPT_UNFENCED
 from drkit.model.topology import Link, LinkId
 from drkit.model.wording import and_more, counted
 

@@ -15,18 +15,16 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from drkit.failover.failback.brought_back import refuse_missing
 from drkit.failover.failback.failback_plan import ScrubTopic
-from drkit.failover.failback.other_way import check_way_back_is_free
-from drkit.failover.failback.reverse_mapping import FormerDirection, reverse_record, save_reversed
+from drkit.failover.failback.way_back import FormerDirection, check_way_back_is_free, reverse_record, save_reversed
 from drkit.failover.fencing.cluster_fence import ClusterFence
 from drkit.failover.fencing.quiescence import QUIET_SECONDS, differing, ends_of, frozen_ends, still_written
 from drkit.failover.plan.snapshot import PartitionView
 from drkit.failover.plan.take_snapshot import mirror_at_work, observe
-from drkit.failover.plan.waivers import ACCEPT_UNFENCED
 from drkit.failover.run.evidence import loss_at
 from drkit.failover.run.interfaces import PATIENCE_SECONDS
 from drkit.failover.run.state_machine import Facts, Kind, Mode, StageOutcome
+from drkit.failover.stages.audit_stage import refuse_missing
 from drkit.failover.stages.directory_update import publish
 from drkit.failover.stages.failover_stages import publication
 from drkit.failover.stages.fence_stages import behind, settle_watermarks, wait_for_mirror
@@ -40,6 +38,7 @@ from drkit.model.clock import now
 from drkit.model.errors import PartlyDone, Refused, Unreachable
 from drkit.model.link_state import Direction, Problem, TopicState
 from drkit.model.offsets import GroupPosition
+from drkit.model.runs.approval import ACCEPT_UNFENCED
 from drkit.model.topology import Link, LinkId
 from drkit.model.totals import total
 from drkit.model.wording import and_more, counted

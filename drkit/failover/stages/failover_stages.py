@@ -9,9 +9,8 @@ from itertools import groupby
 from operator import attrgetter
 
 from drkit.failover.failback.carried_offsets import as_stands, with_carried
-from drkit.failover.fencing.cluster_fence import ClusterFence
+from drkit.failover.fencing.cluster_fence import ClusterFence, close_topics_outside
 from drkit.failover.fencing.quiescence import topic_ids_of
-from drkit.failover.fencing.unfenced_topics import close_topics_outside
 from drkit.failover.plan.failover_plan import AcceptedLoss
 from drkit.failover.plan.loss_budget import LossBudget, OverBudget, accepted, flag_for, over_budget
 from drkit.failover.plan.point_in_time import Moment
@@ -29,8 +28,8 @@ from drkit.failover.positions.positions import (
     PlannedPosition,
     Selection,
     choose_positions,
+    removed_unread,
 )
-from drkit.failover.positions.removed_unread import removed_unread
 from drkit.failover.positions.target_positions import compare_checks, read_checks
 from drkit.failover.run.evidence import loss_at
 from drkit.failover.run.state_machine import Facts, Loss, Mode, StageOutcome

@@ -14,22 +14,21 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from drkit.failover.failback.carried_offsets import carried, documents, offsets_digest
+from drkit.failover.failback.carried_offsets import carried, documents, mappings_of, offsets_digest
 from drkit.failover.failback.failback_plan import ScrubTopic
+from drkit.failover.failback.failback_snapshot import live_logs, mapped_topics, with_gaps_now
 from drkit.failover.failback.live_log import LiveLog, TopicKept
-from drkit.failover.failback.topic_mapping import mappings_of
 from drkit.failover.fencing.quiescence import differing, still_written
-from drkit.failover.plan.waivers import ACCEPT_SALVAGE_ONLY
 from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.run.audited_loss import complete_evidence
 from drkit.failover.run.interfaces import Salvaged
 from drkit.failover.run.state_machine import Facts, StageOutcome
-from drkit.failover.stages.scrub_topics import live_logs, mapped_topics, with_gaps_now
 from drkit.failover.stages.stage import StageContext, StageReport
 from drkit.kafka.client.record_probe import LogPosition
 from drkit.kafka.groups.group_admin import CommittedOffset, GroupAdmin
 from drkit.lag.last_records import TAIL_OFFSETS
 from drkit.model.errors import DrkitError, FolderUnusable, Refused
+from drkit.model.runs.approval import ACCEPT_SALVAGE_ONLY
 from drkit.model.topology import TopicPartition
 from drkit.model.wording import and_more, counted
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from drkit.failover.failback.checks import why_not_level
 from drkit.failover.failback.failback_plan import ScrubTopic
-from drkit.failover.failback.failback_snapshot import take_failback_snapshot
+from drkit.failover.failback.failback_snapshot import scrub_topics, take_failback_snapshot
 from drkit.failover.fencing.quiescence import differing
 from drkit.failover.fencing.write_block import block_writes, let_writes_in
 from drkit.failover.plan.take_snapshot import mirror_at_work
@@ -30,7 +30,6 @@ from drkit.failover.stages.salvage_stage import (
     topics_at_salvage,
     unreadable_salvages,
 )
-from drkit.failover.stages.scrub_topics import scrub_topics
 from drkit.failover.stages.stage import StageContext, StageReport
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, NewTopic, TopicInfo
 from drkit.kafka.admin.topic_deletion import TooLate

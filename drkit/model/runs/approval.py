@@ -1,9 +1,17 @@
-"""The approval of a plan: by two operators' signatures, or by one operator alone in an emergency."""
+"""The risks of a run that an operator accepts by flags, and the approval of a plan: by two operators' signatures, or by
+one operator alone in an emergency.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
+
+ACCEPT_UNFENCED = "--accept-unfenced"
+ACCEPT_SALVAGE_ONLY = "--accept-salvage-only"
+ACCEPT_LOSS = "--accept-loss"
+ALLOW_REWIND = "--allow-rewind"
+CLUSTER_ID = "--cluster-id"
 
 
 @dataclass(frozen=True, slots=True)

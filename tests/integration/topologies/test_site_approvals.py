@@ -12,9 +12,8 @@ from drkit.failover.plan.choose_links import links_away, links_into
 from drkit.failover.plan.planner import PlanRequest
 from drkit.failover.run.journal.journal import INTENT
 from drkit.failover.run.state_machine import Kind, State
-from drkit.failover.site.failback.site_failback_planner import make_site_failback_plan
-from drkit.failover.site.failback.site_failback_run import FailbackMeans, run_site_failback
 from drkit.failover.site.site_context import SiteContext
+from drkit.failover.site.site_failback_run import FailbackMeans, make_site_failback_plan, run_site_failback
 from drkit.failover.site.site_planner import make_site_plan
 from drkit.failover.site.site_record import site_to_resume
 from drkit.failover.site.site_run import run_site

@@ -23,9 +23,8 @@ from drkit.failover.run.interfaces import Auditor, AuditVerdict, Ports
 from drkit.failover.run.journal.journal import OUTCOME, StageRecord, new_run_id
 from drkit.failover.run.lease import RunLease
 from drkit.failover.run.state_machine import Kind, State
-from drkit.failover.site.failback.site_failback_planner import make_site_failback_plan
-from drkit.failover.site.failback.site_failback_run import FailbackMeans, run_site_failback
 from drkit.failover.site.site_context import SiteContext
+from drkit.failover.site.site_failback_run import FailbackMeans, make_site_failback_plan, run_site_failback
 from drkit.failover.site.site_record import site_to_resume
 from drkit.failover.site.site_run import resume_site
 from drkit.lab import Lab

@@ -24,9 +24,8 @@ from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.journal.journal import new_run_id
 from drkit.failover.run.lease import RunLease
 from drkit.failover.run.state_machine import Kind
-from drkit.failover.site.failback.site_failback_planner import make_site_failback_plan
-from drkit.failover.site.failback.site_failback_run import FailbackMeans, run_site_failback
 from drkit.failover.site.site_context import SiteContext
+from drkit.failover.site.site_failback_run import FailbackMeans, make_site_failback_plan, run_site_failback
 from drkit.failover.site.site_planner import make_site_plan
 from drkit.failover.site.site_record import SITE, site_to_resume
 from drkit.failover.site.site_run import cancel_site, resume_site, run_site

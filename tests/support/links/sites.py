@@ -18,9 +18,8 @@ from drkit.failover.plan.planner import PlanRequest
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.interfaces import Ports
 from drkit.failover.run.state_machine import Kind
-from drkit.failover.site.failback.site_failback_planner import make_site_failback_plan
-from drkit.failover.site.failback.site_failback_run import FailbackMeans, run_site_failback
 from drkit.failover.site.site_context import SiteContext
+from drkit.failover.site.site_failback_run import FailbackMeans, make_site_failback_plan, run_site_failback
 from drkit.failover.site.site_planner import make_site_plan
 from drkit.failover.site.site_result import SiteResult
 from drkit.failover.site.site_run import resume_site, run_site

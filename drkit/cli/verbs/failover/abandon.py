@@ -12,9 +12,8 @@ from drkit.cli.wiring.context import Invocation, verb
 from drkit.model.errors import ExitCode
 
 if TYPE_CHECKING:
-    from drkit.failover.recovery.abandon import AbandonReport
+    from drkit.failover.recovery.abandon import AbandonReport, SiteAbandoned
     from drkit.failover.run.cluster_context import ClusterContext
-    from drkit.failover.site.abandon_site import SiteAbandoned
 
 
 def register(app: typer.Typer) -> None:
@@ -48,7 +47,7 @@ def abandon(
 
 def _abandon_site(run: Invocation, estate: ClusterContext, run_id: str) -> None:
     """End the run of each link; where one can be taken to its end, the site run isn't over."""
-    from drkit.failover.site.abandon_site import abandon_site
+    from drkit.failover.recovery.abandon import abandon_site
 
     done = abandon_site(estate, run_id, run.writer.log.print)
     run.writer.emit(

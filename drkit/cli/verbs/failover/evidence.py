@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from drkit.cli.wiring.context import Invocation, bounded, verb
-from drkit.failover.plan.waivers import ACCEPT_LOSS, ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED, ALLOW_REWIND
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, ExitCode
+from drkit.model.runs.approval import ACCEPT_LOSS, ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED, ALLOW_REWIND
 from drkit.model.wording import counted
 
 if TYPE_CHECKING:

@@ -38,12 +38,12 @@ from drkit.cli.wiring.spark_options import (
     spark_obstacle,
     spark_properties,
 )
-from drkit.failover.plan.waivers import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED, CLUSTER_ID
 from drkit.failover.run.interfaces import Ports
 from drkit.failover.run.state_machine import Kind
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.link_patterns import matching
+from drkit.model.runs.approval import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED, CLUSTER_ID
 from drkit.model.wording import counted
 from drkit.seed.checks import seed_port
 

@@ -21,12 +21,12 @@ from drkit.cli.wiring.context import (
 from drkit.cli.wiring.run_outcome import ApprovalOption, EmergencyOption, give_approval
 from drkit.cli.wiring.selection import AtOption, CommittedAtOption, TimezoneOption, either_moment, one_edge, select
 from drkit.failover.plan.point_in_time import Moment
-from drkit.failover.plan.waivers import ACCEPT_LOSS, ACCEPT_UNFENCED, ALLOW_REWIND
 from drkit.failover.positions.selection import Edge, Selection
 from drkit.failover.run.state_machine import Mode
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, StalePlan
 from drkit.model.link_patterns import matching
+from drkit.model.runs.approval import ACCEPT_LOSS, ACCEPT_UNFENCED, ALLOW_REWIND
 
 if TYPE_CHECKING:
     from drkit.cli.wiring.site_outcome import FailoverFlags

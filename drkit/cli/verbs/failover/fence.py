@@ -26,7 +26,7 @@ from drkit.model.errors import ConfigError, DrkitError, ExitCode
 from drkit.model.topology import Link, LinkId
 
 if TYPE_CHECKING:
-    from drkit.failover.fencing.fence_proof import FenceProof
+    from drkit.failover.fencing.cluster_fence import FenceProof
     from drkit.failover.run.cluster_context import ClusterContext
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 15.0

@@ -15,10 +15,10 @@ from drkit.cli.wiring.failback_wiring import SalvageOption, failback_ports
 from drkit.cli.wiring.run_outcome import EmergencyOption, asking_before_fence, cancel, confirm, finish, give_approval
 from drkit.cli.wiring.site_outcome import resume_whole_site
 from drkit.cli.wiring.spark_options import MasterOption, MemoryOption, SparkConfOption
-from drkit.failover.plan.waivers import ACCEPT_LOSS
 from drkit.failover.run.interfaces import Ports
 from drkit.failover.run.state_machine import next_step
 from drkit.model.errors import ConfigError
+from drkit.model.runs.approval import ACCEPT_LOSS
 from drkit.model.runs.journal import RunSummary
 
 

@@ -10,7 +10,6 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from drkit.directory import open_directories
 from drkit.drill.environment.log_surgery import flip
-from drkit.failover.failback.brought_back import AuditFailed
 from drkit.failover.failback.planner import make_failback_plan
 from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.positions.positions import Strategy
@@ -19,6 +18,7 @@ from drkit.failover.run.interfaces import AuditVerdict
 from drkit.failover.run.journal.journal import INTENT
 from drkit.failover.run.service import resume_run, run_failback, run_failover, standing_obstacles
 from drkit.failover.run.state_machine import StageOutcome, State
+from drkit.failover.stages.audit_stage import AuditFailed
 from drkit.kafka.client.filler import FillerTrimmer
 from drkit.mirror.control import accept_recreated, resume_link
 from drkit.model.clock import now, to_millis

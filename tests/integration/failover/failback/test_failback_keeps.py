@@ -13,7 +13,6 @@ from confluent_kafka import Producer
 from drkit.drill.environment.log_surgery import stopped
 from drkit.failover.failback.planner import make_failback_plan
 from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.plan.waivers import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
 from drkit.failover.positions.positions import Selection
 from drkit.failover.run.journal.journal import INTENT, OUTCOME
 from drkit.failover.run.journal.run_record import load_run
@@ -22,6 +21,7 @@ from drkit.failover.run.runner import RunResult
 from drkit.failover.run.service import resume_run, run_failback, run_failover, standing_obstacles
 from drkit.failover.run.state_machine import Kind, State
 from drkit.model.errors import PartlyDone, Refused
+from drkit.model.runs.approval import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
 from drkit.model.topology import TopicPartition
 from tests.support.killing.killed_process import boundaries, frozen_at, killed
 from tests.support.links.estates import TIMEOUT, mirror, texts

@@ -26,10 +26,9 @@ from confluent_kafka.admin import (
 
 from drkit.config.schema.config import ClusterConfig, FenceConfig
 from drkit.failover.failback.planner import make_failback_plan
-from drkit.failover.fencing.cluster_fence import ClusterFence, fence_record
+from drkit.failover.fencing.cluster_fence import ClusterFence, fence_record, topics_outside_fence
 from drkit.failover.fencing.deny_rules import closing_rules
 from drkit.failover.fencing.fence_command import CommandFenceContext, fence_again
-from drkit.failover.fencing.unfenced_topics import topics_outside_fence
 from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.lease import RunLease

@@ -17,9 +17,8 @@ from drkit.failover.plan.choose_links import links_away
 from drkit.failover.run.journal.journal import new_run_id
 from drkit.failover.run.lease import RunLease
 from drkit.failover.run.state_machine import Kind, State
-from drkit.failover.site.failback.site_failback_planner import make_site_failback_plan
-from drkit.failover.site.failback.site_failback_run import FailbackMeans, run_site_failback
 from drkit.failover.site.site_context import SiteContext
+from drkit.failover.site.site_failback_run import FailbackMeans, make_site_failback_plan, run_site_failback
 from drkit.lab import Lab
 from drkit.model.topology import LinkId
 from tests.support.clusters.secured import allow, as_user, fenced_problems, put, verb, write

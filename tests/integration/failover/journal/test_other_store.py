@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 
 from drkit.cli.application import application
 from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.plan.waivers import ACCEPT_UNFENCED
 from drkit.failover.run.service import run_failover
 from drkit.failover.run.state_machine import Mode
 from drkit.model.errors import PartlyDone, Refused
 from drkit.model.link_state import Direction
+from drkit.model.runs.approval import ACCEPT_UNFENCED
 from drkit.model.runs.fence import patterns_checksum
 from drkit.model.topology import worker_group
 from tests.support.links.estates import OwnLink, mirror, mirroring, open_link, texts

@@ -14,7 +14,6 @@ from drkit.config import Config
 from drkit.failover.failback.planner import make_failback_plan
 from drkit.failover.plan.loss_budget import OverBudget
 from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.plan.waivers import ACCEPT_LOSS
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.journal.journal import StageRecord
 from drkit.failover.run.service import resume_run, run_failback, run_failover
@@ -22,6 +21,7 @@ from drkit.failover.run.state_machine import State
 from drkit.lab import Lab
 from drkit.model.errors import PartlyDone
 from drkit.model.link_state import Direction
+from drkit.model.runs.approval import ACCEPT_LOSS
 from tests.support.clusters.secured import verb
 from tests.support.links.estates import OwnLink, mirror, own_link, texts
 from tests.support.recovery.failback_ports import reading_ports

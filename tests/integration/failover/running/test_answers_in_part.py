@@ -11,13 +11,13 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.plan.waivers import ACCEPT_LOSS
 from drkit.failover.run.service import run_failover
 from drkit.failover.run.state_machine import Mode, State
 from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC, partition_of
 from drkit.lab import Lab
 from drkit.model.errors import Refused, Unreachable
 from drkit.model.offsets import Certainty
+from drkit.model.runs.approval import ACCEPT_LOSS
 from drkit.model.topology import TopicPartition
 from drkit.observe.readiness.check import CheckOutcome
 from drkit.observe.readiness.readiness import readiness

@@ -15,7 +15,6 @@ from drkit.failover.failback.planner import make_failback_plan
 from drkit.failover.fencing.fence_command import why_unreached
 from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.plan.take_snapshot import mirror_at_work
-from drkit.failover.plan.waivers import ACCEPT_UNFENCED
 from drkit.failover.recovery.abandon import abandon_run
 from drkit.failover.run.audited_loss import complete_evidence
 from drkit.failover.run.interfaces import PATIENCE_SECONDS, CaughtUp
@@ -26,6 +25,7 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.lab import Lab
 from drkit.model.errors import PartlyDone, Refused
 from drkit.model.link_state import Direction
+from drkit.model.runs.approval import ACCEPT_UNFENCED
 from drkit.model.topology import Link
 from drkit.state_topic.records import state_topic
 from tests.support.clusters.secured import allow, denials, fenced_problems, killed_at, put, verb, with_writer, write

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from drkit.failover.failback.other_way import is_mirrored
+from drkit.failover.failback.way_back import is_mirrored
 from drkit.model.link_state import Direction, LinkControl, TopicState
 from drkit.model.runs.journal import RunSummary
 from drkit.model.topology import LinkId

@@ -7,7 +7,6 @@ import pytest
 from drkit.config import Objectives
 from drkit.failover.plan.failover_plan import plan_from_json, plan_json, read_plan, what_moved, write_plan
 from drkit.failover.plan.planner import PlanRequest, failover_stages, plan_for
-from drkit.failover.plan.waivers import ACCEPT_LOSS, ACCEPT_UNFENCED, ALLOW_REWIND
 from drkit.failover.positions.positions import Selection
 from drkit.failover.run.evidence import evidence_of, loss_at, missed_objectives, unproven_objectives
 from drkit.failover.run.state_machine import PATHS, Facts, Kind, Loss, Mode
@@ -15,6 +14,7 @@ from drkit.failover.stages.fence_stages import _drained
 from drkit.lag.partition_lag import Doubts
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.link_state import Direction, Problem
+from drkit.model.runs.approval import ACCEPT_LOSS, ACCEPT_UNFENCED, ALLOW_REWIND
 from drkit.model.topology import TopicPartition
 from tests.unit.failover.plan.worlds import AT, Log, moment, position, world
 

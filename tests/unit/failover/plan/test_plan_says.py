@@ -13,7 +13,6 @@ from drkit.failover.plan.loss_budget import LossBudget
 from drkit.failover.plan.planner import PlanRequest, failover_stages, find_link, plan_for
 from drkit.failover.plan.preconditions import within
 from drkit.failover.plan.snapshot import ClusterView
-from drkit.failover.plan.waivers import ACCEPT_LOSS, ACCEPT_UNFENCED, ALLOW_REWIND
 from drkit.failover.positions.positions import Selection
 from drkit.failover.positions.selection import TopicSelector
 from drkit.failover.run.cluster_context import ClusterContext
@@ -22,6 +21,7 @@ from drkit.lag.partition_lag import Doubts
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.groups.unmovable_groups import UnmovableGroup
 from drkit.model.link_state import Direction, Problem
+from drkit.model.runs.approval import ACCEPT_LOSS, ACCEPT_UNFENCED, ALLOW_REWIND
 from drkit.model.runs.fence import FenceMethod
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.state_topic.guard import OlderStore

@@ -10,7 +10,6 @@ from typing import cast
 
 import pytest
 
-from drkit.failover.recovery.recovery_page import STATES, recovery_page
 from drkit.failover.recovery.way_out import (
     ABANDON,
     ANSWERS,
@@ -36,6 +35,7 @@ from tests.support.recovery.recovery_model import (
     situation,
     struck,
 )
+from tools.manual.recovery_page import STATES, recovery_page
 
 ROOT = Path(__file__).resolve().parents[4]
 FAULTS = 2

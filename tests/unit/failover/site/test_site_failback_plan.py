@@ -16,14 +16,13 @@ from drkit.failover.plan.snapshot import ClusterView
 from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.run.runner import RunResult
 from drkit.failover.run.state_machine import PATHS, Facts, Kind, Mode, Run, State
-from drkit.failover.site.failback.site_failback_plan import (
+from drkit.failover.site.site_document import site_plan_document, site_run_document
+from drkit.failover.site.site_failback_plan import (
     SiteFailbackPlan,
     site_failback_plan_json,
     site_failback_plan_of,
 )
-from drkit.failover.site.failback.site_failback_planner import _contended
-from drkit.failover.site.failback.site_failback_run import phases
-from drkit.failover.site.site_document import site_plan_document, site_run_document
+from drkit.failover.site.site_failback_run import _contended, phases
 from drkit.failover.site.site_plan import expected_loss, refusal_of, standing
 from drkit.failover.site.site_result import LinkResult, SiteResult
 from drkit.model.offsets import Certainty

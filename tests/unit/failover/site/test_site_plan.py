@@ -9,14 +9,12 @@ from dataclasses import replace
 import pytest
 
 from drkit.evidence import verifier
-from drkit.failover.plan.choose_links import LinkLeftOut
+from drkit.failover.plan.choose_links import LinkLeftOut, other_links
 from drkit.failover.plan.failover_plan import Obstacle
 from drkit.failover.plan.planner import PlanRequest, plan_for
-from drkit.failover.plan.waivers import ACCEPT_LOSS, ACCEPT_UNFENCED
 from drkit.failover.run.evidence import expected_evidence
 from drkit.failover.run.run_document import plan_document
 from drkit.failover.run.state_machine import Facts, Kind, Mode, Run, State
-from drkit.failover.site.other_links import other_links
 from drkit.failover.site.shared_groups import SharedGroups
 from drkit.failover.site.site_document import link_document, site_plan_document
 from drkit.failover.site.site_plan import (
@@ -34,6 +32,7 @@ from drkit.failover.site.site_planner import _accepting
 from drkit.failover.site.site_record import least_far
 from drkit.model.errors import ConfigError, PartlyDone
 from drkit.model.link_patterns import matching
+from drkit.model.runs.approval import ACCEPT_LOSS, ACCEPT_UNFENCED
 from drkit.model.topology import Link, LinkId
 from tests.unit.failover.plan.worlds import AT, Log, position, world
 

@@ -14,8 +14,7 @@ from drkit.config.schema.config import WaveConfig
 from drkit.failover.plan.planner import PlanRequest, plan_for
 from drkit.failover.site.site_document import site_plan_document
 from drkit.failover.site.site_plan import site_plan_from_json, site_plan_json
-from drkit.failover.site.wave_plan import REST, Wave, WaveAssignment, waves_of
-from drkit.failover.site.waves import Waves
+from drkit.failover.site.waves import REST, Wave, WaveAssignment, Waves, waves_of
 from drkit.model.errors import PartlyDone
 from drkit.model.topology import LinkId
 from tests.unit.failover.plan.worlds import Log, position, world

@@ -1,6 +1,6 @@
 """Which places at the ends of both sides' logs a planned move compares."""
 
-from drkit.failover.stages.compare_tails import OFFSETS, last_places
+from drkit.failover.stages.fence_stages import OFFSETS, last_places
 from drkit.kafka.client.record_probe import LogPosition
 from drkit.model.topology import TopicPartition
 from tests.unit.failover.plan.worlds import Log

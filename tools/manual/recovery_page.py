@@ -1,4 +1,4 @@
-"""docs/recovery.md, generated from `way_out`: `python -m drkit.failover.recovery.recovery_page > docs/recovery.md`."""
+"""docs/recovery.md, from `way_out`: `python -m tools.manual.recovery_page > docs/recovery.md`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Executes a failback or reprotect of several links: one link after the other, in common phases.
+"""Plans and executes a failback or reprotect of several links. Their clusters are read concurrently; the plan is
+executed one link after the other, in common phases.
 
     salvage                         of every link: nothing is deleted anywhere yet
     scrub, reverse, reseed, audit   of every link, once all are salvaged; the live cluster serves
@@ -12,7 +13,7 @@ through the same phases again, and finds each link in its journaled state.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -21,7 +22,8 @@ from itertools import pairwise
 from drkit.failover.failback.failback_plan import FailbackPlan
 from drkit.failover.failback.planner import make_failback_plan
 from drkit.failover.fencing.cluster_fence import fence_record
-from drkit.failover.plan.waivers import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
+from drkit.failover.plan.choose_links import LinkLeftOut
+from drkit.failover.plan.failover_plan import Obstacle
 from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.recovery.rollback import point_of_no_return
 from drkit.failover.run.approvals import check_approved
@@ -37,17 +39,74 @@ from drkit.failover.run.service import (
     standing_obstacles,
 )
 from drkit.failover.run.state_machine import BEHIND_THE_FENCE, FINAL_STATES, PATHS, Kind, Run, State
-from drkit.failover.site.failback.site_failback_plan import SiteFailbackPlan
 from drkit.failover.site.site_context import SiteContext
+from drkit.failover.site.site_failback_plan import SiteFailbackPlan
 from drkit.failover.site.site_lease import begun_site, decided_since, links_to_plan_again
-from drkit.failover.site.site_outcomes import end_site, keep_link
 from drkit.failover.site.site_plan import refusal_of, standing
 from drkit.failover.site.site_record import SiteRecord, list_site
-from drkit.failover.site.site_result import LinkResult, SiteResult, SiteWatch, nobody_watches, of_site
+from drkit.failover.site.site_result import (
+    LinkResult,
+    SiteResult,
+    SiteWatch,
+    end_site,
+    keep_link,
+    nobody_watches,
+    of_site,
+)
+from drkit.model.clock import now
 from drkit.model.errors import DrkitError, PartlyDone, Refused
+from drkit.model.runs.approval import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
 from drkit.model.runs.fence import FenceState
 from drkit.model.topology import Link, LinkId
 from drkit.model.wording import and_more, counted
+
+
+def make_site_failback_plan(
+    site: SiteContext, kind: Kind, left_out: Sequence[LinkLeftOut] = (), *, by_spark: bool = False
+) -> SiteFailbackPlan:
+    """Observe and plan every link.
+
+    Args:
+        site: the links, and connections for each.
+        kind: failback or reprotect.
+        left_out: matching links that are left as they are.
+        by_spark: let Spark's tasks seed the old primaries.
+
+    Raises:
+        ConfigError, Refused: a link can't be planned at all; it is named.
+        Unreachable: the store doesn't answer.
+    """
+    made_at = now()
+
+    def planned(link: Link) -> FailbackPlan:
+        with site.naming(link, f"bring the others back without it: drkit {kind}"):
+            return make_failback_plan(
+                site.of(link.id),
+                None,
+                link,
+                for_good=kind is Kind.REPROTECT,
+                by_spark=by_spark,
+                together=[each.id for each in site.links],
+            )
+
+    plans = tuple(site.side_by_side(planned))
+    return SiteFailbackPlan(kind, made_at, plans, tuple(left_out), tuple(_contended(plans)))
+
+
+def _contended(plans: Sequence[FailbackPlan]) -> Iterator[Obstacle]:
+    """Topics of an old primary that more than one link would bring back: the second would undo the first."""
+    wanted: dict[tuple[str | None, str], list[LinkId]] = {}
+    for plan in plans:
+        for topic in plan.topics:
+            wanted.setdefault((plan.target.cluster_id, topic.topic), []).append(plan.link)
+    twice = {topic: links for (_, topic), links in wanted.items() if len(links) > 1}
+    if twice:
+        links = list(dict.fromkeys(str(link) for meant in twice.values() for link in meant))
+        yield Obstacle(
+            f"{and_more(sorted(twice))} would be brought back by more than one link: {and_more(links)}",
+            "Each would replace the records that the other has brought back",
+            f"Choose the cluster that they come from, by leaving the others out: --link '{links[0]}'",
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,13 @@
-"""Detects a store that is older than its copy on the target: a restored backup, or another store.
+"""Preconditions of failover and failback alike: drkit's rights, and a store that isn't older than its copy.
 
-Its decision about who serves may be outdated: a failback planned by it would scrub the live cluster.
+A missing right is found before anything is changed. A store that is older than its copy on the target is a restored
+backup, or another store. Its decision about who serves may be outdated: a failback planned by it would scrub the live
+cluster.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from drkit.failover.plan.failover_plan import Obstacle
@@ -12,9 +15,47 @@ from drkit.failover.run.cluster_context import ClusterContext
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.topology import Link, LinkId
 from drkit.model.wording import counted
+from drkit.permissions.missing import Names, missing_rights, remedy_of
+from drkit.permissions.resolve import cluster_of
+from drkit.permissions.table import Command, Side
 from drkit.state_topic.copy_topic import copy_name
 from drkit.state_topic.guard import OlderStore, older_than, recovery_of
 from drkit.state_topic.link_copy import read_copy
+
+
+class RightsFound(NamedTuple):
+    """Missing rights: those that are obstacles, and those that the run can do without."""
+
+    obstacles: tuple[Obstacle, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def look_at_rights(estate: ClusterContext, link: Link, command: Command, touched: Mapping[Side, Names]) -> RightsFound:
+    """Compare a command's needs with drkit's rights on each cluster.
+
+    Args:
+        estate: the clusters and the store.
+        link: the configured link.
+        command: the planned command.
+        touched: the resources it uses on each cluster that answers.
+    """
+    obstacles, warnings = [], []
+    for side, names in touched.items():
+        alias = cluster_of(link, side)
+        try:
+            missing = missing_rights(estate, estate.config, estate.store, link, command, {side: names})
+        except DrkitError as error:
+            warnings.append(f"whether drkit has all the rights that it needs on {alias} is unknown: {error.what}")
+            continue
+        for each in missing:
+            purpose, without = "; ".join(each.purposes), "; ".join(each.without)
+            if each.optional:
+                warnings.append(f"{each} (to {purpose}): {without}")
+            else:
+                meaning = f"It is needed to {purpose}; without it: {without}"
+                obstacles.append(Obstacle(str(each), meaning, remedy_of(command, link, alias)))
+    return RightsFound(tuple(obstacles), tuple(warnings))
+
 
 _MEANING = "A backup of the store was brought back, or store.url is another one: "
 

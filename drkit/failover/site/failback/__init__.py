@@ -1,1 +1,0 @@
-"""Failback and reprotect of several links in one run: salvaged all, then brought back, then moved."""
