@@ -27,9 +27,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from drkit.audit.compare.closed_ranges import CountedRanges, begin, reconcile
-from drkit.audit.compare.transformed_links import callables_of
 from drkit.audit.continuous.target_tail import TargetTailAudit
 from drkit.audit.continuous.watermark_stream import closed_ranges
+from drkit.audit.read.shipped_code import callables_of
 from drkit.audit.run import refuse_unmapped
 from drkit.audit.spark.failures import LogMoved, in_words
 from drkit.audit.spark.session import SparkRuntime, quietly, ship_callables, spark_session

@@ -16,7 +16,7 @@ from drkit.audit.classify.run_classification import Judgement, judge
 from drkit.audit.compare.closed_ranges import MOST_SAMPLES, after_place
 from drkit.audit.compare.offset_zones import place, source_of
 from drkit.audit.compare.scope import PartitionScope, log_starts, observe_scope
-from drkit.audit.findings.unreadable_target import unreadable_target
+from drkit.audit.findings.unreadable import unreadable_target
 from drkit.audit.read.record_frames import ScopeReader
 from drkit.audit.spark.failures import LogMoved, in_words
 from drkit.config import Config

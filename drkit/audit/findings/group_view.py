@@ -35,9 +35,8 @@ from drkit.audit.classify.run_classification import (
 )
 from drkit.audit.compare.offset_zones import Zone, first_place, source_of, zones
 from drkit.audit.compare.offset_zones import place as place_of
-from drkit.audit.compare.transformed_links import unreadable_source
 from drkit.audit.findings.findings import outcome_counts
-from drkit.audit.findings.unreadable_target import hidden_target, unreadable_target
+from drkit.audit.findings.unreadable import hidden_target, unreadable_source, unreadable_target
 from drkit.audit.findings.witnesses import read_content
 from drkit.audit.read.record_frames import ScopeReader, keep
 from drkit.audit.run import ClassifiedScope, judged, refuse_altered

@@ -18,6 +18,8 @@ from pathlib import Path
 from zipimport import zipimporter
 
 import drkit
+from drkit.config.schema.config import ForeignKeyConfig
+from drkit.model.topology import Link
 
 ARCHIVE = "drkit.zip"
 """Its name; Spark takes one file of a name."""
@@ -42,6 +44,13 @@ def code_archive(folder: Path) -> Path:
             if file.is_file() and file.parent.name != "__pycache__":
                 archive.write(file, Path(root.name) / file.relative_to(root))
     return path
+
+
+def callables_of(link: Link, foreign_keys: Iterable[ForeignKeyConfig] = ()) -> set[str]:
+    """The user's callables that an audit's tasks import (``module:function``)."""
+    own = () if link.inverse else (link.filter, link.transform)
+    decoders = (name for each in foreign_keys for name in (each.decoder, each.parent_decoder))
+    return {name for name in (*own, *decoders) if name is not None}
 
 
 def callables_archive(names: Iterable[str], folder: Path) -> Path | None:

@@ -19,7 +19,9 @@ from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from drkit.config import Config, load_config
+from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.run.cluster_context import ClusterContext
+from drkit.failover.run.service import run_failover
 from drkit.lab import Lab
 from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
 from drkit.model.errors import Refused
@@ -217,3 +219,18 @@ def without_primary(own: OwnLink) -> Config:
         port = free.getsockname()[1]
     gone = own.config.clusters["primary"].model_copy(update={"bootstrap_servers": f"127.0.0.1:{port}"})
     return own.config.model_copy(update={"clusters": {**own.config.clusters, "primary": gone}})
+
+
+def failed_over(own: OwnLink, *, accept_unfenced: bool) -> tuple[str, str]:
+    """A topic and a group, with records that only the primary holds, and new ones on dr."""
+    topic = own.create("primary", "t")
+    own.produce("primary", topic, texts("before", 10))
+    group = own.commit("primary", "g", topic, {0: 3, 1: 10})
+    mirror(own)
+    own.produce("primary", topic, texts("only-here", 2))
+    with own.estate() as estate:
+        plan = make_plan(estate, PlanRequest("dr"))
+        assert run_failover(estate, plan, accept_unfenced=accept_unfenced).error is None
+    own.produce("dr", topic, texts("on-dr", 5))
+    own.commit("dr", "g", topic, {0: 12, 1: 14})
+    return topic, group

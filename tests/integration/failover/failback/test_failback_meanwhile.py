@@ -25,8 +25,7 @@ from drkit.state_topic.recorded_store import StateRecording
 from drkit.store import open_store
 from tests.support.collection.sampling import sampled
 from tests.support.commands.kafka_tools import consumer_groups
-from tests.support.links.estates import TIMEOUT, OwnLink, open_link, own_link, texts
-from tests.support.links.failed_over import failed_over
+from tests.support.links.estates import TIMEOUT, OwnLink, failed_over, open_link, own_link, texts
 from tests.support.recovery.failback_ports import reading_ports, salvaged
 from tests.support.wait import wait_until
 

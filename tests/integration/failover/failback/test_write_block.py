@@ -32,8 +32,7 @@ from drkit.state_topic.recorded_store import StateRecording
 from drkit.store.api import Store
 from tests.support.clusters.secured import verb
 from tests.support.killing.killed_process import frozen_at, killed
-from tests.support.links.estates import TIMEOUT, OwnLink
-from tests.support.links.failed_over import failed_over
+from tests.support.links.estates import TIMEOUT, OwnLink, failed_over
 from tests.support.recovery.failback_ports import reading_ports, salvaged
 from tests.support.wait import wait_until
 

@@ -30,8 +30,16 @@ from drkit.model.topology import Link
 from drkit.state_topic.records import state_topic
 from tests.support.clusters.secured import allow, denials, fenced_problems, killed_at, put, verb, with_writer, write
 from tests.support.collection.sampling import some_of
-from tests.support.links.estates import OwnLink, mirror, mirroring, open_link, own_link, texts, without_primary
-from tests.support.links.failed_over import failed_over
+from tests.support.links.estates import (
+    OwnLink,
+    failed_over,
+    mirror,
+    mirroring,
+    open_link,
+    own_link,
+    texts,
+    without_primary,
+)
 from tests.support.recovery.failback_ports import reading_ports, salvaged
 from tests.support.wait import wait_until
 

@@ -1,23 +1,72 @@
-"""Obstacles for consumers of the target that are no source records: an unreadable batch without source records (a
-marker, somebody else's records), and an open transaction.
+"""What of either side can't be compared, in words: no finding names it, so it makes the verdict incomplete.
 
-No finding names them, so they make the verdict incomplete: not all of the target can be compared.
+Of the source: what can't be read, and records of which nobody can say what the link made. Of the target: an unreadable
+batch without source records (a marker, somebody else's records), and what stands behind an open transaction.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
 from typing import NamedTuple
 
 from pyspark.sql import functions as F
 
 from drkit.audit.classify.classifier import TARGET_HIDDEN
 from drkit.audit.classify.run_classification import Judgement, images
+from drkit.audit.compare.first_pass import Unreadable
 from drkit.audit.compare.scope import PartitionScope, Scope
+from drkit.audit.read.log_tasks import opened
+from drkit.kafka.client.log_reader import OffsetsGone, TopicGone
+from drkit.kafka.transform.transformed_reader import AlteredReader
 from drkit.model.audit.audit_result import FindingKind
 from drkit.model.offsets import merged_ranges, without_ranges
 from drkit.model.wording import counted
+
+_FEW = 1_000
+"""Offsets that are looked at again to say why."""
+
+
+def unreadable_source(scope: Scope, ranges: Unreadable) -> list[tuple[int, str]]:
+    """Where the source can't be read, or nobody can say what the link made of it, in words: what is there is compared
+    with nothing.
+
+    Args:
+        scope: what was compared.
+        ranges: the source's offsets that tasks could not read.
+
+    Returns:
+        The partition's number and the words, of each range.
+
+    Raises:
+        Unreachable: the source doesn't answer.
+    """
+    names = [f"{scope.link.id.source} can't be read at {each.topic}:{each.partition}" for each in scope.partitions]
+    return [
+        (number, f"{names[number]} from offset {first} to {until - 1}: {_why(scope, number, first, until)}")
+        for number, members in sorted(ranges.items())
+        for first, until in members
+    ]
+
+
+def _why(scope: Scope, number: int, first: int, until: int) -> str:
+    """Why tasks could not tell what a range of the source is on the target: a callable is asked about it once more."""
+    damaged = "its batches fail their checksum"
+    if not scope.asks_callables:
+        return damaged
+    each = scope.partitions[number]
+    until = min(until, first + _FEW)
+    with suppress(OffsetsGone, TopicGone), opened(scope.source_reached()) as reader:
+        assert isinstance(reader, AlteredReader)  # noqa: S101 - the link alters
+        with closing(reader.read(each.topic, each.partition, first, until)) as answers:
+            readable = all(batch.readable for found in answers for batch in found)
+        if reader.reasons:
+            return reader.reasons[0]
+        if readable:
+            return "a callable of the link raised, or gave two answers, when Spark's tasks asked it; it does not always"
+    return damaged  # or what was there has gone since
+
 
 _NAMED = 3
 
