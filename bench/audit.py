@@ -29,8 +29,7 @@ from bench.processes import CONFIG, MIB, Helper, MeasurementFailed, ProcessTree,
 from bench.report import Row, machine, markdown, met, number, table
 from bench.wire import IN_FLIGHT, Connection, Shape, batch_variants
 from drkit.files import write_atomically
-from drkit.kafka.protocol.batch_digest import placed_digest
-from drkit.kafka.protocol.record_batch import HEADER_BYTES, Batch, header, parse
+from drkit.kafka.protocol.record_batch import HEADER_BYTES, Batch, header, parse, placed_digest
 from drkit.kafka.protocol.records import RawRecord, build, read
 from drkit.lab.toolchain import ensure
 from drkit.mirror.engine.range_digests import RangeDigests

@@ -81,7 +81,7 @@ def trimmed_without_proof() -> None:
     """All records below the source's start count as filler, regardless of their writer and of what is recorded."""
 
     def make(_: Callable[..., Any]) -> Callable[..., Any]:
-        from drkit.model.alignment import Alignment  # noqa: PLC0415 - after the clocks are set
+        from drkit.model.link_state import Alignment  # noqa: PLC0415 - after the clocks are set
 
         def begun(decision: Any, seen: Any) -> Alignment:
             state = seen.topic.state

@@ -7,7 +7,7 @@ import sys
 from typing import NoReturn
 
 from drkit.cli.process import hangup, interrupts
-from drkit.model.process.umask import keep_private
+from drkit.model.process import keep_private
 
 
 def main() -> NoReturn:

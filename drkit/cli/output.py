@@ -30,7 +30,7 @@ from rich.text import Text
 from drkit.cli.process.interrupts import deferred
 from drkit.model.clock import iso, now
 from drkit.model.errors import ConfigError, DrkitError, Interrupted, Terminated, error_body
-from drkit.model.process.log_context import log_context
+from drkit.model.process import log_context
 from drkit.model.topology import Link, LinkId, TopicPartition
 
 _OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")

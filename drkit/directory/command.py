@@ -17,10 +17,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from drkit.directory.api import Entry, from_json, must_write, to_json
-from drkit.model.clock import iso
-from drkit.model.deadline import Deadline
+from drkit.model.clock import Deadline, iso
 from drkit.model.errors import DrkitError, Refused, Unreachable
-from drkit.model.process.umask import given_umask
+from drkit.model.process import given_umask
 
 _SHOWN = 300
 _REAPING_SECONDS = 5.0

@@ -32,8 +32,7 @@ import dns.tsig
 import dns.update
 
 from drkit.directory.api import Entry, contended, must_write, not_ours
-from drkit.model.clock import iso
-from drkit.model.deadline import Deadline, bounded
+from drkit.model.clock import Deadline, bounded, iso
 from drkit.model.errors import DrkitError, Unreachable
 
 _VERSION = "drkit1"

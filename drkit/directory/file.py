@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TextIO
 
 from drkit.directory.api import Entry, from_json, must_write, to_json
-from drkit.model.deadline import Deadline
+from drkit.model.clock import Deadline
 from drkit.model.errors import DrkitError, Unreachable
 
 _MODE = 0o644

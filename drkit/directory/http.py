@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from drkit.model.deadline import Deadline, bounded
+from drkit.model.clock import Deadline, bounded
 from drkit.model.errors import ConfigError, DrkitError, Unreachable
 
 _SHOWN = 200

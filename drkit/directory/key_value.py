@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from drkit.directory.api import Entry, contended, from_json, must_write, not_ours, to_json
 from drkit.directory.http import HttpServer, refused
-from drkit.model.deadline import Deadline
+from drkit.model.clock import Deadline
 from drkit.model.errors import DrkitError
 
 _ATTEMPTS = 5

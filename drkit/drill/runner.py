@@ -57,7 +57,7 @@ from drkit.lab.lab import LabLink
 from drkit.lab.layout import LabDir
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused
-from drkit.model.process.signal_handlers import handled
+from drkit.model.process import handled
 
 Say = Callable[[str], None]
 READ_SECONDS = 20.0

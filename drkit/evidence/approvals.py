@@ -15,7 +15,7 @@ from drkit.evidence import verifier
 from drkit.evidence.signing import Signer, envelope_of
 from drkit.model.clock import iso
 from drkit.model.errors import ConfigError, Refused
-from drkit.model.runs.approval import Approval
+from drkit.model.runs import Approval
 
 TYPE = "https://drkit.dev/approval/v1"
 _SKEW = timedelta(minutes=5)

@@ -22,7 +22,7 @@ from drkit.failover.site.site_record import SITE
 from drkit.model.clock import iso
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.offsets import Certainty
-from drkit.model.runs.journal import judge_chain
+from drkit.model.runs import judge_chain
 from drkit.model.wording import counted
 from drkit.store.api import Store
 

@@ -26,7 +26,7 @@ from typing import Any, Self
 import psutil
 
 from drkit.files import write_atomically
-from drkit.model.process.signal_handlers import SignalEvent
+from drkit.model.process import SignalEvent
 
 _PROGRAM = "java"
 _MARK = "-Ddrkit.lab.node="

@@ -1,7 +1,7 @@
 """Tells whether what a target holds beyond a watermark was written by the link's mirror, where none watches.
 
 A mirror stores watermarks about once a second and may be killed in between: what stands above them on the target then
-counts as mirrored, by the mapping rows (`drkit.mapping.settled_watermark`). Any other client may have written there
+counts as mirrored, by the mapping rows (`drkit.mapping.resume`). Any other client may have written there
 since. A mirror appends with the producer id of its link, and not behind a stranger's records, so the last batch tells,
 and where a stranger wrote it, a binary search finds its first one.
 """

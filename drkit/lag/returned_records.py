@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from drkit.kafka.client.timestamp_scan import OffsetRange
+from drkit.kafka.client.record_probe import OffsetRange
 from drkit.model.link_state import RECORDS_GIVEN_UP, RECORDS_RETURNED, Problem
 from drkit.model.offsets import Watermark
 from drkit.model.topology import LinkId, TopicPartition

@@ -8,8 +8,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from drkit.kafka.admin.clusters import Clusters
-from drkit.kafka.client.record_probe import NOTHING, LogPosition
-from drkit.kafka.client.timestamp_scan import OffsetRange
+from drkit.kafka.client.record_probe import NOTHING, LogPosition, OffsetRange
 from drkit.kafka.client.unexpired_records import Missing, unexpired
 from drkit.kafka.transform.provenance import read_hop
 from drkit.mapping.target_start import MappingRows, missing_until, not_accepted, purge_problem

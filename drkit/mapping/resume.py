@@ -35,13 +35,17 @@ They rest on two promises of the mirror (the caller checks the second with the b
 The caller repairs in this order: store the watermark (source_offset, target_offset) of the answer; remove the
 rows with target_offset > L; then produce, after a row where `last_row` has another delta. After a crash in between,
 the same repair is repeated.
+
+The same proof moves a watermark (`settled_watermark`): a mirror stores watermarks about once a second, and may die
+between an acknowledgement and its next save. Only the mirror writes the target's partition until the link is failed
+over, so the log's end and the rows show what else is on the target.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from drkit.mapping.mapping_rows import conflict
@@ -157,3 +161,49 @@ def _loss(watermark: Watermark | None, log_end: int, resumed: int) -> str | None
         f"the target lost {watermark.target_end - log_end} acknowledged offsets: its log ends at {log_end}, "
         f"{watermark.target_end} was acknowledged; mirroring again from source offset {resumed}"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class SettledWatermark:
+    """`watermark`: moved, or unchanged if nothing is proven. `remark`: why the log's end has no explanation, or what
+    the target lost; None: neither."""
+
+    watermark: Watermark
+    remark: str | None = None
+
+
+def settled_watermark(
+    mark: Watermark, rows: Sequence[OffsetMapping], target_end: int, *, source_end: int | None
+) -> SettledWatermark:
+    """The watermark as far as the target's log now proves it.
+
+    Beyond the last known end of the source nothing is proven (another writer may have been there): then it stays.
+
+    Args:
+        mark: the partition's watermark, of a link that flows; the target's log is the mirror's alone.
+        rows: of its epoch, ascending by source offset; read after `target_end`.
+        target_end: the target's log end.
+        source_end: the source's log end; read after `target_end`, or another writer would seem to have been there.
+            None: it doesn't answer, so the watermark's is used.
+    """
+    if target_end == mark.target_end:
+        return SettledWatermark(mark)
+    seen_end = max(mark.source_end, mark.source_through, source_end or 0)
+    try:
+        point = resume_point(rows, mark, target_end, source_start=mark.source_start, source_end=seen_end)
+    except DrkitError as error:
+        return SettledWatermark(mark, str(error))
+    if point.kind is ResumeKind.FOREIGN:
+        return SettledWatermark(mark, point.reason)
+    if point.kind is ResumeKind.FRESH:
+        return SettledWatermark(mark)
+    moved = replace(
+        mark,
+        source_through=point.source_offset,
+        target_end=target_end,
+        source_end=max(mark.source_end, point.source_offset),
+        behind_since=None if point.source_offset >= mark.source_end else mark.behind_since,
+        leader_epoch=mark.epoch_at(point.source_offset),
+        source_batch=mark.batch_below(point.source_offset),
+    )
+    return SettledWatermark(moved, point.reason)

@@ -8,9 +8,8 @@ from functools import partial
 from typing import Protocol
 
 from drkit.mapping.mapping_rows import Ranges, conflict, floor, former_ranges, source_at
-from drkit.mapping.settled_watermark import settled_watermark
-from drkit.mapping.translate import translate_by_rows, unavailable
-from drkit.mapping.translation_problems import doubted, heed
+from drkit.mapping.resume import settled_watermark
+from drkit.mapping.translate import doubted, heed, translate_by_rows, unavailable
 from drkit.model.link_state import Problem
 from drkit.model.offsets import Certainty, OffsetMapping, Translation, Watermark
 from drkit.model.topology import LinkId, TopicPartition

@@ -2,7 +2,7 @@
 
 A range covers record batches that were forwarded byte for byte with one delta. Its digest is the sum (modulo 2**128)
 of its batches' digests, each over the batch's first target offset, the header fields that its records are read by, and
-the records' bytes (`drkit.kafka.protocol.batch_digest`). So it binds every record and its offset, and ignores what
+the records' bytes (`drkit.kafka.protocol.record_batch`). So it binds every record and its offset, and ignores what
 lies between batches (markers, which hold no records).
 """
 

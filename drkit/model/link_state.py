@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+import json
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from drkit.model.topology import LinkId, TopicPartition
@@ -218,3 +219,78 @@ class Lease:
     owner: str
     epoch: int
     expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """The target partition is filled from `begin` (its log end at the start) up to `end` (exclusive).
+
+    `tp` is the source's partition. `epoch`, `target_topic_id`: the incarnations that it is valid for; `producer_id`:
+    the link's producer id, which wrote all of the filler.
+    """
+
+    tp: TopicPartition
+    epoch: int
+    target_topic: str
+    target_topic_id: str
+    producer_id: int
+    begin: int
+    end: int
+
+    @property
+    def target_tp(self) -> TopicPartition:
+        """The partition that is filled."""
+        return TopicPartition(self.target_topic, self.tp.partition)
+
+    @property
+    def name(self) -> str:
+        """The note's name; unambiguous, because topic names hold no colon."""
+        return note_name(self.tp)
+
+    def note(self) -> str:
+        """The note's text."""
+        return json.dumps(asdict(self) | {"tp": list(self.tp)}, sort_keys=True)
+
+
+def note_name(tp: TopicPartition) -> str:
+    """The name of a partition's note."""
+    return f"{tp.topic}:{tp.partition}"
+
+
+def read_alignment(text: str) -> Alignment:
+    """Read what `Alignment.note` wrote."""
+    fields = json.loads(text)
+    return Alignment(**fields | {"tp": TopicPartition(*fields["tp"])})
+
+
+@dataclass(frozen=True, slots=True)
+class KeptLease:
+    """A lease as a backend stores it. `owner` is None once it was released; the epoch stays, because it tells a late
+    holder from the next one.
+    """
+
+    name: str
+    owner: str | None
+    epoch: int
+    expires_at: datetime
+
+    def lease(self) -> Lease | None:
+        """The lease as callers see it; None where nobody holds it."""
+        return None if self.owner is None else Lease(self.name, self.owner, self.epoch, self.expires_at)
+
+
+def decide(kept: KeptLease | None, *, name: str, owner: str, ttl_seconds: float, at: datetime) -> Lease:
+    """The lease after `owner` requested it: the owner's, to be stored, or another owner's that is still valid at
+    `at`, with nothing to change.
+
+    The epoch stays when the holder renews (even after expiry, if nobody else took the lease in between), and
+    grows by one when the owner changes or had released it.
+    """
+    expires_at = at + timedelta(seconds=ttl_seconds)
+    if kept is None:
+        return Lease(name, owner, 1, expires_at)
+    if kept.owner == owner:
+        return Lease(name, owner, kept.epoch, expires_at)
+    if kept.owner is not None and kept.expires_at > at:
+        return Lease(name, kept.owner, kept.epoch, kept.expires_at)
+    return Lease(name, owner, kept.epoch + 1, expires_at)

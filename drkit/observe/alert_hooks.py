@@ -12,7 +12,7 @@ from drkit.config.schema.base import Secret, reveal
 from drkit.config.schema.directory import HooksConfig
 from drkit.directory.command import ended, run_bounded
 from drkit.directory.http import HttpServer
-from drkit.model.deadline import Deadline
+from drkit.model.clock import Deadline
 from drkit.model.errors import DrkitError
 
 _TAKEN = range(200, 300)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple
 
-from drkit.model.runs.journal import RunSummary
+from drkit.model.runs import RunSummary
 from drkit.store.api import Store
 
 AUDIT = "audit"

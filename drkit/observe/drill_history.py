@@ -18,7 +18,7 @@ from drkit import __version__
 from drkit.config import Config
 from drkit.config.effective import configuration_digest
 from drkit.model.canonical import document_digest
-from drkit.model.runs.journal import JournalEntry, RunSummary
+from drkit.model.runs import JournalEntry, RunSummary
 from drkit.model.wording import counted
 from drkit.store.api import Store
 

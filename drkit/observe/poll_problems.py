@@ -13,7 +13,7 @@ from drkit.kafka.admin.clusters import Clusters
 from drkit.kafka.admin.write_block import BLOCK, is_blocked
 from drkit.model.errors import AuthenticationError, Refused, Unreachable
 from drkit.model.link_state import FILLER_VISIBLE, WHOLE_LINK, LinkControl, Problem
-from drkit.model.runs.fence import FENCES, FenceMethod, FenceState, mark_of, newest, serving_cluster, write_block_kind
+from drkit.model.runs import FENCES, FenceMethod, FenceState, mark_of, newest, serving_cluster, write_block_kind
 from drkit.model.topics.acls import Acl, fence_rules_kind, topics_denied
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.model.wording import and_more

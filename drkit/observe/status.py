@@ -24,7 +24,7 @@ from drkit.lag.problems_now import LinkRecord, LogsSeen, ProblemsNow, problems_n
 from drkit.mapping.store_translator import Translator
 from drkit.model.clock import now
 from drkit.model.errors import AuthenticationError, DrkitError, NoAuthorizer, Refused, Unreachable, answered, unreached
-from drkit.model.groups.unmovable_groups import UnmovableGroup
+from drkit.model.groups import UnmovableGroup
 from drkit.model.link_state import (
     HARMLESS,
     STORE_RECOVERED,
@@ -34,7 +34,7 @@ from drkit.model.link_state import (
     TopicState,
 )
 from drkit.model.offsets import LOOKS_WITHIN_SECONDS, Certainty, GroupPosition, Watermark
-from drkit.model.runs.fence import mark_of, serving_cluster
+from drkit.model.runs import mark_of, serving_cluster
 from drkit.model.statistics import WorkerStatistics
 from drkit.model.topics.acls import Acl, fence_rules_kind, others_rules_kind, topics_denied
 from drkit.model.topology import Link, LinkId, TopicPartition, is_canary
@@ -120,7 +120,7 @@ class GroupStatus:
     """A group's captured position on the source, and its translation on the target.
 
     `type`: the type of a group that commits no offsets and so can't be moved
-    (`drkit.model.groups.unmovable_groups`), else None.
+    (`drkit.model.groups`), else None.
     """
 
     group: str

@@ -1,6 +1,6 @@
 """The ACLs that drkit lacks for a command, on exactly the topics and groups that it uses.
 
-The cluster itself reports drkit's allowed operations (`drkit.kafka.admin.allowed_operations`). Unreported ones are not
+The cluster itself reports drkit's allowed operations (`drkit.kafka.admin.cluster_description`). Unreported ones are not
 checked: on transactional ids, and on topics that don't exist. While a fence of drkit's own denies an operation, the
 cluster's ACLs show what is allowed without the fence; if they don't explain what drkit may do (another kind of
 authorizer, a principal that only the cluster knows), that operation isn't checked either.

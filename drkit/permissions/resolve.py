@@ -16,7 +16,7 @@ from drkit.config.schema.base import reveal
 from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC
 from drkit.kafka.protocol.transaction_log import TRANSACTIONS_TOPIC
-from drkit.model.runs.journal import JOURNAL_TOPIC
+from drkit.model.runs import JOURNAL_TOPIC
 from drkit.model.topic_policy import AclMode, Deletions
 from drkit.model.topics.name_patterns import Stretch, stretches
 from drkit.model.topology import REHEARSAL_GROUPS, Link, OffsetMode, TopicPolicy, worker_group

@@ -37,10 +37,8 @@ from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.offsets import OffsetMapping
 from drkit.model.statistics import EngineStatistics
 from drkit.model.topology import TopicPartition
-from drkit.seed.driver_server import DriverServer
-from drkit.seed.ledger import SeedLedger
-from drkit.seed.protocol import VALID_SECONDS, rows_from
-from drkit.seed.ranges import RANGE_OFFSETS, share_out
+from drkit.seed.ledger import RANGE_OFFSETS, SeedLedger, share_out
+from drkit.seed.protocol import VALID_SECONDS, DriverServer, rows_from
 
 _TICK_SECONDS = 0.05
 _LOST_IN_A_ROW = 5

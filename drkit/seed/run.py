@@ -13,14 +13,14 @@ from drkit.audit.spark.failures import in_words
 from drkit.audit.spark.session import SparkRuntime, quietly, spark_session
 from drkit.config import Config
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.kafka.config.portable_config import packed
+from drkit.kafka.config.client_config import packed
 from drkit.mirror.engine.interface import Engine, KeepRows
 from drkit.mirror.runtime.events import OnEvent
 from drkit.mirror.runtime.mirror_runtime import MirrorReport, MirrorRuntime
 from drkit.model.topology import Link
 from drkit.seed.checks import check_seedable, seed_port
 from drkit.seed.engine import SparkEngine
-from drkit.seed.ranges import RANGE_OFFSETS
+from drkit.seed.ledger import RANGE_OFFSETS
 from drkit.seed.task import run_tasks
 from drkit.store.api import Store
 

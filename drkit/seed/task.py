@@ -18,7 +18,7 @@ from typing import Any
 from drkit.audit.read.log_tasks import FAILED
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.client.filler import FillerTrimmer
-from drkit.kafka.config.portable_config import unpacked
+from drkit.kafka.config.client_config import unpacked
 from drkit.mirror.engine.batch_engine import BatchEngine
 from drkit.mirror.engine.interface import Stopped, Withdrawn
 from drkit.mirror.engine.pacing.throttle import Throttle

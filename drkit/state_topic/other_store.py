@@ -20,7 +20,7 @@ from drkit.model.errors import Refused, Unreachable
 from drkit.model.topology import Link, worker_group
 from drkit.state_topic.copy_topic import copy_name
 from drkit.store.api import Store
-from drkit.store.identity import in_a_file, store_identity
+from drkit.store.open import in_a_file, store_identity
 from drkit.store.workers import read_workers
 
 log = logging.getLogger(__name__)

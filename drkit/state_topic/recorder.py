@@ -35,7 +35,7 @@ from drkit.kafka.client.small_topic import SmallTopicWriter
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
-from drkit.model.process.log_context import keeping_context
+from drkit.model.process import keeping_context
 from drkit.model.topology import Link, TopicPartition
 from drkit.state_topic import connection
 from drkit.state_topic.copy_topic import COPY_NOTE, copy_name, find_copy, note_copy

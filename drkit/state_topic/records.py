@@ -29,7 +29,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from drkit.model.offsets import OffsetMapping
-from drkit.model.runs.fence import patterns_checksum
+from drkit.model.runs import patterns_checksum
 from drkit.model.topology import Link, LinkId, TopicPartition
 
 FORMAT = 1

@@ -26,7 +26,7 @@ from drkit.model.link_state import (
     TopicState,
 )
 from drkit.model.offsets import OffsetMapping, Watermark
-from drkit.model.runs.fence import FENCES, newest, record_text
+from drkit.model.runs import FENCES, newest, record_text
 from drkit.model.topology import Link, TopicPartition
 from drkit.model.wording import counted
 from drkit.state_topic.copy_topic import note_copy

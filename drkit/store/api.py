@@ -14,10 +14,10 @@ from datetime import datetime
 from typing import Protocol
 
 from drkit.model.digests import RangeDigest
-from drkit.model.groups.group_history import GroupState
+from drkit.model.groups import GroupState
 from drkit.model.link_state import Lease, LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
-from drkit.model.runs.journal import JournalEntry, RunSummary
+from drkit.model.runs import JournalEntry, RunSummary
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.timeline import TimelineStore
 from drkit.store.version import Migration

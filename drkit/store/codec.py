@@ -18,11 +18,10 @@ from typing import Any, ParamSpec, TypeVar
 
 from drkit.model.digests import RangeDigest
 from drkit.model.errors import DrkitError
-from drkit.model.link_state import Direction, LinkControl, Problem, TopicState
+from drkit.model.link_state import Direction, KeptLease, LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, SourceBatch, Watermark
-from drkit.model.runs.journal import JournalEntry, RunSummary
+from drkit.model.runs import JournalEntry, RunSummary
 from drkit.model.topology import LinkId, TopicPartition
-from drkit.store.leases import KeptLease
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")

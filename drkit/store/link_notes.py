@@ -23,11 +23,11 @@ from datetime import datetime
 from itertools import chain
 from typing import NamedTuple
 
-from drkit.model.alignment import Alignment, note_name, read_alignment
 from drkit.model.errors import NotShown, Refused
-from drkit.model.groups.unmovable_groups import UnmovableGroup
+from drkit.model.groups import UnmovableGroup
+from drkit.model.link_state import Alignment, note_name, read_alignment
 from drkit.model.offsets import MOST_RANGES, Watermark, merged_ranges, without_ranges
-from drkit.model.runs.fence import FENCES, FenceMethod, FenceRecord, newest
+from drkit.model.runs import FENCES, FenceMethod, FenceRecord, newest
 from drkit.model.topics.acls import ACL_NOTES, Acl, AclRole, fence_rules_kind
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.store.api import LinkStore

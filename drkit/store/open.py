@@ -1,16 +1,19 @@
-"""Opens a store by its URL; the only module that maps schemes to backends."""
+"""Opens a store by its URL; the only module that maps schemes to backends. `store_identity` tells stores apart by
+their URLs: in anchors of journals, and between workers.
+"""
 
 from __future__ import annotations
 
+import platform
+from hashlib import sha256
 from pathlib import Path
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlsplit
 
 from drkit.model.errors import ConfigError, StoreMissing
 from drkit.store.api import Store, StoreSchema, WholeStore
 from drkit.store.cassandra.url import parse_cassandra_url
-from drkit.store.sqlite.backend import DEFAULT_TIMEOUT_SECONDS, SqliteStore
+from drkit.store.sqlite.backend import DEFAULT_TIMEOUT_SECONDS, SqliteSchema, SqliteStore
 from drkit.store.sqlite.connection import MEMORY
-from drkit.store.sqlite.migration import SqliteSchema
 
 _LONGEST_SECONDS = 86_400.0
 _FORMS = "sqlite:///PATH or cassandra://user:password@host1,host2:9042/keyspace?dc=NAME&replication_factor=3"
@@ -60,7 +63,7 @@ def open_schema(url: str) -> StoreSchema:
         path, timeout_seconds = _sqlite_file(url)
         return SqliteSchema(path, timeout_seconds=timeout_seconds)
     if scheme == "cassandra" and separator:
-        from drkit.store.cassandra.migration import CassandraSchema  # noqa: PLC0415  # as below
+        from drkit.store.cassandra.schema import CassandraSchema  # noqa: PLC0415  # as below
 
         return CassandraSchema(parse_cassandra_url(url))
     raise ConfigError("store.url names an unknown kind of store", remedy=f"Write it as {_FORMS}")
@@ -121,3 +124,22 @@ def _timeout(query: str) -> float:
                 f"store.url: timeout={value!r} is not a number of seconds from 0 to 86,400", remedy="Correct it"
             )
     return seconds
+
+
+_FILE = "sqlite"
+
+
+def store_identity(url: str) -> str:
+    """A digest of a store's address without user and password.
+
+    For a store in a file it includes the machine. The order of hosts doesn't matter, because operators differ in it.
+    """
+    parts = urlsplit(url)
+    where = ",".join(sorted(parts.netloc.rpartition("@")[2].split(",")))
+    machine = platform.node() if parts.scheme == _FILE else ""
+    return sha256(f"{parts.scheme}|{machine}|{where}|{parts.path}".encode()).hexdigest()[:16]
+
+
+def in_a_file(url: str) -> bool:
+    """Whether a store is a file on one machine: then another identity is another store."""
+    return urlsplit(url).scheme == _FILE

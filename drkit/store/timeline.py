@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
-from drkit.model.groups.group_history import GroupCommit, GroupState, StatesAround
+from drkit.model.groups import GroupCommit, GroupState, StatesAround
 from drkit.model.link_state import TopicState
 from drkit.model.topology import LinkId
 from drkit.store.codec import from_micros, instant_or_none, micros_or_never, to_micros

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from drkit.model.clock import now
-from drkit.model.groups.transactions import GroupTransaction, TransactionHistory
+from drkit.model.groups import GroupTransaction, TransactionHistory
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.api import LinkStore
 

@@ -3,6 +3,9 @@
 The note names the worker and says whether it leads, whether it mirrors all partitions regardless of the group, and how
 many it has. A note that isn't renewed expires by the reader's clock, like a lease. Each worker also keeps its newest
 statistics (a few hundred bytes) and removes them when it stops; another worker removes those of a killed one.
+
+`users` reads who uses a store, whatever its schema version: a process that changes a store holds a lease in it (a
+mirror's leader, a run) or has a worker's note; both are renewed every few seconds, and expire if the process dies.
 """
 
 from __future__ import annotations
@@ -14,9 +17,13 @@ from datetime import datetime, timedelta
 
 from pydantic import TypeAdapter, ValidationError
 
+from drkit.model.errors import Refused
 from drkit.model.statistics import WorkerStatistics
 from drkit.model.topology import LinkId
+from drkit.model.wording import and_more
 from drkit.store.api import LinkStore
+from drkit.store.codec import from_micros
+from drkit.store.link_notes import PRODUCER_LEASES
 
 KIND = "worker"
 STATISTICS = "statistics"
@@ -109,3 +116,34 @@ def forget_worker_statistics(store: LinkStore, link: LinkId, worker: str, at: da
     old = at - timedelta(seconds=FORGET_SECONDS)
     names = [each.worker for each in worker_statistics(store, link) if each.worker == worker or each.at < old]
     store.forget_notes(link, STATISTICS, names)
+
+
+def users(
+    leases: Iterable[tuple[str, str | None, int]], workers: Iterable[tuple[str, str, str]], at: datetime
+) -> list[str]:
+    """Descriptions of the store's users at `at`.
+
+    Args:
+        leases: name, owner and expiry (microseconds) of each.
+        workers: link, owner and body of each worker's note.
+        at: now, by the store's clock.
+    """
+    found = [
+        f"{name} by {owner}"
+        for name, owner, expires_at in leases
+        if owner and not name.startswith(PRODUCER_LEASES) and from_micros(expires_at) > at
+    ]
+    for link, owner, body in workers:
+        if datetime.fromisoformat(json.loads(body)["expires_at"]) > at:
+            found.append(f"{KIND} of {link} {owner}")
+    return sorted(found)
+
+
+def in_use(where: str, found: list[str]) -> Refused:
+    """The error that a store in use can't be migrated."""
+    return Refused(
+        f"{where} is in use: {and_more(found, shown=1)}",
+        meaning="Mirrors and commands of the older drkit would write rows that this one could misread. Nothing changed",
+        remedy="Stop every mirror and let runs end (drkit runs); a killed process is forgotten after 15 s. Then run "
+        "this again",
+    )

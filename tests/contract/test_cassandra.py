@@ -16,7 +16,7 @@ import pytest
 from drkit.model.errors import ConfigError, DrkitError, Refused, StoreMissing, Unreachable
 from drkit.model.link_state import Direction, LinkControl, Problem
 from drkit.model.offsets import OffsetMapping, Watermark
-from drkit.model.runs.journal import JournalEntry
+from drkit.model.runs import JournalEntry
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.state_topic.restore import holds_something, restore
 from drkit.store import Store, open_store, open_whole_store

@@ -14,7 +14,7 @@ from drkit.drill.schedule import MissedPolicy
 from drkit.drill.schedule.scheduler import DrillSchedule
 from drkit.drill.schedule.times import zone
 from drkit.model.clock import now
-from drkit.model.runs.journal import RunSummary
+from drkit.model.runs import RunSummary
 from drkit.observe.drill_history import DRILL
 from drkit.store import Store
 from tests.support.drills.kept_drills import experiment_text

@@ -10,7 +10,7 @@ import pytest
 
 from drkit.model.link_state import Direction, Lease, LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
-from drkit.model.runs.journal import JournalEntry, RunSummary, verify_chain
+from drkit.model.runs import JournalEntry, RunSummary, verify_chain
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store import open_store
 from tests.support.collection.sampling import sampled

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from drkit.model.clock import now
-from drkit.model.groups.group_history import GroupCommit, GroupState
+from drkit.model.groups import GroupCommit, GroupState
 from drkit.model.link_state import TopicState
 from drkit.model.topology import LinkId
 from drkit.store import open_store

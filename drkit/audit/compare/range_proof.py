@@ -21,8 +21,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from drkit.audit.compare.merge_join import MatchedRange
-from drkit.kafka.protocol.batch_digest import placed_digest
-from drkit.kafka.protocol.record_batch import MAGIC, Batch
+from drkit.kafka.protocol.record_batch import MAGIC, Batch, placed_digest
 from drkit.model.audit.audit_result import PlacementBasis
 from drkit.model.digests import DIGEST_MASK, Coverage, NotCovered, RangeDigest, Uncovered
 

@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 
 from drkit.audit.read.log_tasks import read_rows
 from drkit.audit.read.offset_ranges import Span, share_out, wanted_tasks
-from drkit.kafka.config.portable_config import packed
+from drkit.kafka.config.client_config import packed
 
 if TYPE_CHECKING:
     from drkit.config.schema.config import ClusterConfig

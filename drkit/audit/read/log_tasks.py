@@ -16,7 +16,7 @@ import pyarrow as pa
 from drkit.audit.read.offset_ranges import Span
 from drkit.kafka.client.log_reader import LogReader
 from drkit.kafka.client.process_tuning import keep_freed_blocks
-from drkit.kafka.config.portable_config import unpacked
+from drkit.kafka.config.client_config import unpacked
 from drkit.kafka.protocol.record_columns import Headers, RecordColumns
 from drkit.kafka.transform.transformed_reader import AlteredReader, BatchReader, unpacked_alteration
 from drkit.model.errors import DrkitError

@@ -29,7 +29,7 @@ class Hangups:
 
     def handle_with(self, reload: Callable[[], None]) -> None:
         """Call `reload` for each from now on, also for those that came before."""
-        from drkit.model.process.log_context import keeping_context
+        from drkit.model.process import keeping_context
 
         def handle_each() -> None:
             while self._received.get():

@@ -34,7 +34,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
-from drkit.model.process.signal_handlers import SignalEvent, handled
+from drkit.model.process import SignalEvent, handled
 
 _HANDLED = (signal.SIGINT, signal.SIGTERM)
 _SIGNAL_EXIT_BASE = 128

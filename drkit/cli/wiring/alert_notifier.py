@@ -16,7 +16,7 @@ from drkit.model.audit.continuous_audit import KINDS, AuditProgress, Reconciled
 from drkit.model.clock import iso, now
 from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.link_state import Problem
-from drkit.model.runs.journal import JournalEntry, RunSummary
+from drkit.model.runs import JournalEntry, RunSummary
 from drkit.model.topology import Link, LinkId
 
 if TYPE_CHECKING:

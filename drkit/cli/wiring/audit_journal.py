@@ -12,7 +12,7 @@ from drkit.model.audit.audit_result import DEVIATIONS, AuditResult, Counts, Fore
 from drkit.model.audit.group_audit import GroupAudit
 from drkit.model.clock import iso, now
 from drkit.model.errors import DrkitError
-from drkit.model.runs.journal import JournalEntry, RunSummary
+from drkit.model.runs import JournalEntry, RunSummary
 from drkit.model.topology import LinkId
 
 if TYPE_CHECKING:

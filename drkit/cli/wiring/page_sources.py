@@ -26,7 +26,7 @@ from drkit.failover.site.site_result import result_of
 from drkit.model.clock import iso, now
 from drkit.model.errors import ConfigError, DrkitError, Refused
 from drkit.model.link_state import Direction
-from drkit.model.runs.journal import RunSummary, verify_chain
+from drkit.model.runs import RunSummary, verify_chain
 from drkit.model.topology import Link, LinkId
 from drkit.model.wording import and_more
 from drkit.observe.audit_history import AUDIT, audits_of_run, last_audits

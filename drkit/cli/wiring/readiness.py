@@ -14,7 +14,7 @@ from drkit.failover.site.site_context import SiteContext
 from drkit.failover.site.site_plan import expected_loss, standing
 from drkit.failover.site.site_planner import make_site_plan
 from drkit.model.errors import DrkitError
-from drkit.model.runs.approval import ACCEPT_UNFENCED
+from drkit.model.runs import ACCEPT_UNFENCED
 from drkit.model.topology import Link
 from drkit.observe.readiness.check import Check, CheckOutcome
 

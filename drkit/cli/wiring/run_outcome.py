@@ -17,7 +17,7 @@ from drkit.cli.views.site_view import LinkStagePrinter
 from drkit.cli.wiring.context import Invocation
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, ExitCode, PartlyDone, Refused
-from drkit.model.runs.approval import ACCEPT_UNFENCED, Approval
+from drkit.model.runs import ACCEPT_UNFENCED, Approval
 
 if TYPE_CHECKING:
     from drkit.failover.plan.failover_plan import FailoverPlan, Obstacle

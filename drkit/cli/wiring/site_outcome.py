@@ -25,7 +25,7 @@ from drkit.failover.run.interfaces import Ports
 from drkit.failover.run.state_machine import Kind
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, ExitCode, Refused
-from drkit.model.runs.approval import ACCEPT_LOSS, ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED, CLUSTER_ID
+from drkit.model.runs import ACCEPT_LOSS, ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED, CLUSTER_ID
 from drkit.model.wording import and_more, counted
 
 if TYPE_CHECKING:

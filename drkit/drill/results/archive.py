@@ -37,7 +37,7 @@ from drkit.drill.judge.result import DrillResult, DrillSummary, Verdict
 from drkit.drill.results.recording import add_to_chain, chained_body
 from drkit.failover.run.lease import Owner, RunLease
 from drkit.model.errors import ConfigError, DrkitError, PartlyDone, Refused
-from drkit.model.runs.journal import JournalEntry, RunSummary
+from drkit.model.runs import JournalEntry, RunSummary
 from drkit.observe.drill_history import DRILL, KEY, surroundings_now
 from drkit.store.api import LeaseStore, Store
 

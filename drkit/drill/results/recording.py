@@ -40,7 +40,7 @@ from drkit.files import sha256_of
 from drkit.lab import Lab
 from drkit.model.clock import iso, now
 from drkit.model.errors import DrkitError
-from drkit.model.runs.journal import Anchor, JournalEntry
+from drkit.model.runs import Anchor, JournalEntry
 from drkit.store import open_store
 
 CHAIN = "chain.jsonl"

@@ -32,7 +32,7 @@ from drkit.drill.judge.result import DrillResult, ScheduledRun, ScheduleResult, 
 from drkit.drill.schedule import MissedPolicy
 from drkit.drill.schedule.times import Blackouts, next_times, trigger
 from drkit.model.clock import now
-from drkit.model.process.signal_handlers import SignalEvent, handled
+from drkit.model.process import SignalEvent, handled
 
 SHOWN = 5
 """How many of the next times are shown."""

@@ -14,8 +14,7 @@ from drkit.kafka.admin.cluster_admin import TopicInfo
 from drkit.mapping.mapping_rows import source_at
 from drkit.model.link_state import Direction, TopicState
 from drkit.model.offsets import Watermark
-from drkit.model.runs.approval import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
-from drkit.model.runs.fence import FenceMethod, FenceState
+from drkit.model.runs import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED, FenceMethod, FenceState
 from drkit.model.topology import TopicPartition
 from drkit.model.wording import and_more, counted
 from drkit.store.link_notes import other_target_cluster, other_target_remedy

@@ -36,7 +36,7 @@ from drkit.model.clock import now
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.link_state import Direction
 from drkit.model.offsets import Certainty
-from drkit.model.runs.fence import FenceMethod
+from drkit.model.runs import FenceMethod
 from drkit.model.topics.cycles import clash_error, cycle_error, find_clash, find_cycle, names_to_try
 from drkit.model.topology import Link, LinkId
 from drkit.model.wording import and_more, counted

@@ -36,11 +36,10 @@ from drkit.failover.fencing.write_block import let_writes_in
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.lease import RunLease
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.kafka.admin.write_probe import WriteProbe
-from drkit.model.clock import now
-from drkit.model.deadline import Deadline
+from drkit.kafka.admin.write_block import WriteProbe
+from drkit.model.clock import Deadline, now
 from drkit.model.errors import ConfigError, DrkitError, NotShown, PartlyDone, Refused, Unreachable, answered
-from drkit.model.runs.fence import (
+from drkit.model.runs import (
     FENCES,
     FenceMethod,
     FenceRecord,

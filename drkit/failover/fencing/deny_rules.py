@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
-from drkit.model.runs.fence import FenceMethod, is_mark
+from drkit.model.runs import FenceMethod, is_mark
 from drkit.model.topics.acls import Acl
 
 _EVERYBODY = "User:*"

@@ -23,8 +23,7 @@ from drkit.failover.stages.stage import decide_link, wait_for
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused, answered, unreached
 from drkit.model.link_state import Direction
-from drkit.model.runs.fence import FenceState, serving_cluster
-from drkit.model.runs.journal import RunSummary
+from drkit.model.runs import FenceState, RunSummary, serving_cluster
 from drkit.model.topology import Link, is_canary
 from drkit.model.wording import and_more, counted
 

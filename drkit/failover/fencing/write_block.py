@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.kafka.admin.write_block import BLOCK, is_blocked
 from drkit.model.errors import DrkitError, Refused
-from drkit.model.runs.fence import write_block_kind
+from drkit.model.runs import write_block_kind
 from drkit.model.topology import LinkId
 from drkit.model.wording import and_more
 from drkit.state_topic.link_copy import read_copy

@@ -28,8 +28,7 @@ from drkit.failover.positions.positions import PlannedPosition, Selection
 from drkit.failover.run.state_machine import Kind, Loss, Mode
 from drkit.model.clock import iso
 from drkit.model.errors import ConfigError, Refused
-from drkit.model.runs.approval import ACCEPT_LOSS
-from drkit.model.runs.fence import FenceMethod
+from drkit.model.runs import ACCEPT_LOSS, FenceMethod
 from drkit.model.topology import LinkId
 
 FORMAT = "drkit-failover-plan/1"

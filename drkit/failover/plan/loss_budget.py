@@ -14,7 +14,7 @@ from typing import Literal
 from drkit.config import Objectives
 from drkit.failover.run.state_machine import Loss, TopicLoss
 from drkit.model.errors import Refused
-from drkit.model.runs.approval import ACCEPT_LOSS
+from drkit.model.runs import ACCEPT_LOSS
 from drkit.model.topology import LinkId
 from drkit.model.wording import and_more, bounds, counted
 

@@ -53,7 +53,7 @@ from drkit.failover.stages.stage import Stage
 from drkit.kafka.groups.mirrormaker import MirrorMakerOffsets
 from drkit.model.errors import ConfigError, DrkitError, Refused
 from drkit.model.link_state import TARGET_REPLACED, Direction, Problem
-from drkit.model.runs.fence import FenceMethod
+from drkit.model.runs import FenceMethod
 from drkit.model.topology import Link, LinkId
 from drkit.model.wording import and_more, bounds, counted
 from drkit.permissions.missing import Names

@@ -9,8 +9,7 @@ from drkit.failover.plan.loss_budget import accepted, flag_for, over_budget, wha
 from drkit.failover.plan.snapshot import PartitionView, Snapshot
 from drkit.failover.run.state_machine import Mode
 from drkit.model.link_state import TARGET_RECREATED, TARGET_REPLACED, Direction, Problem
-from drkit.model.runs.approval import ACCEPT_LOSS, ACCEPT_UNFENCED, ALLOW_REWIND
-from drkit.model.runs.fence import FenceMethod
+from drkit.model.runs import ACCEPT_LOSS, ACCEPT_UNFENCED, ALLOW_REWIND, FenceMethod
 from drkit.model.topology import TopicPartition
 from drkit.model.wording import and_more, counted
 from drkit.state_topic.other_store import other_store

@@ -14,8 +14,7 @@ from drkit.failover.positions.past_positions import Key, PastPosition
 from drkit.lag.partition_lag import NO_DOUBTS, Doubts, PartitionLag, partition_lag
 from drkit.mapping.mapping_rows import Ranges
 from drkit.model.errors import Refused, unreached
-from drkit.model.groups.transactions import TransactionHistory
-from drkit.model.groups.unmovable_groups import UnmovableGroup
+from drkit.model.groups import TransactionHistory, UnmovableGroup
 from drkit.model.link_state import STORE_RECOVERED, LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, TopicPartition

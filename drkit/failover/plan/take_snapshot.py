@@ -25,11 +25,10 @@ from drkit.kafka.admin.cluster_admin import TopicInfo
 from drkit.kafka.groups.group_admin import read_unmovable
 from drkit.lag.problems_now import LinkRecord, LogsSeen, ProblemsNow, problems_now
 from drkit.mapping.mapping_rows import floor, following, former_ranges, last_valid
-from drkit.mapping.settled_watermark import settled_watermark
+from drkit.mapping.resume import settled_watermark
 from drkit.model.clock import now
 from drkit.model.errors import AuthenticationError, DrkitError, NotShown, Unreachable, answered
-from drkit.model.groups.transactions import TransactionHistory
-from drkit.model.groups.unmovable_groups import UnmovableGroup
+from drkit.model.groups import TransactionHistory, UnmovableGroup
 from drkit.model.link_state import LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition, is_canary

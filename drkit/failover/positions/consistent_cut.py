@@ -24,7 +24,7 @@ from datetime import datetime, timedelta
 
 from drkit.failover.plan.point_in_time import Moment
 from drkit.failover.plan.snapshot import PartitionView, Snapshot
-from drkit.kafka.client.timestamp_scan import Scanned, SeenBatch
+from drkit.kafka.client.record_probe import Scanned, SeenBatch
 from drkit.model.clock import from_millis, iso
 from drkit.model.errors import Refused
 from drkit.model.topology import TopicPartition

@@ -19,7 +19,7 @@ from drkit.failover.positions.consistent_cut import (
 )
 from drkit.failover.positions.positions import Selection
 from drkit.failover.run.cluster_context import ClusterContext
-from drkit.kafka.client.timestamp_scan import OffsetRange, Scanned
+from drkit.kafka.client.record_probe import OffsetRange, Scanned
 from drkit.model.errors import DrkitError
 from drkit.model.topology import TopicPartition
 from drkit.model.wording import and_more

@@ -1,4 +1,4 @@
-"""Groups' positions at a moment in the past, from the timeline (`drkit.model.groups.group_history`). Pure.
+"""Groups' positions at a moment in the past, from the timeline (`drkit.model.groups`). Pure.
 
 The newest state seen at or before the moment is what a group had surely committed by then. It is exact if the next
 state says that this one was still seen after the moment, or if the group is still there. Otherwise the group may have
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from drkit.model.clock import iso
-from drkit.model.groups.group_history import GroupState, StatesAround
+from drkit.model.groups import GroupState, StatesAround
 from drkit.model.offsets import Certainty, GroupPosition
 from drkit.model.topology import TopicPartition
 

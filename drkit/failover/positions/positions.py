@@ -44,7 +44,7 @@ from drkit.failover.positions.selection import Edge, Selection, TopicSelector, W
 from drkit.failover.positions.transactional_positions import place_by_transactions, place_unwatched
 from drkit.mapping import doubted, heed
 from drkit.mapping.translate import left_unread, translate_by_rows, unavailable
-from drkit.model.groups.unmovable_groups import SHARE
+from drkit.model.groups import SHARE
 from drkit.model.offsets import Certainty, GroupPosition, Translation
 from drkit.model.topology import TopicPartition
 from drkit.model.wording import counted

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from drkit.model.clock import iso
-from drkit.model.groups.transactions import GroupTransaction, TransactionHistory
+from drkit.model.groups import GroupTransaction, TransactionHistory
 from drkit.model.offsets import GroupPosition
 from drkit.model.topology import TopicPartition
 from drkit.model.wording import and_more, counted

@@ -37,8 +37,7 @@ from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, DrkitError, Refused, answered, unreached
 from drkit.model.link_state import Direction, LinkControl
-from drkit.model.runs.fence import FenceState, serving_cluster, write_block_kind
-from drkit.model.runs.journal import JournalEntry, RunSummary
+from drkit.model.runs import FenceState, JournalEntry, RunSummary, serving_cluster, write_block_kind
 from drkit.model.topology import Link, LinkId
 
 KIND = "abandon"

@@ -28,7 +28,7 @@ from drkit.failover.run.state_machine import (
 )
 from drkit.failover.stages.stage import decide_link, wait_for
 from drkit.model.link_state import Direction
-from drkit.model.runs.fence import FenceRecord, FenceState
+from drkit.model.runs import FenceRecord, FenceState
 from drkit.model.topology import Link
 
 CANCEL = "cancel"

@@ -8,7 +8,7 @@ from drkit.config.schema.config import ApprovalsConfig
 from drkit.failover.failback.failback_plan import FailbackPlan
 from drkit.failover.plan.failover_plan import FailoverPlan
 from drkit.model.errors import Refused
-from drkit.model.runs.approval import ACCEPT_LOSS, ALLOW_REWIND, Approval
+from drkit.model.runs import ACCEPT_LOSS, ALLOW_REWIND, Approval
 
 
 def flags_of(plan: FailoverPlan | FailbackPlan, waived: Iterable[str]) -> frozenset[str]:

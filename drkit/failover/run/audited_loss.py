@@ -26,7 +26,7 @@ from drkit.failover.run.journal.run_record import RunRecord, load_anchored_run
 from drkit.failover.run.state_machine import Facts, Loss, State, TopicLoss
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
 from drkit.kafka.admin.logs.source_divergence import compare_source
-from drkit.kafka.client.timestamp_scan import OffsetRange
+from drkit.kafka.client.record_probe import OffsetRange
 from drkit.kafka.protocol.records import Damaged, RawRecord
 from drkit.lag.divergence_check import check_divergences
 from drkit.lag.partition_lag import partition_lag, seen_since

@@ -7,10 +7,10 @@ from drkit.directory import Directory, open_directories
 from drkit.failover.run.journal.anchors import Anchors
 from drkit.kafka.admin.clusters import PATIENCE_SECONDS, TIMEOUT_SECONDS, Clusters
 from drkit.model.errors import ConfigError
-from drkit.model.runs.approval import Approval
+from drkit.model.runs import Approval
 from drkit.model.topology import Link, LinkId
 from drkit.store.api import Store
-from drkit.store.identity import store_identity
+from drkit.store.open import store_identity
 
 
 class ClusterContext(Clusters):

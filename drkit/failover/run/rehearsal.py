@@ -32,7 +32,7 @@ from drkit.failover.stages.failover_stages import by_group, commit_groups
 from drkit.kafka.client.record_probe import LogPosition
 from drkit.model.clock import exact_iso, now
 from drkit.model.errors import DrkitError, PartlyDone, Refused
-from drkit.model.runs.journal import RunSummary
+from drkit.model.runs import RunSummary
 from drkit.model.topology import REHEARSAL_GROUPS, LinkId
 from drkit.model.wording import and_more
 from drkit.store.api import Store

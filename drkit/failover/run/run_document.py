@@ -20,7 +20,7 @@ from drkit.failover.run.runner import RunResult
 from drkit.failover.run.state_machine import Loss, StageOutcome, State
 from drkit.model.clock import from_millis, iso
 from drkit.model.errors import error_body
-from drkit.model.runs.journal import AnchorPlace, ChainVerdict, JournalEntry, RunSummary
+from drkit.model.runs import AnchorPlace, ChainVerdict, JournalEntry, RunSummary
 
 Document = dict[str, Any]
 _YEAR_10000 = 253_402_300_800_000  # ms: from there on no ISO-8601 instant can be written

@@ -43,8 +43,7 @@ from drkit.failover.stages.stage import Stage, StageContext, WantedGroups, at_on
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, OutcomeUnknown, PartlyDone
 from drkit.model.link_state import Direction
-from drkit.model.runs.approval import Approval
-from drkit.model.runs.journal import RunSummary
+from drkit.model.runs import Approval, RunSummary
 from drkit.model.topology import Link
 
 Watch = Callable[[str, StageRecord | None, str], None]

@@ -55,8 +55,7 @@ from drkit.failover.site.site_result import (
 )
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, PartlyDone, Refused
-from drkit.model.runs.approval import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
-from drkit.model.runs.fence import FenceState
+from drkit.model.runs import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED, FenceState
 from drkit.model.topology import Link, LinkId
 from drkit.model.wording import and_more, counted
 

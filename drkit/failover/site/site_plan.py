@@ -29,7 +29,7 @@ from drkit.failover.site.waves import Wave, WaveAssignment
 from drkit.model.canonical import document_digest
 from drkit.model.clock import exact_iso
 from drkit.model.errors import ConfigError
-from drkit.model.runs.approval import ACCEPT_UNFENCED
+from drkit.model.runs import ACCEPT_UNFENCED
 from drkit.model.topology import LinkId
 from drkit.model.totals import greatest, total
 from drkit.model.wording import and_more, counted

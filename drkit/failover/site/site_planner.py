@@ -17,7 +17,7 @@ from drkit.failover.site.site_plan import SitePlan
 from drkit.failover.site.waves import waves_of
 from drkit.model.clock import now
 from drkit.model.errors import Refused, StalePlan
-from drkit.model.runs.approval import ACCEPT_LOSS
+from drkit.model.runs import ACCEPT_LOSS
 from drkit.model.topology import Link, LinkId
 from drkit.model.wording import and_more, counted
 

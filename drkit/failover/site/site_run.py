@@ -48,7 +48,7 @@ from drkit.failover.site.site_result import (
 )
 from drkit.failover.site.waves import Wave, WaveAssignment, Waves
 from drkit.model.errors import DrkitError, PartlyDone, Refused
-from drkit.model.runs.approval import ACCEPT_UNFENCED
+from drkit.model.runs import ACCEPT_UNFENCED
 from drkit.model.topology import Link, LinkId
 from drkit.model.wording import and_more, counted
 

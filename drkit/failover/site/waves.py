@@ -23,7 +23,7 @@ from drkit.failover.plan.failover_plan import FailoverPlan
 from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.run.lease import RunLease
 from drkit.failover.stages.stage import POLL_SECONDS, WantedGroups
-from drkit.model.deadline import Deadline
+from drkit.model.clock import Deadline
 from drkit.model.errors import DrkitError, PartlyDone
 from drkit.model.topology import LinkId
 from drkit.model.wording import and_more

@@ -17,7 +17,7 @@ from drkit.failover.stages.salvage_stage import unreadable_salvages
 from drkit.failover.stages.stage import StageContext, StageReport
 from drkit.model.errors import ExitCode, PartlyDone
 from drkit.model.link_state import RETENTION_GAP, Problem
-from drkit.model.runs.approval import ACCEPT_SALVAGE_ONLY
+from drkit.model.runs import ACCEPT_SALVAGE_ONLY
 from drkit.model.topology import TopicPartition
 from drkit.model.wording import and_more, counted
 

@@ -38,7 +38,7 @@ from drkit.model.clock import now
 from drkit.model.errors import PartlyDone, Refused, Unreachable
 from drkit.model.link_state import Direction, Problem, TopicState
 from drkit.model.offsets import GroupPosition
-from drkit.model.runs.approval import ACCEPT_UNFENCED
+from drkit.model.runs import ACCEPT_UNFENCED
 from drkit.model.topology import Link, LinkId
 from drkit.model.totals import total
 from drkit.model.wording import and_more, counted

@@ -28,8 +28,7 @@ from drkit.lag.source_batches import compare_batches, replaced_reason, set_back_
 from drkit.model.clock import now
 from drkit.model.errors import PartlyDone, Refused, Unreachable, unreached
 from drkit.model.link_state import Direction, Problem
-from drkit.model.runs.approval import ACCEPT_LOSS
-from drkit.model.runs.fence import FenceMethod
+from drkit.model.runs import ACCEPT_LOSS, FenceMethod
 from drkit.model.topology import TopicPartition
 from drkit.model.wording import and_more, counted
 from drkit.state_topic.other_store import mirrors_of_other_stores, other_store

@@ -16,8 +16,8 @@ from typing import NamedTuple
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.stages.stage import StageContext
 from drkit.kafka.client.filler import FillerTrimmer
-from drkit.model.alignment import Alignment
 from drkit.model.errors import AuthenticationError, Refused, Unreachable
+from drkit.model.link_state import Alignment
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.model.wording import and_more, counted
 from drkit.store.link_notes import alignments, forget_alignments, put_alignment

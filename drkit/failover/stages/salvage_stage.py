@@ -28,7 +28,7 @@ from drkit.kafka.client.record_probe import LogPosition
 from drkit.kafka.groups.group_admin import CommittedOffset, GroupAdmin
 from drkit.lag.last_records import TAIL_OFFSETS
 from drkit.model.errors import DrkitError, FolderUnusable, Refused
-from drkit.model.runs.approval import ACCEPT_SALVAGE_ONLY
+from drkit.model.runs import ACCEPT_SALVAGE_ONLY
 from drkit.model.topology import TopicPartition
 from drkit.model.wording import and_more, counted
 

@@ -32,8 +32,8 @@ from drkit.failover.stages.salvage_stage import (
 )
 from drkit.failover.stages.stage import StageContext, StageReport
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, NewTopic, TopicInfo
-from drkit.kafka.admin.topic_deletion import TooLate
-from drkit.model.deadline import Deadline
+from drkit.kafka.admin.topic_requests import TooLate
+from drkit.model.clock import Deadline
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.topics.standby import ALIGNING, OWN_SETTINGS, UNCOMPACTED, is_compacted, own_note
 from drkit.model.topology import LinkId, TopicPartition

@@ -34,7 +34,7 @@ from kafka.net.selector import NetworkSelector
 from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.connection_manager import REFUSED_SECONDS, ConnectionManager, PermanentConnectionError
 from drkit.kafka.config.client_config import kafka_python_config
-from drkit.model.deadline import Deadline
+from drkit.model.clock import Deadline
 from drkit.model.errors import AuthenticationError, DrkitError, Refused, Unreachable
 
 T = TypeVar("T")

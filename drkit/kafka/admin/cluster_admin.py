@@ -13,7 +13,7 @@ from kafka.protocol.admin import (
 from kafka.protocol.consumer import FetchRequest
 
 from drkit.config.schema.config import ClusterConfig
-from drkit.kafka.admin import acls, allowed_operations, topic_deletion
+from drkit.kafka.admin import acls, cluster_description, topic_requests
 from drkit.kafka.admin.admin_connection import (
     AdminConnection,
     ClusterClient,
@@ -23,8 +23,7 @@ from drkit.kafka.admin.admin_connection import (
     error_class,
 )
 from drkit.kafka.admin.client_settings import ClientSettings, client_settings
-from drkit.kafka.admin.cluster_versions import ClusterVersions, cluster_versions
-from drkit.kafka.admin.disks import Disk, disks
+from drkit.kafka.admin.cluster_description import ClusterVersions, Disk, cluster_versions, disks
 from drkit.kafka.admin.logs import leader_epochs, log_offsets
 from drkit.kafka.admin.logs.leader_epochs import EpochEnd, LogBatch
 from drkit.kafka.admin.logs.log_offsets import log_sizes
@@ -41,10 +40,9 @@ from drkit.kafka.admin.topic_requests import (
     topic_info,
 )
 from drkit.kafka.admin.write_block import BLOCK, wait_until_blocked
-from drkit.kafka.client import timestamp_scan
-from drkit.kafka.client.record_probe import LogPosition, ProbedRecord, probe_records
-from drkit.kafka.client.timestamp_scan import OffsetRange, Scanned
-from drkit.model.deadline import Deadline
+from drkit.kafka.client import record_probe
+from drkit.kafka.client.record_probe import LogPosition, OffsetRange, ProbedRecord, Scanned, probe_records
+from drkit.model.clock import Deadline
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.topics.acls import Acl
 from drkit.model.topology import TopicPartition
@@ -328,7 +326,7 @@ class ClusterAdmin(ClusterClient):
 
     def absent_everywhere(self, names: Iterable[str]) -> set[str]:
         """Those of these topics that no broker of the cluster knows; asks each. `Unreachable` if one is silent."""
-        return topic_deletion.absent_everywhere(self._connection, set(names))
+        return topic_requests.absent_everywhere(self._connection, set(names))
 
     def delete_exact(
         self, topics: Mapping[str, str], *, wait: bool = False, until: Deadline | None = None
@@ -336,9 +334,9 @@ class ClusterAdmin(ClusterClient):
         """Delete topics given by name and topic id, not another of the same name; returns the reason for each one left.
 
         `wait`: wait until the cluster lists none of the others under that id. `until`: as in
-        `topic_deletion.delete_exact`.
+        `topic_requests.delete_exact`.
         """
-        failures = topic_deletion.delete_exact(self._connection, topics, until)
+        failures = topic_requests.delete_exact(self._connection, topics, until)
         going = {name: topic_id for name, topic_id in topics.items() if name not in failures}
 
         def listed(seen: dict[str, TopicInfo]) -> list[str]:
@@ -381,12 +379,12 @@ class ClusterAdmin(ClusterClient):
     # -- what drkit itself may do ------------------------------------------------------------------
 
     def allowed_on_cluster(self) -> frozenset[str] | None:
-        """Operations that drkit may do on the cluster; None if brokers don't report them (`allowed_operations`)."""
-        return allowed_operations.allowed_on_cluster(self._connection)
+        """Operations that drkit may do on the cluster; None if brokers don't report them (KIP-430)."""
+        return cluster_description.allowed_on_cluster(self._connection)
 
     def allowed_on_topics(self, names: Iterable[str]) -> dict[str, frozenset[str]]:
         """Operations that drkit may do, by topic; those that don't exist are left out."""
-        return allowed_operations.allowed_on_topics(self._connection, set(names))
+        return cluster_description.allowed_on_topics(self._connection, set(names))
 
     # -- offsets -----------------------------------------------------------------------------------
 
@@ -496,10 +494,10 @@ class ClusterAdmin(ClusterClient):
         stretches: Mapping[TopicPartition, OffsetRange],
         *,
         seconds: float,
-        most_bytes: int | None = timestamp_scan.STRETCH_BYTES,
+        most_bytes: int | None = record_probe.STRETCH_BYTES,
     ) -> dict[TopicPartition, Scanned]:
-        """Timestamps and transactions of offset ranges (`client.timestamp_scan`), as far as read in time."""
-        return timestamp_scan.scan(self._connection, stretches, seconds=seconds, most_bytes=most_bytes)
+        """Timestamps and transactions of offset ranges (`client.record_probe`), as far as read in time."""
+        return record_probe.scan(self._connection, stretches, seconds=seconds, most_bytes=most_bytes)
 
     def log_sizes(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Bytes of each partition's log on its leader's disk; those that no broker reports are left out.

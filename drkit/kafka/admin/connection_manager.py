@@ -31,7 +31,7 @@ from kafka.net.manager import KafkaConnectionManager
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
 from drkit.kafka.protocol.broker_versions import REMEDY, lacking, what_is_lacking
-from drkit.model.deadline import Deadline
+from drkit.model.clock import Deadline
 from drkit.model.errors import AuthenticationError, BrokerTooOld, DrkitError, Unreachable
 
 _EXPIRED, _NOT_YET_VALID = 10, 9

@@ -15,7 +15,7 @@ from typing import Any, Self
 from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.client.data_client import DataClient, StreamError
 from drkit.kafka.protocol.committed_batches import CommittedFilter
-from drkit.kafka.protocol.fetch_produce import Fetch, Fetched, FetchPlace
+from drkit.kafka.protocol.data_requests import Fetch, Fetched, FetchPlace
 from drkit.kafka.protocol.record_batch import MAGIC, Batch, parse, unreadable
 from drkit.kafka.protocol.records import Damaged, RawRecord, read, read_old
 from drkit.model.errors import DrkitError, Refused, Unreachable

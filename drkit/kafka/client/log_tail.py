@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.client.connection import Connection
 from drkit.kafka.client.data_client import DataClient, StreamError
-from drkit.kafka.protocol.fetch_produce import Fetch, Fetched, FetchPlace
+from drkit.kafka.protocol.data_requests import Fetch, Fetched, FetchPlace
 from drkit.kafka.protocol.record_batch import Batch, parse
 from drkit.kafka.protocol.records import Damaged
 from drkit.model.errors import DrkitError
-from drkit.model.process.log_context import keeping_context
+from drkit.model.process import keeping_context
 from drkit.model.topology import TopicPartition
 
 log = logging.getLogger(__name__)

@@ -4,7 +4,7 @@
 second. By default glibc maps such a block anew each time, and the kernel faults in and zeroes every page: three
 quarters of the time to decompress 150 KB of lz4. It also gives each thread a heap of its own and keeps freed memory in
 all of them. Here all blocks come from one heap, whose end is returned to the system when much of it is free. Larger
-blocks are mapped, and returned when they are freed. (Large responses: `drkit.kafka.client.buffer_pool`.)
+blocks are mapped, and returned when they are freed. (Large responses: `drkit.kafka.client.connection`.)
 
 **Switch interval.** One thread mirrors batches and wakes up hundreds of times a second for a moment; others check
 groups and topics, or store watermarks, for some milliseconds each second. A thread that wakes up gets the GIL after

@@ -14,7 +14,7 @@ from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import TOPIC_EXISTS, ClusterAdmin
 from drkit.kafka.admin.topic_requests import NewTopic
 from drkit.kafka.config.client_config import confluent_config
-from drkit.model.deadline import Deadline
+from drkit.model.clock import Deadline
 from drkit.model.errors import DrkitError, Refused, Unreachable
 from drkit.model.wording import and_more
 

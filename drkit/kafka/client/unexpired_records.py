@@ -16,8 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.kafka.client.record_probe import NOTHING, LogPosition
-from drkit.kafka.client.timestamp_scan import OffsetRange
+from drkit.kafka.client.record_probe import NOTHING, LogPosition, OffsetRange
 from drkit.model.errors import Refused, Unreachable
 from drkit.model.topic_policy import TopicSettings
 from drkit.model.topology import TopicPartition

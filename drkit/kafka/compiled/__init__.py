@@ -1,10 +1,8 @@
 """The loops over single records, compiled by Numba, for producers with small batches. Optional: plain Python does the
 same at several times the cost.
 
-    kernel.py       the loops, in the part of Python that Numba compiles
+    kernel.py       the loops and the checksum's tables, in the part of Python that Numba compiles
     native.py       calls them with bytes
-    limits.py       the limits that both implementations share
-    castagnoli.py   the checksum's tables
 
 Numba is imported only once a long backlog of small batches is found (`found`): a steady stream needs none. It keeps
 what it compiled in drkit's cache. `DRKIT_COMPILED=0` in the environment leaves it out; `python -m drkit.kafka.compiled`
@@ -24,10 +22,27 @@ from typing import TYPE_CHECKING
 
 from drkit.config.environment import cache_dir
 from drkit.config.extras import Extra, require
-from drkit.kafka.compiled.limits import BACKLOG, ENOUGH
 
 if TYPE_CHECKING:
     from drkit.kafka.compiled.native import Kernel
+
+
+MOST = 4_000
+"""Records that are joined into one batch."""
+FEW = 16
+"""Records in a batch that is joined with others."""
+LEAST, SMALL = 56, 8 * 1024
+"""Sizes of such a batch, as its length says: a record's length then takes at most two bytes."""
+GROWTH = 24
+"""Bytes by which a record can grow when it is stamped and numbered again, at most."""
+BACKLOG = 100
+"""Small batches of one partition in one answer from which on a partition has a backlog of them."""
+ENOUGH = 20_000
+"""Small batches in backlogs from which on machine code is loaded. Loading costs as much CPU as joining some 200,000 in
+plain Python; a backlog that begins like this is a long one, and its first records are on the target by then."""
+FARTHEST = 1 << 61
+"""Timestamps beyond it, or farther apart, could overflow where they are subtracted: left to plain Python."""
+
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +63,7 @@ def ready() -> Kernel | None:
 
 def found(small: int) -> None:
     """So many small batches were found in one answer of one partition: load in the background once they make a backlog
-    that is worth it (`limits.py`). Returns at once. A failure is logged once, and plain Python continues."""
+    that is worth it (`ENOUGH`). Returns at once. A failure is logged once, and plain Python continues."""
     if _State.wanted or small < BACKLOG:
         return
     with _State.lock:

@@ -15,11 +15,27 @@ from typing import Any
 import numpy as np
 from numba import cfunc, njit, types
 
-from drkit.kafka.compiled.castagnoli import tables
-from drkit.kafka.compiled.limits import FARTHEST, FEW, GROWTH, LEAST, MOST, SMALL
+from drkit.kafka.compiled import FARTHEST, FEW, GROWTH, LEAST, MOST, SMALL
 from drkit.kafka.protocol.record_batch import CRC_FROM, HEADER_BYTES, LOG_OVERHEAD, MAGIC
 
+_POLYNOMIAL = 0x82F63B78
 _STEP = 8
+
+
+def tables() -> list[int]:
+    """Eight tables of 256 in a row: what a byte does to the checksum, in table k that with k bytes behind it."""
+    found = []
+    for byte in range(256):
+        crc = byte
+        for _ in range(8):
+            crc = (crc >> 1) ^ (_POLYNOMIAL if crc & 1 else 0)
+        found.append(crc)
+    for at in range(256 * (_STEP - 1)):
+        crc = found[at]
+        found.append(found[crc & 0xFF] ^ (crc >> 8))
+    return found
+
+
 _BYTES: Any = types.CPointer(types.uint8)  # type: ignore[no-untyped-call]
 _NUMBERS: Any = types.CPointer(types.int64)  # type: ignore[no-untyped-call]
 _INT = types.int64
@@ -42,7 +58,7 @@ def _int64(data: Any, at: Any) -> Any:
 
 @njit
 def _checksum(data: Any, at: Any, end: Any) -> Any:
-    """CRC-32C, eight bytes a step; see `drkit.kafka.compiled.castagnoli`."""
+    """CRC-32C, eight bytes a step; see `tables`."""
     crc = np.uint32(0xFFFFFFFF)
     low = np.uint32(0xFF)
     while end - at >= _STEP:

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
+from drkit.kafka.compiled import FEW, GROWTH
 from drkit.kafka.compiled.kernel import join, renumber
-from drkit.kafka.compiled.limits import FEW, GROWTH
 from drkit.kafka.protocol.record_batch import HEADER_BYTES
 
 _INT = ctypes.c_int64

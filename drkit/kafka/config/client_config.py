@@ -3,6 +3,12 @@
 `config/schema/config.py` states which librdkafka names a configuration may use (`CLIENT_PROPERTIES`). Each
 function here maps all of them; a value that a client can't express is a `ConfigError` that names
 the property, never a silent difference between clients. The results hold secrets: never log them.
+
+`packed` makes a configuration fit for another machine, with the contents of files instead of their paths, and
+`unpacked` makes temporary files of them there (Python's TLS reads a client's certificate only from files): workers of a
+Spark cluster don't have the certificates and keys of the machine that reads the configuration. On Linux these files
+are in memory without a name in any folder, and end with the process; elsewhere they are in a folder that only its owner
+can read.
 """
 
 from __future__ import annotations
@@ -10,9 +16,12 @@ from __future__ import annotations
 import base64
 import binascii
 import logging
+import os
 import re
 import ssl
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -21,8 +30,9 @@ from urllib.parse import urlsplit
 from drkit.config.schema.config import ClusterConfig
 from drkit.model.errors import ConfigError
 
-if TYPE_CHECKING:  # it loads aiokafka and urllib: a tenth of a short command, and few clusters use OAuth
+if TYPE_CHECKING:
     from drkit.kafka.config.oauth_tokens import Oidc, TokenSettings
+
 
 PROTOCOLS = frozenset({"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
 MECHANISMS = {
@@ -272,7 +282,7 @@ def _oidc(properties: Mapping[str, str]) -> Oidc:
 def _msk_iam(cluster: ClusterConfig) -> TokenSettings:
     """Raises ExtraMissing if AWS's signer isn't installed."""
     from drkit.config.extras import Extra, require  # noqa: PLC0415 - see above
-    from drkit.kafka.config.msk_iam import MskIam, region_of  # noqa: PLC0415 - see above
+    from drkit.kafka.config.oauth_tokens import MskIam, region_of  # noqa: PLC0415 - see above
 
     require(Extra.MSK, f"sasl.mechanisms {MSK_IAM}")
     return MskIam(region_of(cluster.bootstrap_servers))
@@ -470,3 +480,72 @@ def _bad(name: str, expected: str) -> ConfigError:
 
 
 client_log = logging.getLogger("drkit.librdkafka")
+
+
+_FILE = ".location"
+"""Suffixes of property names whose values are paths."""
+
+_MEMORY = hasattr(os, "memfd_create")
+_OPENED = "/proc/self/fd"
+
+
+def packed(alias: str, cluster: ClusterConfig) -> dict[str, Any]:
+    """A cluster's address, properties and files, as JSON can hold them. It holds secrets.
+
+    Raises:
+        ConfigError: a secret or a file can't be read.
+    """
+    try:
+        properties = cluster.properties()
+    except ValueError as error:
+        raise ConfigError(
+            f"a client property of {alias} can't be read: {error}", remedy="Set the variable or correct the file"
+        ) from None
+    files = {name: _text(alias, name, path) for name, path in properties.items() if name.endswith(_FILE)}
+    client = {name: value for name, value in properties.items() if name not in files}
+    return {"alias": alias, "bootstrap_servers": cluster.bootstrap_servers, "client": client, "files": files}
+
+
+@contextmanager
+def unpacked(shipped: Mapping[str, Any]) -> Iterator[ClusterConfig]:
+    """The cluster from `packed`'s result; its files exist until the end of the block, for this process only."""
+    files = shipped.get("files", {})
+    with ExitStack() as stack:
+        made = _in_memory if _MEMORY and Path(_OPENED).is_dir() else _in_folder
+        client = {**shipped["client"], **made(stack, files)}
+        yield ClusterConfig.model_validate({"bootstrap_servers": shipped["bootstrap_servers"], "client": client})
+
+
+def _in_memory(stack: ExitStack, files: Mapping[str, str]) -> dict[str, str]:
+    """Paths of files that are in memory: each time one is opened, it is read from its beginning."""
+    paths = {}
+    for name, text in files.items():
+        opened = os.memfd_create("drkit-file", os.MFD_CLOEXEC)
+        file = stack.enter_context(os.fdopen(opened, "w", encoding="utf-8"))
+        os.fchmod(opened, 0o600)
+        file.write(text)
+        file.flush()
+        paths[name] = f"{_OPENED}/{opened}"
+    return paths
+
+
+def _in_folder(stack: ExitStack, files: Mapping[str, str]) -> dict[str, str]:
+    """Paths of files in a folder of their own."""
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="drkit-files-")))  # made with 0700
+    paths = {}
+    for number, (name, text) in enumerate(files.items()):
+        path = folder / f"{number}.pem"
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+        paths[name] = str(path)
+    return paths
+
+
+def _text(alias: str, name: str, path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"client property {name} of {alias}: {path} can't be read as PEM: {error}",
+            remedy=f"Correct [clusters.{alias}.client], or make the file readable for drkit",
+        ) from None

@@ -2,7 +2,7 @@
 
 librdkafka and Java's client ask a token endpoint on their own; kafka-python and aiokafka are given a
 provider from here. One `TokenSource` for each endpoint and client serves the whole process: it keeps a token
-until it expires, and a thread fetches the next one while the old one is valid. `msk_iam.py` has tokens of
+until it expires, and a thread fetches the next one while the old one is valid. `MskIam` has tokens of
 another origin.
 """
 
@@ -12,6 +12,8 @@ import asyncio
 import base64
 import binascii
 import json
+import os
+import re
 import ssl
 import threading
 import time
@@ -26,6 +28,8 @@ from aiokafka.abc import AbstractTokenProvider as AiokafkaProvider
 from aiokafka.errors import KafkaConnectionError
 from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaPythonProvider
 
+from drkit.config.extras import Extra, require
+from drkit.kafka.config.client_config import MSK_IAM
 from drkit.model.errors import AuthenticationError, ConfigError, DrkitError, Unreachable
 
 _FETCH_SECONDS = 10.0
@@ -281,3 +285,69 @@ def _claim_exp(token: str) -> float | None:
         return float(json.loads(base64.urlsafe_b64decode(middle + "=" * (-len(middle) % 4)))["exp"])
     except (IndexError, ValueError, KeyError, TypeError, binascii.Error):
         return None
+
+
+_BROKER = re.compile(r"[.]kafka(?:-serverless)?[.]([a-z0-9-]+)[.]amazonaws[.]com(?:[.]cn)?$")
+_REGION = re.compile(r"[a-z0-9-]{4,40}")
+_REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
+
+
+@dataclass(frozen=True, slots=True)
+class MskIam:
+    """Tokens for the brokers of a region."""
+
+    region: str
+    extensions: tuple[tuple[str, str], ...] = ()
+
+    def fetch(self) -> Token:
+        """Sign a new token; asks AWS only if it has to look up the machine's role.
+
+        Raises:
+            ExtraMissing: the signer isn't installed.
+            AuthenticationError: there are no credentials, or they can't be used.
+        """
+        require(Extra.MSK, f"sasl.mechanisms {MSK_IAM}")
+        from aws_msk_iam_sasl_signer import MSKAuthTokenProvider  # noqa: PLC0415 - an extra, and slow to import
+        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - as above
+
+        asked = time.monotonic()
+        try:
+            text, expires_ms = MSKAuthTokenProvider.generate_auth_token(self.region)
+        except (BotoCoreError, ClientError, ValueError, AttributeError, OSError) as error:
+            # without credentials the signer reads an attribute of None
+            raise AuthenticationError(
+                f"no token for MSK in {self.region} can be signed: {_said(error)}",
+                remedy="Give drkit AWS credentials: a role of the machine, AWS_PROFILE, or AWS_ACCESS_KEY_ID and "
+                "AWS_SECRET_ACCESS_KEY",
+            ) from None
+        return kept_for(text, expires_ms / 1000 - time.time(), asked)
+
+
+def region_of(bootstrap_servers: str, environment: Mapping[str, str] = os.environ) -> str:
+    """The AWS region of a cluster: in the names of its brokers, else in the environment.
+
+    Raises:
+        ConfigError: neither names it, or the brokers are in several regions.
+    """
+    hosts = [server.strip().rpartition(":")[0] for server in bootstrap_servers.split(",")]
+    named = {found[1] for found in map(_BROKER.search, hosts) if found is not None}
+    if len(named) > 1:
+        raise ConfigError(
+            f"the brokers of bootstrap_servers are in several AWS regions: {', '.join(sorted(named))}",
+            remedy="Name brokers of one cluster",
+        )
+    given = [environment[name] for name in _REGION_VARIABLES if environment.get(name)]
+    region = next(iter([*named, *given]), "")
+    if not _REGION.fullmatch(region):
+        raise ConfigError(
+            f"client property sasl.mechanisms is {MSK_IAM}, and the AWS region is unknown: no broker is named "
+            "*.kafka.REGION.amazonaws.com",
+            remedy="Name the brokers as MSK does, or set AWS_REGION",
+        )
+    return region
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, AttributeError):
+        return "there are no AWS credentials"
+    return " ".join(str(error).split()) or type(error).__name__

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from kafka import errors as kafka_errors
+from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import OffsetCommitRequest
 from kafka.protocol.metadata import FindCoordinatorRequest
 
+from drkit.kafka.admin import schemas
 from drkit.kafka.admin.admin_connection import AdminConnection, describe, error_class
 from drkit.model.topology import TopicPartition
 
@@ -192,3 +194,19 @@ def commit_request(group: str, offsets: Mapping[TopicPartition, tuple[int, str]]
         topics=[topic_type(name=name, partitions=partitions) for name, partitions in by_topic.items()],
         max_version=9,
     )
+
+
+class ConsumerGroupDescribeRequest(ApiMessage, load_json=schemas):  # type: ignore[misc, call-arg]  # untyped base
+    """Describe groups by id."""
+
+
+class ConsumerGroupDescribeResponse(ApiMessage, load_json=schemas):  # type: ignore[misc, call-arg]  # untyped base
+    """Each group's state and members."""
+
+
+class DescribeShareGroupOffsetsRequest(ApiMessage, load_json=schemas):  # type: ignore[misc, call-arg]  # untyped base
+    """Share-partition start offsets of groups by id."""
+
+
+class DescribeShareGroupOffsetsResponse(ApiMessage, load_json=schemas):  # type: ignore[misc, call-arg]  # untyped base
+    """Each group's start offsets; -1 where a partition has none yet."""

@@ -27,12 +27,13 @@ from drkit.kafka.admin.admin_connection import (
     describe,
     error_class,
 )
-from drkit.kafka.admin.allowed_operations import operations_of
-from drkit.kafka.admin.schemas.messages import ConsumerGroupDescribeRequest, DescribeShareGroupOffsetsRequest
+from drkit.kafka.admin.cluster_description import operations_of
 from drkit.kafka.groups.coordinator import (
     GROUPS_A_FETCH,
     GROUPS_A_REQUEST,
     CommittedOffset,
+    ConsumerGroupDescribeRequest,
+    DescribeShareGroupOffsetsRequest,
     FetchedOffsets,
     describing,
     find_coordinators,
@@ -41,10 +42,9 @@ from drkit.kafka.groups.coordinator import (
     rejections,
 )
 from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC, OffsetsLog, read_log_state
-from drkit.model.clock import now
-from drkit.model.deadline import Deadline
+from drkit.model.clock import Deadline, now
 from drkit.model.errors import DrkitError, NotShown, Refused, Unreachable
-from drkit.model.groups.unmovable_groups import SHARE, UnmovableGroup
+from drkit.model.groups import SHARE, UnmovableGroup
 from drkit.model.topology import Link, TopicPartition
 from drkit.model.wording import and_more
 
@@ -313,7 +313,7 @@ class GroupAdmin(ClusterClient):
         return clients.get(group, ())
 
     def allowed(self, groups: Iterable[str]) -> dict[str, frozenset[str]]:
-        """Operations that drkit may do, by group (`drkit.kafka.admin.allowed_operations`), whether it exists or not.
+        """Operations that drkit may do, by group (`drkit.kafka.admin.cluster_description`), whether it exists or not.
 
         Empty if it may not describe the group. Groups for which the coordinator doesn't report them are left out.
         """

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import cramjam
 
-from drkit.kafka.compiled.limits import MOST
+from drkit.kafka.compiled import MOST
 from drkit.kafka.protocol.record_batch import LOG_APPEND_TIME, Batch
 
 _LZ4 = 3

@@ -45,7 +45,7 @@ from drkit.mirror.engine.partition_queue import BatchPartition
 from drkit.mirror.engine.sequencer import Sequencer
 from drkit.mirror.resume.offset_alignment.align_partition import PartitionAligner, Trim
 from drkit.model.digests import RangeDigest
-from drkit.model.process.log_context import keeping_context
+from drkit.model.process import keeping_context
 from drkit.model.statistics import EngineStatistics
 from drkit.model.topology import DEFAULT_BUFFER_BYTES, CatchUpPolicy, TopicPartition
 

@@ -21,9 +21,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from drkit.kafka.protocol.coalescing import CoalescedRun, Found
+from drkit.kafka.protocol.coalescing import CoalescedRun, Found, merged
 from drkit.kafka.protocol.committed_batches import CommittedFilter
-from drkit.kafka.protocol.compiled_coalescing import merged
 from drkit.kafka.protocol.record_batch import CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME, MAGIC, Batch
 from drkit.kafka.protocol.records import RawRecord, build, read, read_old
 

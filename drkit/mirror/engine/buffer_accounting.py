@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from drkit.kafka.protocol.coalescing import Found
-from drkit.kafka.protocol.fetch_produce import Payload
+from drkit.kafka.protocol.data_requests import Payload
 from drkit.kafka.protocol.record_batch import Batch
 from drkit.mirror.engine.partition_queue import Append, Markers
 

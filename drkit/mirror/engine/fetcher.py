@@ -36,7 +36,7 @@ from drkit.kafka.admin.admin_connection import describe, error_class
 from drkit.kafka.client.connection import Connection
 from drkit.kafka.client.data_client import StreamError
 from drkit.kafka.protocol.coalescing import CoalescedRun, Found, scan
-from drkit.kafka.protocol.fetch_produce import FIRST_EPOCH, Fetch, Fetched, FetchPlace, FetchReply, TopicIds
+from drkit.kafka.protocol.data_requests import FIRST_EPOCH, Fetch, Fetched, FetchPlace, FetchReply, TopicIds
 from drkit.mirror.engine.engine_state import EngineState, ended_by
 from drkit.mirror.engine.interface import ANOTHER_TOPIC, NOT_MOVING, TRIED_AGAIN, TURN_BYTES, IncidentKind, Notice
 from drkit.mirror.engine.partition_queue import BatchPartition

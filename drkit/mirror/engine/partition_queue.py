@@ -13,10 +13,9 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from drkit.kafka.protocol.batch_digest import placed_digest
 from drkit.kafka.protocol.coalescing import Found
-from drkit.kafka.protocol.fetch_produce import Payload, id_bytes
-from drkit.kafka.protocol.record_batch import CODEC_MASK, header, next_sequence
+from drkit.kafka.protocol.data_requests import Payload, id_bytes
+from drkit.kafka.protocol.record_batch import CODEC_MASK, header, next_sequence, placed_digest
 from drkit.mirror.engine.batch_splitter import Hole, Piece, RecordRun, Rules
 from drkit.mirror.engine.inflight_window import InFlight, Mark, SharedInFlight
 from drkit.mirror.engine.interface import Incident, IncidentKind, PartitionStart

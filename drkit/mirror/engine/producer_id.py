@@ -17,7 +17,7 @@ import threading
 from collections.abc import Iterable
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.kafka.admin.logs.producer_state import ProducerStateAdmin
+from drkit.kafka.admin.logs.producers import ProducerStateAdmin
 from drkit.kafka.protocol.record_batch import SEQUENCES, next_sequence
 from drkit.model.clock import now
 from drkit.model.topology import LinkId, TopicPartition

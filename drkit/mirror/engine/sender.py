@@ -30,10 +30,18 @@ from typing import Any
 from drkit.kafka.admin.admin_connection import describe, error_class
 from drkit.kafka.client.connection import Connection, Reply, ResponseCallback
 from drkit.kafka.client.data_client import StreamError
-from drkit.kafka.client.log_end import LogEndsRequest, LogEndsResponse
-from drkit.kafka.protocol.fetch_produce import Payload, Produce, Produced, ProduceReply, TopicIds
+from drkit.kafka.protocol.data_requests import (
+    LogEndsRequest,
+    LogEndsResponse,
+    MarkersResponse,
+    Payload,
+    Produce,
+    Produced,
+    ProduceReply,
+    TopicIds,
+    WriteTxnMarkers,
+)
 from drkit.kafka.protocol.records import KNOWN_CODECS, knows_codec
-from drkit.kafka.protocol.transaction_markers import MarkersResponse, WriteTxnMarkers
 from drkit.mirror.engine.engine_state import EngineState
 from drkit.mirror.engine.interface import ANOTHER_TOPIC, TRIED_AGAIN, UNREADABLE_REMEDY, IncidentKind, Notice
 from drkit.mirror.engine.partition_queue import Append, BatchPartition, Markers

@@ -35,8 +35,7 @@ from drkit.kafka.groups.offsets_topic import OffsetsLog, partition_of
 from drkit.mirror.groups.history_thinning import Series, Timeline
 from drkit.model.clock import now
 from drkit.model.errors import Refused
-from drkit.model.groups.group_history import GroupState
-from drkit.model.groups.unmovable_groups import UnmovableGroup
+from drkit.model.groups import GroupState, UnmovableGroup
 from drkit.model.link_state import TopicState
 from drkit.model.offsets import GroupPosition
 from drkit.model.topology import Link

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from drkit.model.groups.group_history import GroupCommit, GroupState
+from drkit.model.groups import GroupCommit, GroupState
 from drkit.model.topology import TimelinePolicy
 
 HEARTBEAT_SECONDS = 3600.0

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 
 from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC
 from drkit.kafka.protocol.transaction_log import DECISIONS, CommitRecord, Status, TransactionEntry
-from drkit.model.groups.transactions import GroupTransaction
+from drkit.model.groups import GroupTransaction
 from drkit.model.topology import TopicPartition
 
 MOST = 4_000

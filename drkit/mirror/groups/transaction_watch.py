@@ -24,7 +24,7 @@ from functools import cache
 
 from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.kafka.admin.logs.transactions import TransactionAdmin
+from drkit.kafka.admin.logs.producers import TransactionAdmin
 from drkit.kafka.client.log_tail import LogTail
 from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC, partition_of
 from drkit.kafka.protocol.record_batch import Batch
@@ -33,7 +33,7 @@ from drkit.kafka.protocol.transaction_log import TRANSACTIONS_TOPIC, commit_reco
 from drkit.mirror.groups.commit_scan import CommitScan
 from drkit.mirror.groups.transaction_tracker import Tracker
 from drkit.model.errors import AuthenticationError, DrkitError, Refused, Unreachable
-from drkit.model.process.log_context import keeping_context
+from drkit.model.process import keeping_context
 from drkit.model.topology import Link, TopicPartition
 from drkit.store.api import LinkStore
 from drkit.store.transactions import TransactionNotes, forget_suspected, suspect, suspected_groups

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.kafka.client.timestamp_scan import OffsetRange
+from drkit.kafka.client.record_probe import OffsetRange
 from drkit.kafka.client.unexpired_records import Missing, unexpired
 from drkit.mapping.target_start import missing_until, not_accepted, purge_problem
 from drkit.mirror.health.problems import Problems

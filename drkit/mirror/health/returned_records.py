@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping
 
-from drkit.kafka.client.timestamp_scan import OffsetRange
+from drkit.kafka.client.record_probe import OffsetRange
 from drkit.lag.returned_records import returned_problem, returned_ranges
 from drkit.mirror.health.problems import Problems
 from drkit.model.clock import now

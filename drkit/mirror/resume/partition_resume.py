@@ -37,7 +37,7 @@ from functools import partial
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.logs.source_divergence import KIND, divergence
-from drkit.kafka.protocol.fetch_produce import UNKNOWN_EPOCH
+from drkit.kafka.protocol.data_requests import UNKNOWN_EPOCH
 from drkit.lag.beyond_watermarks import foreign_writer_remedy
 from drkit.lag.divergence_check import check_divergences, further_down
 from drkit.lag.source_batches import compare_batches, replaced_reason, set_back_remedy, unmirrored_reason
@@ -50,7 +50,6 @@ from drkit.mirror.resume.misplaced_records import Misplaced, MisplacedRecords
 from drkit.mirror.resume.offset_alignment.fill_decision import FillDecision, Observed
 from drkit.mirror.resume.tail_verification import Tail, TailVerifier
 from drkit.mirror.topics.topic_sync import ReadyTopic
-from drkit.model.alignment import Alignment
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused, Unreachable
 from drkit.model.link_state import (
@@ -59,6 +58,7 @@ from drkit.model.link_state import (
     RETENTION_GAP,
     STORE_RECOVERED,
     TARGET_LOST_DATA,
+    Alignment,
     Problem,
     TopicState,
 )

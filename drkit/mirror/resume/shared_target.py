@@ -26,7 +26,7 @@ from confluent_kafka import Message
 
 from drkit.kafka.admin.logs.source_divergence import KIND, remedy_of
 from drkit.kafka.client.record_probe import LogPosition, ProbedRecord
-from drkit.kafka.protocol.fetch_produce import UNKNOWN_EPOCH
+from drkit.kafka.protocol.data_requests import UNKNOWN_EPOCH
 from drkit.kafka.transform.provenance import last_hop, read_hop
 from drkit.kafka.transform.record_transform import Alteration, AlterationFailed
 from drkit.mirror.engine.interface import PartitionStart

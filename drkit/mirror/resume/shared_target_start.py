@@ -18,7 +18,7 @@ from hashlib import blake2b
 from confluent_kafka import Message
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.kafka.client.timestamp_scan import OffsetRange
+from drkit.kafka.client.record_probe import OffsetRange
 from drkit.kafka.client.unexpired_records import Missing, unexpired
 from drkit.kafka.transform.record_transform import Alteration, AlterationFailed, as_record
 from drkit.mirror.resume.shared_target import ProvenanceReader

@@ -26,7 +26,7 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.config.client_config import client_log, confluent_config
 from drkit.model.clock import iso, now
 from drkit.model.errors import DrkitError
-from drkit.model.process.log_context import keeping_context
+from drkit.model.process import keeping_context
 from drkit.model.statistics import Latency, quantile
 from drkit.model.topology import Link
 

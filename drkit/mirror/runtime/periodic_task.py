@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from drkit.model.clock import UsualDuration
 from drkit.model.errors import AuthenticationError, DrkitError, Unreachable
-from drkit.model.process.log_context import keeping_context
+from drkit.model.process import keeping_context
 
 log = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from drkit.config import Config
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.kafka.admin.logs.producer_state import ProducerStateAdmin
+from drkit.kafka.admin.logs.producers import ProducerStateAdmin
 from drkit.kafka.client.filler import FillerTrimmer
-from drkit.kafka.client.timestamp_scan import OffsetRange
+from drkit.kafka.client.record_probe import OffsetRange
 from drkit.kafka.transform.record_transform import Alteration
 from drkit.lag.unmirrored_tail import LinkSides
 from drkit.mirror.control import Orders

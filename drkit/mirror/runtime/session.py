@@ -57,7 +57,7 @@ from drkit.mirror.workers.rebalance import Rebalance
 from drkit.mirror.workers.worker import HEARTBEAT_SECONDS
 from drkit.model.errors import BrokerTooOld, DrkitError, Fenced, OtherSchema, Refused, StoreMissing, Unreachable
 from drkit.model.link_state import Problem
-from drkit.model.process.log_context import keeping_context
+from drkit.model.process import keeping_context
 from drkit.model.topology import Link, TopicPartition
 from drkit.state_topic.guard import check_may_begin
 from drkit.state_topic.other_store import check_one_store, worker_client_id

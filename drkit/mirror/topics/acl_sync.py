@@ -1,4 +1,4 @@
-"""Keeps the source's ACLs on the target, as the link's `acls` says (`drkit.model.topics.acl_rules` decides).
+"""Keeps the source's ACLs on the target, as the link's `acls` says (`drkit.model.topics.acls` decides).
 
 ACLs put now, and those to put at the switch, are noted in the store first: the failover's switch
 (`drkit.failover.stages.promote_topics`) uses only the notes, because the source may be gone then. An ACL that the
@@ -18,8 +18,7 @@ from drkit.mirror.health.problems import Problems
 from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.link_state import WHOLE_LINK
 from drkit.model.topic_policy import AclMode
-from drkit.model.topics.acl_rules import Changes, carried, changes, own_principals, patterned, roles, writers
-from drkit.model.topics.acls import ACL_NOTES, Acl
+from drkit.model.topics.acls import ACL_NOTES, Acl, Changes, carried, changes, own_principals, patterned, roles, writers
 from drkit.model.topology import Link, LinkId
 from drkit.store.api import Store
 from drkit.store.link_notes import fence_rules, noted_rules

@@ -38,8 +38,7 @@ from drkit.model.link_state import (
     TopicState,
 )
 from drkit.model.topic_policy import AclMode
-from drkit.model.topics.standby import SOURCE_SETTINGS, is_compacted, note_of
-from drkit.model.topics.standby_settings import READ
+from drkit.model.topics.standby import READ, SOURCE_SETTINGS, is_compacted, note_of
 from drkit.model.topology import Link, LinkId, OffsetMode, TopicPartition
 from drkit.store.api import Store
 

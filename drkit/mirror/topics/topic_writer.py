@@ -15,7 +15,7 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin, NewTopic
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.topics.topic_snapshot import TopicSnapshot
 from drkit.model.errors import Refused
-from drkit.model.topics.standby_settings import SettingChanges, settings_to_put, settings_to_read
+from drkit.model.topics.standby import SettingChanges, settings_to_put, settings_to_read
 from drkit.model.topology import Link
 
 log = logging.getLogger(__name__)

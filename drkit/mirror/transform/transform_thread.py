@@ -26,7 +26,7 @@ from drkit.mirror.engine.engine_state import EngineState
 from drkit.mirror.engine.fetcher import Read
 from drkit.mirror.engine.partition_queue import BatchPartition
 from drkit.mirror.transform.batch_rebuilder import altered_pieces
-from drkit.model.process.log_context import keeping_context
+from drkit.model.process import keeping_context
 
 _PART_SECONDS = 0.1
 

@@ -22,7 +22,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.config.client_config import client_log, confluent_config
-from drkit.model.process.log_context import keeping_context
+from drkit.model.process import keeping_context
 from drkit.model.topology import LinkId, TopicPartition, worker_group
 from drkit.state_topic.other_store import SESSION_SECONDS
 

@@ -28,7 +28,7 @@ from datetime import timedelta
 from drkit.mirror.workers.leader_lease import MARGIN_SECONDS, TTL_SECONDS, LeaderLease, known_dead
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError
-from drkit.model.process.log_context import keeping_context
+from drkit.model.process import keeping_context
 from drkit.model.topology import LinkId
 from drkit.state_topic.other_store import SESSION_SECONDS
 from drkit.store.api import Store

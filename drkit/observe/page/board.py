@@ -17,7 +17,7 @@ from drkit.config import Objectives
 from drkit.model.clock import UsualDuration, iso, now
 from drkit.model.errors import DrkitError, error_body
 from drkit.model.link_state import Problem
-from drkit.model.runs.journal import RunSummary
+from drkit.model.runs import RunSummary
 from drkit.model.topology import LinkId
 from drkit.observe import formatting
 from drkit.observe.audit_history import AuditOfLink

@@ -14,7 +14,7 @@ from typing import Any
 from drkit.model.clock import iso
 from drkit.model.errors import ConfigError
 from drkit.model.offsets import Certainty
-from drkit.model.runs.journal import RunSummary
+from drkit.model.runs import RunSummary
 from drkit.model.totals import greatest, total
 from drkit.observe import formatting
 from drkit.observe.page.decision import Decision, PlannedRow

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.admin.cluster_description import Disk
 from drkit.kafka.admin.clusters import Clusters
-from drkit.kafka.admin.disks import Disk
 from drkit.model.clock import to_millis
 from drkit.model.errors import NotShown, Refused
 from drkit.model.topology import TopicPartition

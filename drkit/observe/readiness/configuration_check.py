@@ -28,8 +28,7 @@ from drkit.kafka.transform.record_transform import load
 from drkit.model.errors import ConfigError, DrkitError, StoreMissing
 from drkit.model.wording import counted
 from drkit.observe.readiness.check import Check, CheckOutcome
-from drkit.store.cassandra.tls import tls_context
-from drkit.store.cassandra.url import parse_cassandra_url
+from drkit.store.cassandra.url import parse_cassandra_url, tls_context
 from drkit.store.open import open_store
 
 _DIALECTS: tuple[Callable[[ClusterConfig], object], ...] = (

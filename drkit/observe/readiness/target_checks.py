@@ -12,14 +12,12 @@ from typing import NamedTuple
 
 from drkit.kafka.admin.client_settings import ClientSettings
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.kafka.admin.cluster_versions import ClusterVersions
+from drkit.kafka.admin.cluster_description import ClusterVersions
 from drkit.kafka.admin.clusters import Clusters
 from drkit.model.errors import NoAuthorizer
 from drkit.model.topic_policy import AclMode
-from drkit.model.topics.acl_rules import carried, changes, own_principals, roles
-from drkit.model.topics.acls import Acl, AclRole
-from drkit.model.topics.standby import ALIGNING
-from drkit.model.topics.standby_settings import READ, SettingChanges, settings_to_put, settings_to_read
+from drkit.model.topics.acls import Acl, AclRole, carried, changes, own_principals, roles
+from drkit.model.topics.standby import ALIGNING, READ, SettingChanges, settings_to_put, settings_to_read
 from drkit.model.topology import Link, LinkId
 from drkit.model.wording import and_more, counted
 from drkit.observe.readiness.check import Check, CheckOutcome

@@ -24,13 +24,12 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from drkit.model.clock import from_millis
-from drkit.model.deadline import Deadline
+from drkit.model.clock import Deadline, from_millis
 from drkit.model.errors import Fenced, Unreachable
-from drkit.model.groups.group_history import StatesAround
-from drkit.model.link_state import Lease, LinkControl, Problem, TopicState
+from drkit.model.groups import StatesAround
+from drkit.model.link_state import KeptLease, Lease, LinkControl, Problem, TopicState, decide
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
-from drkit.model.runs.journal import JournalEntry, RunSummary
+from drkit.model.runs import JournalEntry, RunSummary
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store import codec
 from drkit.store.api import Claims
@@ -41,7 +40,6 @@ from drkit.store.cassandra.schema import check_still
 from drkit.store.cassandra.session import CassandraSession
 from drkit.store.cassandra.statements import Statements
 from drkit.store.cassandra.timeline import CassandraTimeline
-from drkit.store.leases import KeptLease, decide
 
 _RUN_LIST = "runs"  # one partition holds all summaries: there are few runs
 _LARGEST_PAUSE_SECONDS = 0.1

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 
-from drkit.model.groups.group_history import GroupState
+from drkit.model.groups import GroupState
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.cassandra.claims import CassandraClaims
 from drkit.store.cassandra.session import CassandraSession

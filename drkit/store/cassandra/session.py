@@ -31,10 +31,9 @@ from cassandra.policies import DCAwareRoundRobinPolicy, ExponentialReconnectionP
 from cassandra.protocol import ErrorMessage, IsBootstrappingErrorMessage, OverloadedErrorMessage, ServerError
 from cassandra.query import BatchStatement, BatchType, PreparedStatement, tuple_factory
 
-from drkit.model.deadline import Deadline, bounded
+from drkit.model.clock import Deadline, bounded
 from drkit.model.errors import ConfigError, DrkitError, Unreachable
-from drkit.store.cassandra.tls import tls_context
-from drkit.store.cassandra.url import CassandraLocation
+from drkit.store.cassandra.url import CassandraLocation, tls_context
 from drkit.store.version import LOOK_SECONDS
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from typing import Any, Self
 from cassandra.query import PreparedStatement
 
 from drkit.model.clock import now
-from drkit.model.groups.group_history import GroupState, StatesAround
+from drkit.model.groups import GroupState, StatesAround
 from drkit.model.link_state import TopicState
 from drkit.model.topology import LinkId
 from drkit.store.cassandra.session import CassandraSession

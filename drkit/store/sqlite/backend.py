@@ -8,24 +8,83 @@ synchronous=FULL makes a commit survive a power cut.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any
 
+from drkit.model.clock import now
 from drkit.model.digests import RangeDigest
 from drkit.model.errors import Fenced
-from drkit.model.groups.group_history import GroupState, StatesAround
-from drkit.model.link_state import Lease, LinkControl, Problem, TopicState
+from drkit.model.groups import GroupState, StatesAround
+from drkit.model.link_state import Lease, LinkControl, Problem, TopicState, decide
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
-from drkit.model.runs.journal import JournalEntry, RunSummary
+from drkit.model.runs import JournalEntry, RunSummary
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store import codec
 from drkit.store.api import Claims
-from drkit.store.leases import decide
-from drkit.store.sqlite.claims import check_claims, claim, held_generation, next_generation, take_all
+from drkit.store.codec import from_micros
 from drkit.store.sqlite.connection import SqliteConnection
+from drkit.store.sqlite.schema import NEWEST_VERSION
 from drkit.store.timeline import read_state, state_row, states_around
+from drkit.store.version import Migration
+from drkit.store.workers import KIND, in_use, users
+
+_HELD = "SELECT generation FROM mapping_claim WHERE link = ? AND topic = ? AND partition = ? AND epoch = ?"
+
+
+def next_generation(connection: sqlite3.Connection, link: str) -> int:
+    """A number greater than all earlier ones."""
+    found = connection.execute(
+        "INSERT INTO generation VALUES (?, 1) ON CONFLICT (link) DO UPDATE SET value = value + 1 RETURNING value",
+        (link,),
+    )
+    return int(found.fetchone()[0])
+
+
+def claim(
+    connection: sqlite3.Connection, link: str, places: Iterable[tuple[TopicPartition, int]], generation: int
+) -> list[TopicPartition]:
+    """Claim partitions; returns those that a newer generation holds and keeps."""
+    fenced = []
+    for tp, epoch in places:
+        if (held_generation(connection, link, tp, epoch) or 0) > generation:
+            fenced.append(tp)
+        else:
+            connection.execute(
+                "INSERT OR REPLACE INTO mapping_claim VALUES (?, ?, ?, ?, ?)", (link, *tp, epoch, generation)
+            )
+    return fenced
+
+
+def check_claims(
+    connection: sqlite3.Connection, link: str, places: Iterable[tuple[TopicPartition, int]], claims: Claims | None
+) -> None:
+    """Raise `Fenced` unless these are held as `claims` says; without claims, claim them."""
+    if claims is None:
+        claim(connection, link, places, next_generation(connection, link))
+        return
+    fenced = [
+        tp for tp, epoch in places if tp not in claims or held_generation(connection, link, tp, epoch) != claims[tp]
+    ]
+    if fenced:
+        raise Fenced(sorted(fenced))
+
+
+def take_all(connection: sqlite3.Connection, link: str, topic: str | None = None) -> None:
+    """Claim all partitions of a link, or of one of its topics, whoever holds them."""
+    connection.execute(
+        "UPDATE mapping_claim SET generation = ? WHERE link = ? AND topic = coalesce(?, topic)",
+        (next_generation(connection, link), link, topic),
+    )
+
+
+def held_generation(connection: sqlite3.Connection, link: str, tp: TopicPartition, epoch: int) -> int | None:
+    """The generation that holds a partition, or None."""
+    found = connection.execute(_HELD, (link, *tp, epoch)).fetchone()
+    return None if found is None else int(found[0])
+
 
 DEFAULT_TIMEOUT_SECONDS = 10.0
 
@@ -472,3 +531,60 @@ class SqliteStore:
             (str(link), *tp, epoch, bound),
         )
         return None if row is None else OffsetMapping(*tp, epoch, *row)
+
+
+_COUNTED = ("link_control", "topic_state", "watermark", "run")
+
+
+class SqliteSchema:
+    """A `StoreSchema` in a SQLite file.
+
+    Args:
+        path: the file.
+        timeout_seconds: how long a call waits for another process's transaction.
+
+    Raises:
+        StoreMissing: there is none.
+        DrkitError: the file can't be opened or isn't a drkit store.
+    """
+
+    def __init__(self, path: str, *, timeout_seconds: float) -> None:
+        self.where = f"the store {path}"
+        self._db = SqliteConnection(path, create=False, timeout_seconds=timeout_seconds, any_version=True)
+
+    def version(self) -> int:
+        (kept,) = self._db.row(NEWEST_VERSION)
+        return int(kept)
+
+    def users(self) -> list[str]:
+        leases = self._db.rows("SELECT name, owner, expires_at FROM lease")
+        workers = self._db.rows("SELECT link, name, body FROM link_note WHERE kind = ?", (KIND,))
+        return users(leases, workers, now())
+
+    def changed_at(self) -> datetime | None:
+        (micros,) = self._db.row(
+            "SELECT max(at) FROM (SELECT max(observed_at) AS at FROM watermark UNION ALL"
+            " SELECT max(changed_at) FROM link_control UNION ALL SELECT max(updated_at) FROM run)"
+        )
+        return None if micros is None else from_micros(micros)
+
+    def runs(self) -> list[tuple[str, str, str]]:
+        return self._db.rows("SELECT run, kind, state FROM run ORDER BY run")
+
+    def counts(self) -> dict[str, int]:
+        found = {}
+        for table in _COUNTED:
+            (found[table],) = self._db.row(f"SELECT count(*) FROM {table}")  # noqa: S608  # our constants
+        return found
+
+    def apply(self, steps: Sequence[Migration]) -> None:
+        with self._db.writing() as connection:
+            if found := self.users():
+                raise in_use(self.where, found)
+            for step in steps:
+                for statement in step.sqlite:
+                    connection.execute(statement)
+                connection.execute("INSERT INTO schema_version VALUES (?, datetime('now'))", (step.version,))
+
+    def close(self) -> None:
+        self._db.close()

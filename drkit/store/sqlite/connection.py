@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from drkit.model.deadline import Deadline
+from drkit.model.clock import Deadline
 from drkit.model.errors import DrkitError, StoreMissing, Unreachable
 from drkit.store.sqlite.schema import create_tables, kept_version, newest_version
 from drkit.store.version import LOOK_SECONDS, check_version

@@ -4,7 +4,7 @@ import pytest
 
 from drkit.drill.results.archive import drill_lease
 from drkit.failover.run.rehearsal import REHEARSAL_GROUPS
-from drkit.model.runs.journal import verify_chain
+from drkit.model.runs import verify_chain
 from drkit.observe.drill_history import DRILL
 from tests.integration.failover.running.test_verbs import document
 from tests.support.links.estates import mirror, own_link, texts

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from drkit.config import ClusterConfig
-from drkit.kafka.admin.logs.producer_state import ProducerStateAdmin
+from drkit.kafka.admin.logs.producers import ProducerStateAdmin
 from drkit.lab import Lab
 from drkit.model.errors import Refused
 from tests.support.clusters.guard import Guard

@@ -22,7 +22,7 @@ from drkit.failover.run.state_machine import Kind, State
 from drkit.failover.site.site_record import load_site, site_to_resume
 from drkit.model.errors import DrkitError
 from drkit.model.link_state import Direction
-from drkit.model.runs.journal import verify_chain
+from drkit.model.runs import verify_chain
 from drkit.model.topology import Link
 from tests.support.clusters.topologies import write
 from tests.support.collection.sampling import some_of

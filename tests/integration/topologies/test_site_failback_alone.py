@@ -21,7 +21,7 @@ from drkit.failover.site.site_context import SiteContext
 from drkit.failover.site.site_failback_run import FailbackMeans, make_site_failback_plan, run_site_failback
 from drkit.failover.site.site_record import load_site, site_to_resume
 from drkit.failover.site.site_run import resume_site
-from drkit.model.runs.approval import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
+from drkit.model.runs import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
 from drkit.model.topology import LinkId
 from tests.integration.topologies.test_site_failback import Failing, by_verb, is_back, topic_id, valid, values
 from tests.support.clusters.topologies import Net, write

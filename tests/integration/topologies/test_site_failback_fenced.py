@@ -28,8 +28,7 @@ from drkit.failover.site.site_failback_run import FailbackMeans, make_site_failb
 from drkit.failover.site.site_record import site_to_resume
 from drkit.failover.site.site_run import resume_site
 from drkit.lab import Lab
-from drkit.model.runs.fence import FENCES
-from drkit.model.runs.journal import JournalEntry
+from drkit.model.runs import FENCES, JournalEntry
 from drkit.model.topics.acls import fence_rules_kind
 from drkit.model.topology import Link, LinkId
 from drkit.store.api import Store

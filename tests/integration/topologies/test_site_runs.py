@@ -24,7 +24,7 @@ from drkit.failover.site.site_planner import make_site_plan
 from drkit.failover.site.site_record import load_site, site_to_resume
 from drkit.failover.site.site_run import run_site
 from drkit.model.link_state import Direction
-from drkit.model.runs.journal import verify_chain
+from drkit.model.runs import verify_chain
 from tests.support.clusters.topologies import write
 from tests.support.collection.sampling import sampled, some_of, swept
 from tests.support.killing.killed_process import Boundary, boundaries

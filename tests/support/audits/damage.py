@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 from drkit.config import Config, load_config
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.config.client_config import confluent_config
-from drkit.kafka.protocol.fetch_produce import Payload
+from drkit.kafka.protocol.data_requests import Payload
 from drkit.kafka.protocol.record_batch import Batch, header, parse
 from drkit.kafka.protocol.records import Built
 from drkit.lab import Lab

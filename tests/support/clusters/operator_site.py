@@ -33,7 +33,7 @@ from drkit.drill.experiment.steps import Workload
 from drkit.drill.judge.history import AttemptOutcome, RecordId
 from drkit.drill.workload.reading import create_topic, read_all
 from drkit.lab import Lab
-from drkit.model.runs.journal import RunSummary
+from drkit.model.runs import RunSummary
 from drkit.store import open_store
 from tests.support.clusters.tls import SCRAM, Pem
 from tests.support.wait import wait_until

@@ -10,9 +10,8 @@ from contextlib import asynccontextmanager
 from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.client.data_client import Connection, DataClient
 from drkit.kafka.protocol import records
-from drkit.kafka.protocol.fetch_produce import Fetch, FetchPlace, Produce
+from drkit.kafka.protocol.data_requests import Fetch, FetchPlace, Produce, WriteTxnMarkers
 from drkit.kafka.protocol.record_batch import header, parse
-from drkit.kafka.protocol.transaction_markers import WriteTxnMarkers
 
 _ZSTD = 4
 

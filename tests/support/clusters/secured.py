@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.lab import Lab
-from drkit.model.runs.fence import is_mark
+from drkit.model.runs import is_mark
 from drkit.model.topics.acls import Acl
 from tests.support.clusters.lab import USERS
 from tests.support.commands.running import Commands

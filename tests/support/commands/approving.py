@@ -12,7 +12,7 @@ from drkit.config import Config
 from drkit.evidence.approvals import read_approvals
 from drkit.evidence.signing import make_key
 from drkit.model.clock import now
-from drkit.model.runs.approval import Approval
+from drkit.model.runs import Approval
 
 OPERATORS = ("ana", "ben")
 

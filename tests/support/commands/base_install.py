@@ -48,7 +48,7 @@ def ran(arguments: list[str]) -> dict[str, Any]:
 def small_batches() -> list[str]:
     """The mirror's log after it found small batches, twice."""
     from drkit.kafka import compiled  # noqa: PLC0415 - as above
-    from drkit.kafka.compiled.limits import ENOUGH  # noqa: PLC0415 - as above
+    from drkit.kafka.compiled import ENOUGH  # noqa: PLC0415 - as above
 
     said: list[str] = []
     handler = logging.Handler()

@@ -21,9 +21,9 @@ from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.run.journal.run_record import run_to_resume
 from drkit.failover.run.service import cancel_run, resume_run, run_failback, run_failover
 from drkit.failover.run.state_machine import Mode
-from drkit.kafka.admin import topic_deletion
+from drkit.kafka.admin import topic_requests
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.model.runs.journal import JournalEntry
+from drkit.model.runs import JournalEntry
 from drkit.state_topic.recorded_store import StateRecording
 from drkit.store.api import Store
 from tests.support.links.estates import open_link
@@ -49,7 +49,7 @@ class KillingStore:
     def watch_admin(self) -> None:
         """Kill before or after that method of `ClusterAdmin`, or that request, if it is one."""
         if self._place == "DeleteTopics":
-            request = topic_deletion.DeleteTopicsRequest
+            request = topic_requests.DeleteTopicsRequest
             setattr(request, "__init__", self._round(self._place, request.__init__))  # noqa: B010 - mypy allows no other way
         real = getattr(ClusterAdmin, self._place, None)
         if real is not None:

@@ -30,7 +30,7 @@ from drkit.failover.site.site_planner import make_site_plan
 from drkit.failover.site.site_record import SITE, site_to_resume
 from drkit.failover.site.site_run import cancel_site, resume_site, run_site
 from drkit.model.clock import now
-from drkit.model.runs.journal import JournalEntry
+from drkit.model.runs import JournalEntry
 from drkit.state_topic.recorded_store import StateRecording
 from drkit.store import open_store
 from drkit.store.api import Store

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from drkit.model.process.signal_handlers import handled
+from drkit.model.process import handled
 
 _EVERY = 1.2
 """How much longer than its answer takes is it from one signal to the next."""

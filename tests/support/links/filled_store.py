@@ -7,10 +7,10 @@ from typing import Any
 
 from drkit.model.clock import now
 from drkit.model.digests import RangeDigest
-from drkit.model.groups.group_history import GroupCommit, GroupState
+from drkit.model.groups import GroupCommit, GroupState
 from drkit.model.link_state import STORE_RECOVERED, Direction, LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
-from drkit.model.runs.journal import JournalEntry, RunSummary
+from drkit.model.runs import JournalEntry, RunSummary
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.state_topic.guard import RECOVERY
 from drkit.store.api import WholeStore

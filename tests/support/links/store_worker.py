@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from drkit.model.link_state import Direction, LinkControl
 from drkit.model.offsets import OffsetMapping
-from drkit.model.runs.journal import JournalEntry
+from drkit.model.runs import JournalEntry
 from drkit.model.topology import LinkId
 from drkit.store import Store, open_store
 

@@ -19,7 +19,7 @@ from drkit.config import Objectives
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, error_body
 from drkit.model.offsets import Certainty
-from drkit.model.runs.journal import RunSummary
+from drkit.model.runs import RunSummary
 from drkit.model.statistics import EngineStatistics, Latency, WorkerStatistics
 from drkit.model.topology import Link, LinkId
 from drkit.observe.history import StatusHistory

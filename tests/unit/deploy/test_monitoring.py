@@ -21,7 +21,7 @@ from drkit.model.audit.audit_result import Counts
 from drkit.model.audit.continuous_audit import AuditProgress
 from drkit.model.clock import iso, now
 from drkit.model.link_state import Problem
-from drkit.model.runs.journal import RunSummary
+from drkit.model.runs import RunSummary
 from drkit.observe.audit_history import AuditOfLink
 from drkit.observe.drill_history import DRILL, PASSED, drill_kinds
 from drkit.observe.drill_history import VERDICTS as DRILL_VERDICTS

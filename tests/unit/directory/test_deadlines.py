@@ -19,10 +19,9 @@ from drkit.directory.file import FileDirectory
 from drkit.directory.http import HttpServer
 from drkit.directory.key_value import ConsulDirectory
 from drkit.failover.fencing.cluster_fence import run_command
-from drkit.model.clock import now
-from drkit.model.deadline import Deadline, bounded
+from drkit.model.clock import Deadline, bounded, now
 from drkit.model.errors import DrkitError, Unreachable
-from drkit.model.runs.fence import FenceMethod, FenceRecord, FenceState
+from drkit.model.runs import FenceMethod, FenceRecord, FenceState
 from drkit.model.topology import LinkId
 
 ENTRY = Entry("primary->dr", "dr", "h:9092", 2, "RUN1", datetime(2026, 11, 20, tzinfo=UTC))

@@ -11,7 +11,7 @@ from drkit.config import ClusterConfig, Config, LinkConfig, Objectives
 from drkit.drill.results.archive import Drills, drill_lease, keep_in_store, lost
 from drkit.model.errors import Refused
 from drkit.model.link_state import TopicState
-from drkit.model.runs.journal import RunSummary, verify_chain
+from drkit.model.runs import RunSummary, verify_chain
 from drkit.model.topology import LinkId
 from drkit.observe.drill_history import DRILL, drill_kinds, drills_document, known_drills, surroundings_now
 from drkit.observe.metrics.store_metrics import DrillCollector

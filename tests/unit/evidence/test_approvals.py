@@ -15,7 +15,7 @@ from drkit.evidence.signing import make_key, open_signer
 from drkit.failover.run.approvals import check_approved
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, Refused
-from drkit.model.runs.approval import Approval
+from drkit.model.runs import Approval
 
 DIGEST, OTHER = "a" * 64, "b" * 64
 LOSS = "--accept-loss 5"

@@ -23,7 +23,7 @@ from drkit.failover.run.run_document import run_document
 from drkit.failover.run.runner import RunResult
 from drkit.failover.run.state_machine import Kind
 from drkit.model.errors import DrkitError, Refused
-from drkit.model.runs.journal import Anchor
+from drkit.model.runs import Anchor
 from drkit.store import open_store
 from tests.support.drills.bundles import ROOT, chained, problems_of
 from tests.support.drills.kept_drills import InnerRun, a_history, keep, name

@@ -17,7 +17,7 @@ from drkit.evidence.statements import ExportStatements
 from drkit.failover.run.journal.anchors import append_anchor
 from drkit.failover.run.state_machine import Kind, Loss
 from drkit.model.clock import now
-from drkit.model.runs.journal import Anchor
+from drkit.model.runs import Anchor
 from tests.support.drills.bundles import chained, problems_of
 from tests.unit.evidence.test_run_bundle import DONE, config, played, store  # noqa: F401 - fixtures
 

@@ -23,7 +23,7 @@ from drkit.failover.run.runner import RunResult
 from drkit.failover.run.state_machine import PATHS, Facts, Kind, Loss, Mode, PlacesSeen, StageOutcome
 from drkit.model.clock import now
 from drkit.model.errors import Refused
-from drkit.model.runs.journal import RunSummary
+from drkit.model.runs import RunSummary
 from drkit.model.topology import LinkId
 from drkit.store import open_store
 from tests.support.drills.bundles import document_of

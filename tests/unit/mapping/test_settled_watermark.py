@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from drkit.mapping.settled_watermark import settled_watermark
+from drkit.mapping.resume import settled_watermark
 from drkit.model.offsets import OffsetMapping, Watermark
 
 AT = datetime(2026, 11, 20, 4, 3, tzinfo=UTC)

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from drkit.model.topic_policy import AclMode
-from drkit.model.topics.acl_rules import Changes, carried, changes, patterned, roles, writers
-from drkit.model.topics.acls import Acl, AclRole
+from drkit.model.topics.acls import Acl, AclRole, Changes, carried, changes, patterned, roles, writers
 from drkit.model.topology import Link, LinkId, TopicPolicy
 
 ALL = Link(LinkId("primary", "dr"), (".*",))

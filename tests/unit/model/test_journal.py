@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from drkit.model.clock import now
-from drkit.model.runs.journal import (
+from drkit.model.runs import (
     Anchor,
     AnchorPlace,
     ChainBreak,

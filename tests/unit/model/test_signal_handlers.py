@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from drkit.model.process.signal_handlers import SignalEvent
+from drkit.model.process import SignalEvent
 
 
 def test_a_handler_may_set_it_while_the_interrupted_thread_holds_its_lock() -> None:

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from drkit.model.topic_policy import TopicOverride, TopicSettings
 from drkit.model.topics.standby import (
+    FOLLOWED,
+    STANDBY,
     UNCOMPACTED,
     is_compacted,
     note_of,
@@ -9,8 +11,8 @@ from drkit.model.topics.standby import (
     own_settings,
     read_note,
     release_settings,
+    standby_settings,
 )
-from drkit.model.topics.standby_settings import FOLLOWED, STANDBY, standby_settings
 
 SOURCE = {
     "cleanup.policy": "compact",

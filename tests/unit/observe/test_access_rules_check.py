@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from drkit.model.topic_policy import AclMode
-from drkit.model.topics.acl_rules import roles
-from drkit.model.topics.acls import Acl, AclRole
+from drkit.model.topics.acls import Acl, AclRole, roles
 from drkit.model.topology import Link, LinkId
 from drkit.observe.readiness.check import CheckOutcome
 from drkit.observe.readiness.target_checks import compared_rules, without_authorizer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drkit.kafka.admin.disks import Disk
+from drkit.kafka.admin.cluster_description import Disk
 from drkit.model.topology import TopicPartition
 from drkit.observe.readiness.backlog_checks import judged_disks, to_come
 from drkit.observe.readiness.check import CheckOutcome

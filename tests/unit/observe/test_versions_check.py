@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drkit.kafka.admin.cluster_versions import ClusterVersions, VersionRange, in_common
+from drkit.kafka.admin.cluster_description import ClusterVersions, VersionRange, in_common
 from drkit.model.topology import LinkId
 from drkit.observe.readiness.check import CheckOutcome
 from drkit.observe.readiness.target_checks import compared_versions

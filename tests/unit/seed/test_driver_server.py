@@ -9,9 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from drkit.model.errors import DrkitError, Unreachable
-from drkit.seed import driver_server, protocol
-from drkit.seed.driver_server import DriverServer
-from drkit.seed.protocol import DriverConnection
+from drkit.seed import protocol
+from drkit.seed.protocol import DriverConnection, DriverServer
 from drkit.seed.protocol import tune as wire_tune
 
 KEY = b"k" * 32
@@ -76,8 +75,7 @@ def test_an_address_that_is_not_ours_is_said(desk: Desk) -> None:
 def test_a_line_that_is_cut_without_a_word_is_noticed_by_both_ends(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is said on a line for rows for long: only the system's own probes tell that nobody is there any more."""
     tuned: list[socket.socket] = []
-    for module in (driver_server, protocol):
-        monkeypatch.setattr(module, "tune", lambda line: (wire_tune(line), tuned.append(line.dup())))
+    monkeypatch.setattr(protocol, "tune", lambda line: (wire_tune(line), tuned.append(line.dup())))
     line = DriverConnection("127.0.0.1", desk.board.port, KEY)
     line.ask("rows", task="seed-1")
     assert len(tuned) == 2

@@ -10,9 +10,8 @@ import pytest
 from drkit.mirror.engine.interface import Incident, IncidentKind, Notice, PartitionProgress, PartitionStart
 from drkit.model.statistics import EngineStatistics
 from drkit.model.topology import TopicPartition
-from drkit.seed.ledger import SeedLedger
+from drkit.seed.ledger import SeedLedger, share_out
 from drkit.seed.protocol import incident_document, notice_document, start_document, start_from
-from drkit.seed.ranges import share_out
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 

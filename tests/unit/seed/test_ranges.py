@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drkit.model.topology import TopicPartition
-from drkit.seed.ranges import MOST_PARTITIONS, Ready, next_range, share_out
+from drkit.seed.ledger import MOST_PARTITIONS, Ready, next_range, share_out
 
 
 def ready(*lengths: int) -> list[Ready]:

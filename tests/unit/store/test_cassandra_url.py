@@ -12,8 +12,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from drkit.model.errors import ConfigError, ExitCode
-from drkit.store.cassandra.tls import CassandraTls, tls_context
-from drkit.store.cassandra.url import CassandraLocation, parse_cassandra_url
+from drkit.store.cassandra.url import CassandraLocation, CassandraTls, parse_cassandra_url, tls_context
 
 
 def test_the_whole_of_it():

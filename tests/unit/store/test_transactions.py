@@ -9,7 +9,7 @@ import pytest
 
 from drkit.failover.positions.transactional_positions import place_by_transactions
 from drkit.model.clock import now
-from drkit.model.groups.transactions import GroupTransaction
+from drkit.model.groups import GroupTransaction
 from drkit.model.link_state import TopicState
 from drkit.model.offsets import GroupPosition
 from drkit.model.topology import LinkId, TopicPartition

@@ -14,7 +14,7 @@ from rich.markup import escape
 from drkit.cli.wiring.context import Invocation, bounded, verb
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, ExitCode
-from drkit.model.runs.approval import ACCEPT_LOSS, ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED, ALLOW_REWIND
+from drkit.model.runs import ACCEPT_LOSS, ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED, ALLOW_REWIND
 from drkit.model.wording import counted
 
 if TYPE_CHECKING:

@@ -43,7 +43,7 @@ from drkit.failover.run.state_machine import Kind
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.link_patterns import matching
-from drkit.model.runs.approval import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED, CLUSTER_ID
+from drkit.model.runs import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED, CLUSTER_ID
 from drkit.model.wording import counted
 from drkit.seed.checks import seed_port
 

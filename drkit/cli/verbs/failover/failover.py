@@ -26,7 +26,7 @@ from drkit.failover.run.state_machine import Mode
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, StalePlan
 from drkit.model.link_patterns import matching
-from drkit.model.runs.approval import ACCEPT_LOSS, ACCEPT_UNFENCED, ALLOW_REWIND
+from drkit.model.runs import ACCEPT_LOSS, ACCEPT_UNFENCED, ALLOW_REWIND
 
 if TYPE_CHECKING:
     from drkit.cli.wiring.site_outcome import FailoverFlags

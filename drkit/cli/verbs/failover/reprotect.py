@@ -10,7 +10,7 @@ from drkit.cli.wiring.context import Invocation, LinksOption, verb
 from drkit.cli.wiring.failback_wiring import EngineOption, SalvageOption, SeedEngine
 from drkit.cli.wiring.run_outcome import ApprovalOption, EmergencyOption
 from drkit.cli.wiring.spark_options import MasterOption, MemoryOption, SparkConfOption
-from drkit.model.runs.approval import ACCEPT_SALVAGE_ONLY
+from drkit.model.runs import ACCEPT_SALVAGE_ONLY
 
 
 def register(app: typer.Typer) -> None:

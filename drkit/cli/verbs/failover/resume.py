@@ -18,8 +18,7 @@ from drkit.cli.wiring.spark_options import MasterOption, MemoryOption, SparkConf
 from drkit.failover.run.interfaces import Ports
 from drkit.failover.run.state_machine import next_step
 from drkit.model.errors import ConfigError
-from drkit.model.runs.approval import ACCEPT_LOSS
-from drkit.model.runs.journal import RunSummary
+from drkit.model.runs import ACCEPT_LOSS, RunSummary
 
 
 def register(app: typer.Typer) -> None:

@@ -21,7 +21,7 @@ from drkit.cli.wiring.context import Invocation, verb
 from drkit.failover.run.state_machine import FINAL_STATES
 from drkit.model.clock import iso
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, Refused
-from drkit.model.runs.journal import (
+from drkit.model.runs import (
     AnchorPlace,
     ChainState,
     ChainVerdict,
@@ -69,7 +69,7 @@ def runs(
     from drkit.failover.run.run_document import journal_document, runs_document
     from drkit.failover.run.runner import RunResult
     from drkit.failover.site.site_record import SITE
-    from drkit.store.identity import store_identity
+    from drkit.store.open import store_identity
 
     store = run.store()
     if trend:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from drkit.drill.judge.result import DrillResult
     from drkit.drill.schedule.scheduler import DrillSchedule
     from drkit.drill.schedule.times import Blackouts
-    from drkit.model.runs.journal import RunSummary
+    from drkit.model.runs import RunSummary
 
 drill_app = typer.Typer(no_args_is_help=True, help="Rehearse: play an experiment on real clusters and judge it.")
 

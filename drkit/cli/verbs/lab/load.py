@@ -21,7 +21,7 @@ from rich.table import Table
 from drkit.cli.verbs.lab.lab import DirOption
 from drkit.cli.wiring.context import Invocation, bounded, verb
 from drkit.model.errors import ConfigError, ExitCode, Unreachable
-from drkit.model.process.signal_handlers import SignalEvent, handled
+from drkit.model.process import SignalEvent, handled
 
 if TYPE_CHECKING:
     from drkit.config.schema.config import ClusterConfig

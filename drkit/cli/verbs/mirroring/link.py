@@ -12,7 +12,7 @@ from rich.markup import escape
 from drkit.cli.wiring.context import Invocation, verb
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.link_state import Direction, LinkControl
-from drkit.model.runs.approval import CLUSTER_ID
+from drkit.model.runs import CLUSTER_ID
 from drkit.model.topology import Link, LinkId
 from drkit.model.wording import and_more, counted
 

@@ -29,7 +29,7 @@ from drkit.config.reload import FIXED, LiveConfig
 from drkit.kafka.client.process_tuning import serve_the_data_path
 from drkit.mirror.runtime.events import DoneEvent, MirrorEvent, ProgressEvent
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, Unreachable, error_body
-from drkit.model.process.log_context import working_on
+from drkit.model.process import working_on
 from drkit.model.topology import Link, LinkId
 from drkit.model.wording import counted
 from drkit.observe import formatting

@@ -21,7 +21,7 @@ from drkit.cli.wiring.context import (
 )
 from drkit.config.reload import FIXED_SERVE, LiveConfig
 from drkit.model.errors import ConfigError, DrkitError, error_body
-from drkit.model.process.signal_handlers import SignalEvent
+from drkit.model.process import SignalEvent
 
 if TYPE_CHECKING:
     from drkit.config import Config

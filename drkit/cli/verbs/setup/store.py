@@ -302,7 +302,7 @@ def migrate(
     from drkit.store import version
     from drkit.store.backup import checked_backup
     from drkit.store.open import open_schema
-    from drkit.store.users import in_use
+    from drkit.store.workers import in_use
 
     url = run.config.store.plain_url
     with closing(open_schema(url)) as schema:

@@ -26,10 +26,9 @@ import platformdirs
 
 from drkit.kafka.admin.clusters import Clusters
 from drkit.kafka.client.small_topic import APPEND_ONLY, SmallTopicRecord, SmallTopicWriter, make_topic, read_topic
-from drkit.model.clock import iso
-from drkit.model.deadline import Deadline
+from drkit.model.clock import Deadline, iso
 from drkit.model.errors import DrkitError, Refused
-from drkit.model.runs.journal import JOURNAL_TOPIC, Anchor, AnchorPlace, JournalEntry
+from drkit.model.runs import JOURNAL_TOPIC, Anchor, AnchorPlace, JournalEntry
 
 log = logging.getLogger(__name__)
 

@@ -16,9 +16,9 @@ from drkit.config import Config
 from drkit.failover.run.journal.anchors import read_anchors
 from drkit.kafka.admin.clusters import Clusters
 from drkit.model.clock import iso
-from drkit.model.runs.journal import Anchor, AnchorPlace, JournalEntry, RunSummary
+from drkit.model.runs import Anchor, AnchorPlace, JournalEntry, RunSummary
 from drkit.store.api import Store
-from drkit.store.identity import store_identity
+from drkit.store.open import store_identity
 
 ANCHORS = "anchors.json"
 RUNS = "runs.jsonl"

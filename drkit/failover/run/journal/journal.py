@@ -34,7 +34,7 @@ from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.run.state_machine import Facts, Loss, StageOutcome
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused, Unreachable
-from drkit.model.runs.journal import JournalEntry, verify_chain
+from drkit.model.runs import JournalEntry, verify_chain
 from drkit.store.api import Store
 
 PLAN = "plan"

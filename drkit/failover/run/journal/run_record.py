@@ -43,8 +43,7 @@ from drkit.failover.run.journal.journal import (
 from drkit.failover.run.state_machine import FINAL_STATES, PATHS, Facts, Kind, Run, StageOutcome, State, before_fence
 from drkit.model.clock import exact_iso, iso
 from drkit.model.errors import DrkitError, Refused
-from drkit.model.runs.approval import Approval
-from drkit.model.runs.journal import RunSummary, judge_chain
+from drkit.model.runs import Approval, RunSummary, judge_chain
 from drkit.model.topology import LinkId
 from drkit.model.wording import and_more, counted
 from drkit.store.api import Store

@@ -21,7 +21,7 @@ from kafka.protocol.consumer import OffsetForLeaderEpochRequest
 from drkit.kafka.admin.admin_connection import AdminConnection, describe, error_class
 from drkit.kafka.admin.logs.log_offsets import NO_ANSWER, find_leaders, without_answer
 from drkit.kafka.admin.topic_requests import metadata
-from drkit.kafka.client.single_fetch import SingleFetch, fetch
+from drkit.kafka.client.record_probe import SingleFetch, fetch
 from drkit.kafka.protocol.record_batch import MAGIC, UNKNOWN_EPOCH, parse
 from drkit.model.errors import Unreachable
 from drkit.model.topology import TopicPartition

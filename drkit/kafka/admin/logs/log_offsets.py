@@ -16,7 +16,7 @@ from kafka.protocol.metadata import MetadataRequest
 
 from drkit.kafka.admin.admin_connection import AdminConnection, RetryLater, check, describe, error_class
 from drkit.kafka.protocol.record_batch import UNKNOWN_EPOCH
-from drkit.model.deadline import Deadline
+from drkit.model.clock import Deadline
 from drkit.model.errors import Refused, Unreachable
 from drkit.model.topology import TopicPartition
 from drkit.model.wording import and_more, counted

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 
 from drkit.kafka.client.connection import Connection, Reply
 from drkit.kafka.client.data_client import StreamError
-from drkit.kafka.protocol.fetch_produce import Produce
+from drkit.kafka.protocol.data_requests import Produce
 from drkit.mirror.engine.engine_state import EngineState, ended_by
 from drkit.model.errors import BrokerTooOld
 

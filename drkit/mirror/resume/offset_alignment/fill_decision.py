@@ -15,8 +15,7 @@ from drkit.mapping import ResumePoint
 from drkit.mirror.engine.producer_id import LinkProducer
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.topics.topic_sync import ReadyTopic
-from drkit.model.alignment import Alignment
-from drkit.model.link_state import OFFSETS_DIFFER
+from drkit.model.link_state import OFFSETS_DIFFER, Alignment
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.api import LinkStore

@@ -14,9 +14,8 @@ from collections.abc import Iterable
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.resume.offset_alignment.align_partition import Trim
-from drkit.model.alignment import Alignment
 from drkit.model.errors import Refused
-from drkit.model.link_state import FILLER_VISIBLE
+from drkit.model.link_state import FILLER_VISIBLE, Alignment
 from drkit.model.offsets import Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.api import LinkStore

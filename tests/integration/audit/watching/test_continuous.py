@@ -28,7 +28,7 @@ from drkit.model.audit.continuous_audit import Reconciled, Sample
 from drkit.model.clock import now
 from drkit.model.errors import Refused
 from drkit.model.offsets import Watermark
-from drkit.model.runs.journal import verify_chain
+from drkit.model.runs import verify_chain
 from drkit.model.topology import TopicPartition
 from tests.support.audits.damage import Bench, records, seeded
 from tests.support.collection.sampling import among

@@ -21,7 +21,7 @@ from drkit.failover.run.runner import RunResult
 from drkit.failover.run.service import resume_run, run_failback, run_failover, standing_obstacles
 from drkit.failover.run.state_machine import Kind, State
 from drkit.model.errors import PartlyDone, Refused
-from drkit.model.runs.approval import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
+from drkit.model.runs import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
 from drkit.model.topology import TopicPartition
 from tests.support.killing.killed_process import boundaries, frozen_at, killed
 from tests.support.links.estates import TIMEOUT, mirror, texts

@@ -27,7 +27,7 @@ from drkit.kafka.admin.write_block import BLOCK, is_blocked
 from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC, partition_of
 from drkit.lab import Lab
 from drkit.model.link_state import Direction
-from drkit.model.runs.fence import write_block_kind
+from drkit.model.runs import write_block_kind
 from drkit.state_topic.recorded_store import StateRecording
 from drkit.store.api import Store
 from tests.support.clusters.secured import verb

@@ -35,12 +35,11 @@ from drkit.failover.run.lease import RunLease
 from drkit.failover.run.service import cancel_run, resume_run, run_failback, run_failover
 from drkit.failover.run.state_machine import PATHS, Kind, Mode, State
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.kafka.admin.write_probe import WriteProbe
+from drkit.kafka.admin.write_block import WriteProbe
 from drkit.lab import Lab
 from drkit.model.errors import PartlyDone, Refused
 from drkit.model.link_state import Direction
-from drkit.model.runs.fence import FenceState
-from drkit.model.runs.journal import verify_chain
+from drkit.model.runs import FenceState, verify_chain
 from drkit.model.topics.acls import Acl, fence_rules_kind
 from tests.support.clusters.secured import allow, as_user, denials, killed_at, put, verb, with_writer, write
 from tests.support.collection.sampling import sampled, some_of

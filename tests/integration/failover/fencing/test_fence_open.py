@@ -15,7 +15,7 @@ from drkit.failover.run.lease import RunLease
 from drkit.failover.run.service import run_failback, run_failover
 from drkit.failover.run.state_machine import Mode
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.kafka.admin.write_probe import WriteProbe
+from drkit.kafka.admin.write_block import WriteProbe
 from drkit.lab import Lab
 from drkit.model.topics.acls import Acl
 from tests.support.clusters.guard import Guard

@@ -17,7 +17,7 @@ from drkit.failover.run.service import resume_run, run_failback
 from drkit.failover.run.state_machine import State
 from drkit.model.errors import PartlyDone, Refused
 from drkit.model.link_state import Direction
-from drkit.model.runs.approval import Approval
+from drkit.model.runs import Approval
 from tests.support.commands.approving import approval, approved, operators
 from tests.support.links.estates import OwnLink, mirror, texts
 from tests.support.recovery.failback_ports import reading_ports

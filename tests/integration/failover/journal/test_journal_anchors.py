@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from drkit.failover.run.journal.anchors import anchor_file, read_anchors
-from drkit.model.runs.journal import ChainState, JournalEntry, judge_chain, missing_runs, verify_chain
+from drkit.model.runs import ChainState, JournalEntry, judge_chain, missing_runs, verify_chain
 from drkit.store import codec
-from drkit.store.identity import store_identity
+from drkit.store.open import store_identity
 from tests.support.clusters.secured import killed_at, verb
 from tests.support.collection.sampling import some_of
 from tests.support.links.estates import OwnLink, mirror, texts

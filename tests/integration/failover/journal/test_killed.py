@@ -16,7 +16,7 @@ from drkit.failover.run.service import resume_run, run_failover
 from drkit.failover.run.state_machine import PATHS, Kind, StageOutcome, State
 from drkit.failover.stages.hooks import When
 from drkit.model.link_state import Direction
-from drkit.model.runs.journal import verify_chain
+from drkit.model.runs import verify_chain
 from drkit.state_topic.records import state_topic
 from tests.support.collection.sampling import sampled, swept
 from tests.support.killing.killed_process import BOUNDARIES, boundaries, killed

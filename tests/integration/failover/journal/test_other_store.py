@@ -17,8 +17,7 @@ from drkit.failover.run.service import run_failover
 from drkit.failover.run.state_machine import Mode
 from drkit.model.errors import PartlyDone, Refused
 from drkit.model.link_state import Direction
-from drkit.model.runs.approval import ACCEPT_UNFENCED
-from drkit.model.runs.fence import patterns_checksum
+from drkit.model.runs import ACCEPT_UNFENCED, patterns_checksum
 from drkit.model.topology import worker_group
 from tests.support.links.estates import OwnLink, mirror, mirroring, open_link, texts
 from tests.support.wait import wait_until

@@ -21,7 +21,7 @@ from drkit.failover.run.state_machine import State
 from drkit.lab import Lab
 from drkit.model.errors import PartlyDone
 from drkit.model.link_state import Direction
-from drkit.model.runs.approval import ACCEPT_LOSS
+from drkit.model.runs import ACCEPT_LOSS
 from tests.support.clusters.secured import verb
 from tests.support.links.estates import OwnLink, mirror, own_link, texts
 from tests.support.recovery.failback_ports import reading_ports

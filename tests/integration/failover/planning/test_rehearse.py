@@ -16,7 +16,7 @@ from drkit.failover.run.state_machine import StageOutcome, State
 from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused
-from drkit.model.runs.journal import verify_chain
+from drkit.model.runs import verify_chain
 from tests.integration.failover.running.test_verbs import document
 from tests.support.links.estates import mirror, open_link, own_link, texts
 

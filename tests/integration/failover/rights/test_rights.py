@@ -25,7 +25,7 @@ from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC
 from drkit.lab import Lab
 from drkit.lab.toolchain import ensure
 from drkit.model.errors import DrkitError, Refused
-from drkit.model.runs.fence import FenceMethod
+from drkit.model.runs import FenceMethod
 from drkit.observe.page.decision import Answer
 from tests.support.collection.sampling import some_of
 from tests.support.commands.rights import Grants, as_exact, printed, run

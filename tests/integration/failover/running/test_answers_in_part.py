@@ -17,7 +17,7 @@ from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC, partition_of
 from drkit.lab import Lab
 from drkit.model.errors import Refused, Unreachable
 from drkit.model.offsets import Certainty
-from drkit.model.runs.approval import ACCEPT_LOSS
+from drkit.model.runs import ACCEPT_LOSS
 from drkit.model.topology import TopicPartition
 from drkit.observe.readiness.check import CheckOutcome
 from drkit.observe.readiness.readiness import readiness

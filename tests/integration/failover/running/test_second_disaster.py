@@ -25,7 +25,7 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.lab import Lab
 from drkit.model.errors import PartlyDone, Refused
 from drkit.model.link_state import Direction
-from drkit.model.runs.approval import ACCEPT_UNFENCED
+from drkit.model.runs import ACCEPT_UNFENCED
 from drkit.model.topology import Link
 from drkit.state_topic.records import state_topic
 from tests.support.clusters.secured import allow, denials, fenced_problems, killed_at, put, verb, with_writer, write

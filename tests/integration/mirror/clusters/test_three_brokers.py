@@ -18,7 +18,7 @@ from drkit.audit.compare.scope import observe_scope
 from drkit.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.logs.leader_epochs import KeptEpochs
-from drkit.kafka.admin.logs.producer_state import ProducerStateAdmin
+from drkit.kafka.admin.logs.producers import ProducerStateAdmin
 from drkit.kafka.admin.logs.source_divergence import divergence
 from drkit.lab import Lab
 from drkit.model.audit.audit_result import AuditRequest

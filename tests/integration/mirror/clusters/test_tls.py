@@ -14,8 +14,7 @@ from confluent_kafka import Consumer, TopicPartition
 from drkit.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.config.client_config import java_properties, java_properties_text
-from drkit.kafka.config.msk_iam import MskIam
-from drkit.kafka.config.oauth_tokens import Token, kept_for
+from drkit.kafka.config.oauth_tokens import MskIam, Token, kept_for
 from drkit.lab import Lab
 from drkit.lab.toolchain import Toolchain
 from drkit.model.errors import AuthenticationError, Unreachable

@@ -15,7 +15,7 @@ from datetime import datetime
 import pytest
 
 from drkit.config.schema.config import ClusterConfig
-from drkit.kafka.admin.logs.producer_state import ProducerStateAdmin
+from drkit.kafka.admin.logs.producers import ProducerStateAdmin
 from drkit.kafka.protocol.record_batch import HEADER_BYTES, header
 from drkit.model.clock import now
 from drkit.model.topology import TopicPartition

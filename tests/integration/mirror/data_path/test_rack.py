@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka.admin import NewTopic
 
 from drkit.config import ClusterConfig
-from drkit.kafka.admin.logs.producer_state import ProducerStateAdmin
+from drkit.kafka.admin.logs.producers import ProducerStateAdmin
 from drkit.lab import Lab
 from drkit.mirror.engine.batch_engine import BatchEngine
 from drkit.mirror.engine.fetcher import Fetcher

@@ -17,8 +17,7 @@ from drkit.audit.compare.offset_zones import zones
 from drkit.audit.compare.range_proof import choose, covered, prove, regions
 from drkit.audit.compare.scope import PartitionScope
 from drkit.audit.read.offset_ranges import Span, shared_whole
-from drkit.kafka.protocol.batch_digest import placed_digest
-from drkit.kafka.protocol.record_batch import Batch, parse
+from drkit.kafka.protocol.record_batch import Batch, parse, placed_digest
 from drkit.mirror.engine.range_digests import RangeDigests
 from drkit.model.audit.audit_result import PlacementBasis
 from drkit.model.digests import RangeDigest, Uncovered

@@ -12,7 +12,7 @@ from drkit.cli.application import application
 from drkit.cli.output import ABOUT, JsonLines, LogFormat, OutputMode, OutputWriter, TextLines, event_console, writer_for
 from drkit.mirror.runtime.periodic_task import Periodic
 from drkit.model.errors import DrkitError
-from drkit.model.process.log_context import keeping_context, log_context, working_on
+from drkit.model.process import keeping_context, log_context, working_on
 from drkit.model.topology import LinkId, TopicPartition
 
 LINK = LinkId("primary", "dr")

@@ -14,9 +14,9 @@ from tests.support.commands.bad_input import CONFIG
 
 HOOK = """\
 import os, sys
-from drkit.model.deadline import Deadline
+from drkit.model.clock import Deadline
 from drkit.directory.command import run_bounded
-from drkit.model.process.umask import keep_private
+from drkit.model.process import keep_private
 keep_private()
 open("ours", "w").close()
 os.mkdir("folder")

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from drkit.cli.verbs.failover.runs import _print_list
 from drkit.cli.wiring.audit_journal import entry_summary
-from drkit.model.runs.journal import JournalEntry, RunSummary
+from drkit.model.runs import JournalEntry, RunSummary
 
 AT = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
 RUN = "audit-20260102T030400Z-abcdef"

@@ -20,7 +20,7 @@ from drkit.cli.views.audit_view import of_each_kind, print_audits, shown_bytes
 from drkit.cli.wiring.audit_journal import Failure, keep_run, new_run
 from drkit.model.audit.audit_result import AuditResult, Counts, Finding, FindingKind, PartitionAudit, PlacementBasis
 from drkit.model.errors import Unreachable
-from drkit.model.runs.journal import verify_chain
+from drkit.model.runs import verify_chain
 from drkit.model.topology import LinkId
 from drkit.observe.audit_history import past_audits
 from drkit.store import open_store

@@ -26,7 +26,7 @@ from drkit.cli.wiring.context import Invocation
 from drkit.model.audit.audit_result import Counts
 from drkit.model.audit.continuous_audit import AuditProgress, ClosedRange, Reconciled, Sample
 from drkit.model.errors import DrkitError, Unreachable
-from drkit.model.runs.journal import JournalEntry, verify_chain
+from drkit.model.runs import JournalEntry, verify_chain
 from drkit.model.topology import Link, LinkId
 from drkit.observe.alert_hooks import AlertHooks
 from drkit.store import open_store

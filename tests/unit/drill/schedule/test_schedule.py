@@ -11,7 +11,7 @@ from drkit.drill.schedule import MissedPolicy
 from drkit.drill.schedule.scheduler import JOB, DrillSchedule, passed_since, time_to_make_up
 from drkit.drill.schedule.times import Blackouts, read_calendars, trigger, zone
 from drkit.model.clock import now
-from drkit.model.runs.journal import RunSummary
+from drkit.model.runs import RunSummary
 from tests.support.drills.kept_drills import TITLE, a_history, experiment_text, keep, name
 from tests.support.wait import wait_until
 

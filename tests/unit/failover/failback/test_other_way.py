@@ -8,7 +8,7 @@ import pytest
 
 from drkit.failover.failback.way_back import is_mirrored
 from drkit.model.link_state import Direction, LinkControl, TopicState
-from drkit.model.runs.journal import RunSummary
+from drkit.model.runs import RunSummary
 from drkit.model.topology import LinkId
 from drkit.store import open_store
 

@@ -7,7 +7,7 @@ import pytest
 
 from drkit.config.schema.config import Config
 from drkit.failover.fencing.deny_rules import closing_rules, default_allow_rules, for_everybody, standby_rules
-from drkit.model.runs.fence import FenceMethod, FenceRecord, FenceState, newest, older, record_text
+from drkit.model.runs import FenceMethod, FenceRecord, FenceState, newest, older, record_text
 from drkit.model.topics.acls import Acl, topics_denied
 
 AT = datetime(2026, 11, 20, 4, 3, tzinfo=UTC)

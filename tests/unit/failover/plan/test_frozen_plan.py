@@ -35,9 +35,9 @@ from drkit.failover.run.state_machine import Mode
 from drkit.kafka.groups.mirrormaker import MirrorMakerOffsets
 from drkit.model.clock import exact_iso
 from drkit.model.errors import ConfigError, Refused
-from drkit.model.groups.transactions import GroupTransaction, TransactionHistory
+from drkit.model.groups import GroupTransaction, TransactionHistory
 from drkit.model.link_state import Problem, TopicState
-from drkit.model.runs.fence import FenceMethod
+from drkit.model.runs import FenceMethod
 from drkit.model.topology import LinkId, TopicPartition
 from tests.unit.failover.plan.test_loss_budget import ALL, loss
 from tests.unit.failover.plan.test_plan import a_plan, a_world

@@ -12,7 +12,7 @@ from drkit.failover.plan.failover_plan import plan_from_json, plan_json
 from drkit.failover.plan.loss_budget import LossBudget, accepted, budgets_of, flag_for, over_budget
 from drkit.failover.plan.planner import PlanRequest, plan_for
 from drkit.failover.run.state_machine import Loss, Mode, TopicLoss
-from drkit.model.runs.approval import ACCEPT_LOSS
+from drkit.model.runs import ACCEPT_LOSS
 from drkit.model.topology import LinkId
 from tests.unit.failover.plan.test_plan import a_plan, a_world
 

@@ -19,10 +19,9 @@ from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.state_machine import Mode
 from drkit.lag.partition_lag import Doubts
 from drkit.model.errors import ConfigError, Refused
-from drkit.model.groups.unmovable_groups import UnmovableGroup
+from drkit.model.groups import UnmovableGroup
 from drkit.model.link_state import Direction, Problem
-from drkit.model.runs.approval import ACCEPT_LOSS, ACCEPT_UNFENCED, ALLOW_REWIND
-from drkit.model.runs.fence import FenceMethod
+from drkit.model.runs import ACCEPT_LOSS, ACCEPT_UNFENCED, ALLOW_REWIND, FenceMethod
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.state_topic.guard import OlderStore
 from drkit.store import open_store

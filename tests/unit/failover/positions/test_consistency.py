@@ -13,7 +13,7 @@ from drkit.failover.positions.consistent_cut import (
     streams_cut,
     transactions_cut,
 )
-from drkit.kafka.client.timestamp_scan import Scanned, SeenBatch
+from drkit.kafka.client.record_probe import Scanned, SeenBatch
 from drkit.model.clock import from_millis, to_millis
 from drkit.model.errors import Refused
 from drkit.model.topology import TopicPartition

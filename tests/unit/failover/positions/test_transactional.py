@@ -12,7 +12,7 @@ from drkit.failover.positions.past_positions import PastPosition
 from drkit.failover.positions.positions import Selection, choose_positions
 from drkit.failover.positions.transactional_positions import place_by_transactions
 from drkit.model.clock import iso
-from drkit.model.groups.transactions import GroupTransaction, TransactionHistory
+from drkit.model.groups import GroupTransaction, TransactionHistory
 from drkit.model.offsets import Certainty
 from drkit.model.topology import TopicPartition
 from tests.unit.failover.plan.worlds import AT, Log, position, world

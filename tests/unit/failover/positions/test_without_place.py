@@ -9,7 +9,7 @@ import pytest
 from drkit.failover.plan.codec import pack, unpack
 from drkit.failover.positions.group_commands import without_place
 from drkit.failover.positions.positions import NoReset, Selection, choose_positions
-from drkit.model.groups.unmovable_groups import SHARE, UnmovableGroup
+from drkit.model.groups import SHARE, UnmovableGroup
 from drkit.model.topology import TopicPartition, TopicPolicy
 from tests.unit.failover.plan.worlds import AT, LINK, Log, position, world
 

@@ -7,8 +7,8 @@ import pytest
 from drkit.failover.run.journal.anchors import append_anchor, read_anchors
 from drkit.kafka.admin.clusters import Clusters
 from drkit.model.clock import now
-from drkit.model.runs.journal import Anchor
-from drkit.store.identity import store_identity
+from drkit.model.runs import Anchor
+from drkit.store.open import store_identity
 
 
 @pytest.mark.parametrize("cut", [1, 40])

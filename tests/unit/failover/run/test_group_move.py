@@ -31,7 +31,7 @@ from drkit.model.audit.group_audit import After, SourceEvidence
 from drkit.model.errors import Refused, Unreachable
 from drkit.model.link_state import Direction, LinkControl, TopicState
 from drkit.model.offsets import Certainty
-from drkit.model.runs.journal import RunSummary
+from drkit.model.runs import RunSummary
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.store import open_store
 from tests.unit.failover.plan.test_plan import a_plan

@@ -17,7 +17,7 @@ from drkit.failover.run.lease import TTL_SECONDS, Owner, RunLease
 from drkit.failover.run.state_machine import Facts, Mode, Run, StageOutcome, State
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, PartlyDone, Refused
-from drkit.model.runs.journal import JournalEntry, RunSummary
+from drkit.model.runs import JournalEntry, RunSummary
 from drkit.model.topology import LinkId
 from drkit.store import open_store
 from tests.support.wait import wait_until

@@ -51,8 +51,7 @@ from drkit.kafka.admin.clusters import Clusters
 from drkit.model.clock import now, to_millis
 from drkit.model.errors import DrkitError, PartlyDone, Refused, Unreachable
 from drkit.model.link_state import Direction, LinkControl
-from drkit.model.runs.approval import Approval
-from drkit.model.runs.journal import JOURNAL_TOPIC, Anchor, AnchorPlace, JournalEntry, RunSummary
+from drkit.model.runs import JOURNAL_TOPIC, Anchor, AnchorPlace, Approval, JournalEntry, RunSummary
 from drkit.model.topology import LinkId
 from drkit.store import open_store
 from tests.support.wait import wait_until

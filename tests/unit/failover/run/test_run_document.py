@@ -28,7 +28,7 @@ from drkit.failover.run.run_document import (
 from drkit.failover.run.runner import RunResult
 from drkit.failover.run.state_machine import Facts, Loss, Mode, PlacesSeen, Run, StageOutcome, State, TopicLoss
 from drkit.model.errors import PartlyDone
-from drkit.model.runs.journal import Anchor, AnchorPlace, JournalEntry, RunSummary, judge_chain
+from drkit.model.runs import Anchor, AnchorPlace, JournalEntry, RunSummary, judge_chain
 from drkit.model.topology import LinkId
 from tests.unit.failover.plan.test_plan import a_plan
 from tests.unit.failover.plan.worlds import AT, moment

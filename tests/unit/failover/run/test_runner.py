@@ -36,8 +36,7 @@ from drkit.failover.stages.stage import StageContext, StageReport
 from drkit.model.clock import now
 from drkit.model.errors import OutcomeUnknown, PartlyDone, Refused, Unreachable
 from drkit.model.link_state import Direction, LinkControl
-from drkit.model.runs.approval import Approval
-from drkit.model.runs.journal import RunSummary
+from drkit.model.runs import Approval, RunSummary
 from drkit.model.topology import LinkId
 from drkit.store import open_store
 from tests.unit.failover.plan.test_plan import a_plan, a_world

@@ -32,7 +32,7 @@ from drkit.failover.site.site_planner import _accepting
 from drkit.failover.site.site_record import least_far
 from drkit.model.errors import ConfigError, PartlyDone
 from drkit.model.link_patterns import matching
-from drkit.model.runs.approval import ACCEPT_LOSS, ACCEPT_UNFENCED
+from drkit.model.runs import ACCEPT_LOSS, ACCEPT_UNFENCED
 from drkit.model.topology import Link, LinkId
 from tests.unit.failover.plan.worlds import AT, Log, position, world
 

@@ -10,7 +10,7 @@ from kafka.protocol.admin import DescribeProducersRequest, DescribeProducersResp
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from drkit.config import ClusterConfig
-from drkit.kafka.admin.logs.transactions import TransactionAdmin
+from drkit.kafka.admin.logs.producers import TransactionAdmin
 from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC, partition_of
 
 PARTITIONS = 4

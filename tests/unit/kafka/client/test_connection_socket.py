@@ -14,7 +14,7 @@ from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import KafkaConnectionError
 
 from drkit.kafka.client.connection import Connection, Reply, ResponseReader
-from drkit.kafka.protocol.fetch_produce import Produce, ProduceReply
+from drkit.kafka.protocol.data_requests import Produce, ProduceReply
 
 _VERSIONS = struct.pack(">h i hhh", 0, 1, 0, 3, 8)  # no error; Produce, 3 to 8
 _PRODUCED = struct.pack(">ih1sii h q q q i h i", 1, 1, b"t", 1, 0, 0, 5, -1, 0, 0, -1, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from drkit.kafka.client.buffer_pool import BufferPool, _free
+from drkit.kafka.client.connection import BufferPool, _free
 
 _MIB = 1 << 20
 

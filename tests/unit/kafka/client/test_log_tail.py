@@ -13,7 +13,7 @@ import pytest
 from drkit.config import ClusterConfig
 from drkit.kafka.client import log_tail
 from drkit.kafka.client.log_tail import LogTail
-from drkit.kafka.protocol.fetch_produce import Fetched
+from drkit.kafka.protocol.data_requests import Fetched
 from drkit.kafka.protocol.record_batch import header
 from drkit.kafka.protocol.records import RawRecord, build
 from drkit.model.errors import DrkitError

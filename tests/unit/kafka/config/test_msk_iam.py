@@ -17,9 +17,9 @@ from confluent_kafka import Consumer
 
 from drkit.config import ClusterConfig
 from drkit.config.extras import MODULES
-from drkit.kafka.config import msk_iam
+from drkit.kafka.config import oauth_tokens
 from drkit.kafka.config.client_config import aiokafka_config, confluent_config, java_properties, kafka_python_config
-from drkit.kafka.config.msk_iam import MskIam, region_of
+from drkit.kafka.config.oauth_tokens import MskIam, region_of
 from drkit.model.errors import AuthenticationError, ConfigError
 
 IAM = {"security.protocol": "SASL_SSL", "sasl.mechanisms": "AWS_MSK_IAM"}
@@ -129,7 +129,7 @@ def test_without_credentials_it_is_said_where_they_are_looked_for(monkeypatch: p
 
 
 def test_without_the_signer_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drkit.config.extras._is_installed", lambda name: name not in MODULES[msk_iam.Extra.MSK])
+    monkeypatch.setattr("drkit.config.extras._is_installed", lambda name: name not in MODULES[oauth_tokens.Extra.MSK])
     with pytest.raises(ConfigError, match="the extra msk brings them") as caught:
         confluent_config(given(IAM))
     assert "drkit[msk]" in (caught.value.remedy or "")

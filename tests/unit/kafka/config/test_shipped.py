@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from drkit.config.schema.config import ClusterConfig
-from drkit.kafka.config.portable_config import packed, unpacked
+from drkit.kafka.config.client_config import packed, unpacked
 from drkit.model.errors import ConfigError
 
 
@@ -33,7 +33,7 @@ def cluster(folder: Path) -> ClusterConfig:
 def test_no_file_of_the_driver_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory: bool) -> None:
     if in_memory and not hasattr(os, "memfd_create"):
         pytest.skip("files in memory are Linux's")
-    monkeypatch.setattr("drkit.kafka.config.portable_config._MEMORY", in_memory)
+    monkeypatch.setattr("drkit.kafka.config.client_config._MEMORY", in_memory)
     shipped = json.loads(json.dumps(packed("primary", cluster(tmp_path))))
     for each in tmp_path.iterdir():
         each.unlink()
@@ -56,7 +56,7 @@ def test_a_worker_that_is_killed_leaves_no_key_behind(tmp_path: Path) -> None:
     left = tmp_path / "left"
     left.mkdir()
     program = (
-        "import json, sys; from drkit.kafka.config.portable_config import unpacked\n"
+        "import json, sys; from drkit.kafka.config.client_config import unpacked\n"
         "with unpacked(json.loads(sys.argv[1])) as found:\n"
         "    print(open(found.properties()['ssl.key.location']).read().strip(), flush=True); sys.stdin.read()"
     )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drkit.kafka.protocol.batch_digest import placed_digest
-from drkit.kafka.protocol.record_batch import FIELDS, HEADER_BYTES, header, parse
+from drkit.kafka.protocol.record_batch import FIELDS, HEADER_BYTES, header, parse, placed_digest
 from drkit.kafka.protocol.records import RawRecord, build
 
 BODIES = [RawRecord(number, 1_700_000_000_000 + number, b"\x02k\x04v%d\x00" % number) for number in range(8)]

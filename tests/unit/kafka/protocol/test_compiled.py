@@ -17,12 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drkit.kafka import compiled
-from drkit.kafka.compiled.castagnoli import tables
-from drkit.kafka.compiled.limits import ENOUGH
+from drkit.kafka.compiled import ENOUGH
+from drkit.kafka.compiled.kernel import tables
 from drkit.kafka.compiled.native import Kernel
 from drkit.kafka.protocol import records
-from drkit.kafka.protocol.coalescing import joined_natively, joined_plainly, scan
-from drkit.kafka.protocol.compiled_coalescing import merged
+from drkit.kafka.protocol.coalescing import joined_natively, joined_plainly, merged, scan
 from drkit.kafka.protocol.record_batch import DELETE_HORIZON, HEADER_BYTES, parse
 from drkit.mirror.engine.batch_splitter import Rules, pieces
 from tests.support.links.batches import batch_bytes, retouched

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kafka.protocol.producer.transaction import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 from drkit.kafka.protocol import encoding as form
-from drkit.kafka.protocol.transaction_markers import WriteTxnMarkers, _Markers0, _Markers1
+from drkit.kafka.protocol.data_requests import WriteTxnMarkers, _Markers0, _Markers1
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from kafka.protocol.consumer import FetchRequest, FetchResponse, ListOffsetsRequ
 from kafka.protocol.producer import ProduceRequest
 
 from drkit.kafka.admin.logs.log_offsets import topics_asked
-from drkit.kafka.protocol.fetch_produce import (
+from drkit.kafka.protocol.data_requests import (
     Fetch,
     FetchPlace,
     FetchReply,

@@ -8,7 +8,7 @@ import uuid
 import pytest
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
-from drkit.kafka.protocol.fetch_produce import (
+from drkit.kafka.protocol.data_requests import (
     Fetch,
     FetchPlace,
     FetchReply,

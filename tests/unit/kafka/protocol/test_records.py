@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 from xxhash import xxh3_128_intdigest
 
 from drkit.kafka import compiled
-from drkit.kafka.compiled.limits import FARTHEST, FEW, LEAST, MOST, SMALL
-from drkit.kafka.protocol.batch_digest import placed_digest
+from drkit.kafka.compiled import FARTHEST, FEW, LEAST, MOST, SMALL
 from drkit.kafka.protocol.broker_versions import NEEDED, REMEDY, lacking, what_is_lacking
-from drkit.kafka.protocol.coalescing import CoalescedRun, joined_plainly, scan
-from drkit.kafka.protocol.compiled_coalescing import merged
+from drkit.kafka.protocol.coalescing import CoalescedRun, joined_plainly, merged, scan
 from drkit.kafka.protocol.record_batch import (
     CONTROL,
     DELETE_HORIZON,
@@ -26,6 +24,7 @@ from drkit.kafka.protocol.record_batch import (
     header,
     next_sequence,
     parse,
+    placed_digest,
     shortest,
     unreadable,
 )

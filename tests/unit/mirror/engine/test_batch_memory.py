@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drkit.kafka.client.buffer_pool import BufferPool
+from drkit.kafka.client.connection import BufferPool
 from drkit.mirror.engine.buffer_accounting import BufferAccounting
 from drkit.mirror.engine.inflight_window import Mark
 from drkit.mirror.engine.interface import PartitionProgress

@@ -11,7 +11,7 @@ import pytest
 from aiokafka.errors import KafkaConnectionError
 
 from drkit.kafka.client.data_client import DataClient
-from drkit.kafka.protocol.fetch_produce import Fetched, FetchReply
+from drkit.kafka.protocol.data_requests import Fetched, FetchReply
 from drkit.mirror.engine import fetcher
 from drkit.mirror.engine.engine_state import EngineState
 from drkit.mirror.engine.fetcher import Fetcher, Read

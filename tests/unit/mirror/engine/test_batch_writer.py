@@ -9,9 +9,14 @@ from typing import cast
 
 from drkit.kafka.client.connection import Reply, ResponseCallback
 from drkit.kafka.client.data_client import DataClient
-from drkit.kafka.client.log_end import LogEnd, LogEndsRequest, LogEndsResponse
-from drkit.kafka.protocol.fetch_produce import Produced, ProduceReply
-from drkit.kafka.protocol.transaction_markers import MarkersResponse
+from drkit.kafka.protocol.data_requests import (
+    LogEnd,
+    LogEndsRequest,
+    LogEndsResponse,
+    MarkersResponse,
+    Produced,
+    ProduceReply,
+)
 from drkit.mirror.engine.batch_splitter import Hole, RecordRun
 from drkit.mirror.engine.engine_state import EngineState
 from drkit.mirror.engine.interface import Incident, IncidentKind, PartitionStart

@@ -11,7 +11,7 @@ import pytest
 
 from drkit.failover.positions.past_positions import committed_at
 from drkit.mirror.groups.history_thinning import HEARTBEAT_SECONDS, Series, Timeline
-from drkit.model.groups.group_history import GroupState, StatesAround
+from drkit.model.groups import GroupState, StatesAround
 from drkit.model.offsets import Certainty, GroupPosition
 from drkit.model.topology import TimelinePolicy, TopicPartition
 

@@ -12,7 +12,7 @@ from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC
 from drkit.kafka.protocol.transaction_log import CommitRecord, Status, TransactionEntry
 from drkit.mirror.groups.transaction_tracker import Tracker
 from drkit.model.clock import now
-from drkit.model.groups.transactions import TransactionHistory
+from drkit.model.groups import TransactionHistory
 from drkit.model.offsets import GroupPosition
 from drkit.model.topology import TopicPartition
 

@@ -10,8 +10,8 @@ import pytest
 
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.resume.offset_alignment.returned_filler import ReturnedFiller
-from drkit.model.alignment import Alignment
 from drkit.model.errors import Refused
+from drkit.model.link_state import Alignment
 from drkit.model.offsets import Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store import open_store

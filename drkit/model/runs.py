@@ -1,17 +1,21 @@
-"""The journal of runs: hash-chained entries, one per intent and outcome; and anchors of chain heads kept elsewhere.
-
-docs/journal.md states the canonical form, so that anybody can recompute every hash from `drkit runs RUN`.
-"""
+"""What a run leaves: its journal, the approvals it had, and the fence that it made."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
+
+from pydantic import TypeAdapter
 
 from drkit.model.clock import iso
+from drkit.model.link_state import Direction
+from drkit.model.topics.acls import Acl
+from drkit.model.topology import Link
 from drkit.model.wording import and_more
 
 GENESIS = "0" * 64
@@ -86,7 +90,7 @@ def verify_chain(entries: Sequence[JournalEntry]) -> ChainBreak | None:
 class Anchor:
     """The head of a run's chain at some time, kept where a writer of the store can't change it.
 
-    `store` is the store's id (`store_identity` of `store/identity.py`); `cluster` is the alias of the cluster that the
+    `store` is the store's id (`store_identity` of `store/open.py`); `cluster` is the alias of the cluster that the
     run leads to.
     """
 
@@ -203,3 +207,141 @@ def _names(kept: Sequence[tuple[Anchor, AnchorPlace]]) -> str:
 def _digest(run: str, seq: int, at: datetime, stage: str, event: str, previous: str, payload: str) -> str:
     fields = (run, str(seq), iso(at) or "", stage, event, previous, payload)
     return hashlib.sha256("\n".join(fields).encode()).hexdigest()
+
+
+ACCEPT_UNFENCED = "--accept-unfenced"
+ACCEPT_SALVAGE_ONLY = "--accept-salvage-only"
+ACCEPT_LOSS = "--accept-loss"
+ALLOW_REWIND = "--allow-rewind"
+CLUSTER_ID = "--cluster-id"
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """An approval with verified signatures, or an emergency.
+
+    Args:
+        digest: of the plan; empty in an emergency.
+        operators: who signed.
+        allows: the flags that all of them accept, as typed on the command line.
+        emergency: why one operator acts alone; None: two approved.
+    """
+
+    digest: str = ""
+    operators: tuple[str, ...] = ()
+    allows: frozenset[str] = frozenset()
+    emergency: str | None = None
+
+    def journaled(self) -> dict[str, Any]:
+        """The fields that go into the journal."""
+        if self.emergency is not None:
+            return {"emergency": self.emergency}
+        return {"digest": self.digest, "operators": list(self.operators), "allows": sorted(self.allows)}
+
+
+FENCES = "fence"
+"""Kind of the notes that hold the records: by cluster and epoch."""
+_EPOCH_DIGITS = 20
+
+
+def write_block_kind(cluster: str) -> str:
+    """Kind of the notes about topics of a cluster whose writes a scrub blocks: by topic, the settings before, as
+    JSON."""
+    return f"write_block {cluster}"
+
+
+_MARK = "drkit-fence"
+
+
+class FenceMethod(StrEnum):
+    """How clients are kept out."""
+
+    ACL = "acl"
+    COMMAND = "command"
+    NONE = "none"
+
+
+class FenceState(StrEnum):
+    """The intended state of a fence. `pending`: the cluster is to be closed, but did not answer."""
+
+    PENDING = "pending"
+    CLOSING = "closing"
+    CLOSED = "closed"
+    STANDBY = "standby"
+    OPENING = "opening"
+    OPEN = "open"
+
+
+@dataclass(frozen=True, slots=True)
+class FenceRecord:
+    """The newest decision about a cluster's fence. `proven`: the cluster was shown to be closed; `detail`: how.
+
+    `let_in`: the client that was seen to be let in before a command closed the cluster: once it is turned away, that is
+    a proof, whichever attempt sees it.
+    """
+
+    cluster: str
+    epoch: int
+    run: str
+    state: FenceState
+    method: FenceMethod
+    at: datetime
+    proven: bool = False
+    detail: str = ""
+    let_in: str = ""
+
+    @property
+    def stands(self) -> bool:
+        """Whether rules may be on the cluster, or its fence command may have run, even if it was unreachable since."""
+        return self.method is not FenceMethod.NONE and self.state is not FenceState.OPEN
+
+    @property
+    def name(self) -> str:
+        """The name of its note; it holds the epoch, so a late process can't overwrite a newer note."""
+        return f"{self.cluster} {self.epoch:0{_EPOCH_DIGITS}d}"
+
+
+_RECORD = TypeAdapter(FenceRecord)
+
+
+def record_text(record: FenceRecord) -> str:
+    """The record as the text of its note."""
+    return _RECORD.dump_json(record).decode()
+
+
+def newest(notes: Mapping[str, str], cluster: str) -> FenceRecord | None:
+    """The cluster's newest record among the notes of a link, or None."""
+    names = [name for name in notes if name.rpartition(" ")[0] == cluster]
+    return _RECORD.validate_json(notes[max(names)]) if names else None
+
+
+def older(notes: Mapping[str, str], record: FenceRecord) -> list[str]:
+    """Names of the notes that a record replaces."""
+    return [name for name in notes if name.rpartition(" ")[0] == record.cluster and name < record.name]
+
+
+def serving_cluster(link: Link, direction: Direction | None) -> str:
+    """The cluster that clients of a configured link should use, by the link's direction (None: undecided)."""
+    away = direction in {Direction.SEALED, Direction.REVERSED}
+    return link.id.target if away else link.id.source
+
+
+def mark_of(link: Link) -> Acl:
+    """The ACL that marks a cluster as fenced by drkit for a configured link.
+
+    It concerns a topic and a principal that don't exist, so it has no effect. It identifies drkit's other fence ACLs
+    even where the store's notes are lost.
+    """
+    id_ = min(link.id, link.id.reversed(), key=str)
+    name = f"{_MARK}.{id_.source}.{id_.target}.{patterns_checksum(link):08x}"
+    return Acl("topic", name, "literal", f"User:{_MARK}", "*", "write", "deny")
+
+
+def patterns_checksum(link: Link) -> int:
+    """Tells links apart that connect the same clusters but carry different topics."""
+    return zlib.crc32("\n".join((*link.topics, "", *link.exclude_topics)).encode())
+
+
+def is_mark(rule: Acl) -> bool:
+    """Whether a rule is a fence's mark."""
+    return rule.principal == f"User:{_MARK}" and rule.resource == "topic"

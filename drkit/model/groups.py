@@ -1,13 +1,70 @@
-"""What groups committed in transactions, and the source offsets of each transaction's output."""
+"""What consumer groups have committed: over time, in transactions; and groups whose positions aren't offsets.
+
+A state holds what one (group, topic) had committed on all partitions together. The exact time of a commit between two
+looks is unknown, so a state says when it was first seen and until when the one before it was still seen:
+
+    looks      |     |     |     |     |     |
+    commits    A        B                       (B fell between the 2nd and the 3rd look)
+    states     A(at 1)     B(at 3, before=1, held_until=2)
+
+Between 1 and 2 the group was surely at A; between 2 and 3 it was at A or already at B.
+
+Groups that drkit can't move have no committed offsets, above all share groups (KIP-932): share consumers acknowledge
+single records; for each partition the brokers keep the offset below which all are done (the share-partition start
+offset) and the state of the records above it. No request moves that state to another cluster. An operator can only set
+the start offset there, by time.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import NamedTuple
 
 from drkit.model.link_state import TopicState
 from drkit.model.topology import TopicPartition
+
+
+class GroupCommit(NamedTuple):
+    """A group's committed offset on a partition."""
+
+    partition: int
+    offset: int
+    metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """What a group had committed on one topic, first seen at `at`; without positions the group was gone.
+
+    Args:
+        before: when the previous state was first seen; None: unknown (the first state, or the mirror had not been
+            looking).
+        held_until: the last look at which the previous state was still seen; None where `before` is None.
+        expires_at: the store may forget it from then on.
+        topic_id: the source's topic that these are positions in, not another one of the same name; empty: unknown.
+    """
+
+    group: str
+    topic: str
+    at: datetime
+    positions: tuple[GroupCommit, ...]
+    before: datetime | None
+    held_until: datetime | None
+    expires_at: datetime
+    topic_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StatesAround:
+    """The states of one (group, topic) around a moment: the newest at or before it, and the next after it."""
+
+    group: str
+    topic: str
+    then: GroupState | None
+    following: GroupState | None
+
 
 Commits = Mapping[tuple[str, TopicPartition], tuple[int, str]]
 """Offset and metadata by group and input partition."""
@@ -87,3 +144,37 @@ class TransactionHistory:
 
 def _is_topic(state: TopicState | None, topic_id: str) -> bool:
     return state is None or state.is_topic(topic_id)
+
+
+SHARE = "share"
+
+
+@dataclass(frozen=True, slots=True)
+class UnmovableGroup:
+    """One such group as last seen on the source.
+
+    Args:
+        type: as the coordinator lists it: ``share``, or a type unknown to this version of drkit.
+        starts: for a share group, by partition (source topic), the offset below which all records are done, or None.
+    """
+
+    group: str
+    type: str
+    starts: Mapping[TopicPartition, int | None]
+    captured_at: datetime
+
+    def why(self, target: str, tp: TopicPartition | None = None) -> str:
+        """Why it has no position on the target, and what an operator can do there (`tp`: the partition, by target
+        topic)."""
+        if self.type != SHARE:
+            return (
+                f"a group of type {self.type}, which this drkit doesn't know: its position isn't captured; set it "
+                f"on {target} with the tool for that type before its members start"
+            )
+        topic = "TOPIC" if tp is None else f"{tp.topic}:{tp.partition}"
+        return (
+            "a share group (KIP-932): it keeps no committed offset, and the state of its records can't be moved. "
+            f"Before its consumers start on {target}: kafka-share-groups.sh --bootstrap-server SERVERS-OF-{target} "
+            f"--group {self.group} --topic {topic} --reset-offsets --to-earliest (or --to-datetime TIME: before the "
+            "first record that is not done) --execute; else its share.auto.offset.reset decides (latest, unless set)"
+        )

@@ -8,6 +8,12 @@ reader sends the leader epoch of the last batch that it has read; if the broker'
 the point of divergence instead of records (KIP-595); Produce 8 names the refused records (KIP-467). And, if a broker
 knows them and all topic ids are given, Fetch 13 and Produce 13, which identify topics by id (KIP-516): drkit then reads
 nothing from, and writes nothing to, a topic that was recreated under the same name.
+
+Beside Fetch and Produce there are two rarer ones. ListOffsets, version 4: the log ends of partitions on their leader,
+as replica -2, which sees a log to its end and not only to its high watermark: the offset that the next append gets
+(`drkit.kafka.admin.logs.log_offsets` requests the same over the admin connection). A leader of another epoch than the
+one named refuses to answer (FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH; KIP-320). WriteTxnMarkers, versions 0 and 1:
+transaction markers, each an offset of a partition that no consumer sees.
 """
 
 from __future__ import annotations
@@ -15,7 +21,7 @@ from __future__ import annotations
 import base64
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from aiokafka.protocol.api import Request
 
@@ -422,3 +428,156 @@ class Produce(Request[_Produce8 | _Produce13]):  # type: ignore[misc]  # untyped
             parts.append(_NO_TAGS)
         parts.append(_NO_TAGS)
         return parts
+
+
+_HEAD = struct.Struct(">ibi")  # replica, isolation, number of topics
+_ASKED = struct.Struct(">iiq")  # partition, current leader epoch, timestamp
+_FOUND = struct.Struct(">ihqqi")  # partition, error, timestamp, offset, leader epoch
+_OBSERVER = -2
+_READ_UNCOMMITTED = 0
+_LATEST = -1
+
+
+class LogEnd(NamedTuple):
+    """The end offset of one partition (exclusive)."""
+
+    topic: str
+    partition: int
+    error: int
+    offset: int
+
+
+class LogEndsResponse:
+    """A decoded ListOffsets response."""
+
+    def __init__(self, partitions: list[LogEnd]) -> None:
+        self.partitions = partitions
+
+    @classmethod
+    def decode(cls, view: memoryview, at: int) -> Self:
+        """One entry per partition."""
+        partitions: list[LogEnd] = []
+        topics, at = form.count(view, at + form.I32.size)  # behind the throttle time
+        for _ in range(topics):
+            topic, at = form.string(view, at)
+            count, at = form.count(view, at)
+            for _ in range(count):
+                number, error, _stamp, offset, _epoch = _FOUND.unpack_from(view, at)
+                at += _FOUND.size
+                partitions.append(LogEnd(topic, number, error, offset))
+        return cls(partitions)
+
+
+class _ListOffsets4(form.Encoded):
+    API_KEY = 2
+    API_VERSION = 4
+    RESPONSE_TYPE = LogEndsResponse
+
+
+class LogEndsRequest(Request[_ListOffsets4]):  # type: ignore[misc]  # untyped base
+    """Ask one leader for the log ends of partitions.
+
+    Args:
+        partitions: by topic, each with the epoch of the leader that is to answer (-1: whichever leads).
+    """
+
+    API_KEY = 2
+
+    def __init__(self, partitions: Mapping[str, Sequence[tuple[int, int]]]) -> None:
+        parts: list[bytes] = [_HEAD.pack(_OBSERVER, _READ_UNCOMMITTED, len(partitions))]
+        for topic, numbers in partitions.items():
+            parts.append(form.text(topic))
+            parts.append(form.I32.pack(len(numbers)))
+            parts.extend(_ASKED.pack(number, epoch, _LATEST) for number, epoch in numbers)
+        self._parts = parts
+
+    def build(self, request_struct_class: type[_ListOffsets4]) -> _ListOffsets4:
+        """The request in the version that both sides know."""
+        return request_struct_class(*self._parts)
+
+
+_MARKER = struct.Struct(">qhb")
+
+_Count = Callable[[memoryview, int], tuple[int, int]]
+_String = Callable[[memoryview, int], tuple[str, int]]
+_Tags = Callable[[memoryview, int], int]
+
+
+class MarkersResponse:
+    """A decoded WriteTxnMarkers response: (topic, partition) and error of each marker's partitions."""
+
+    _FORM: ClassVar[tuple[_Count, _String, _Tags]] = (form.count, form.string, form.no_tags)
+
+    def __init__(self, errors: list[tuple[str, int, int]]) -> None:
+        self.errors = errors
+
+    @classmethod
+    def decode(cls, view: memoryview, at: int) -> Self:
+        """One entry per marker and partition."""
+        count, string, tags = cls._FORM
+        errors: list[tuple[str, int, int]] = []
+        markers, at = count(view, at)
+        for _ in range(markers):
+            at += 8
+            topics, at = count(view, at)
+            for _ in range(topics):
+                topic, at = string(view, at)
+                partitions, at = count(view, at)
+                for _ in range(partitions):
+                    (number,) = form.I32.unpack_from(view, at)
+                    (error,) = form.I16.unpack_from(view, at + 4)
+                    at = tags(view, at + 6)
+                    errors.append((topic, number, error))
+                at = tags(view, at)
+            at = tags(view, at)
+        return cls(errors)
+
+
+class _MarkersAnswer1(MarkersResponse):
+    _FORM = (form.compact_count, form.compact_string, form.tags)
+
+
+class _Markers0(form.Encoded):
+    API_KEY = 27
+    API_VERSION = 0
+    RESPONSE_TYPE = MarkersResponse
+
+
+class _Markers1(form.Encoded):
+    FLEXIBLE_VERSION = True
+    API_KEY = 27
+    API_VERSION = 1
+    RESPONSE_TYPE = _MarkersAnswer1
+
+
+class WriteTxnMarkers(Request[_Markers0 | _Markers1]):  # type: ignore[misc]  # untyped base
+    """Append transaction markers to partitions of one leader: each takes one offset that no consumer sees.
+
+    Kafka's own Admin uses this request to abort a hanging transaction (KIP-664); it needs ALTER (or
+    CLUSTER_ACTION) on the cluster. Without an open transaction of the producer a marker ends nothing.
+
+    Args:
+        producer_id, producer_epoch: the producer whose (empty) transaction ends.
+        topic, partition: where.
+        count: how many markers.
+    """
+
+    API_KEY = 27
+
+    def __init__(self, producer_id: int, producer_epoch: int, topic: str, partition: int, count: int) -> None:
+        self._marker = _MARKER.pack(producer_id, producer_epoch, 0)
+        self._topic = topic
+        self._partition = partition
+        self._count = count
+
+    def build(self, request_struct_class: type[_Markers0 | _Markers1]) -> _Markers0 | _Markers1:
+        """The request in the version that both sides know."""
+        epoch, number = form.I32.pack(0), form.I32.pack(self._partition)
+        if request_struct_class is _Markers1:
+            name = self._topic.encode()
+            one = (
+                self._marker + b"\x02" + form.unsigned(len(name) + 1) + name + b"\x02" + number + b"\0" + epoch + b"\0"
+            )
+            return _Markers1(form.unsigned(self._count + 1) + one * self._count + b"\0")
+        one = self._marker + form.I32.pack(1) + form.text(self._topic) + form.I32.pack(1) + number + epoch
+        return request_struct_class(form.I32.pack(self._count) + one * self._count)

@@ -1,0 +1,173 @@
+"""What a cluster says of itself: its versions, what it allows drkit itself, the room on its brokers' disks.
+
+Versions are finalized features (KIP-584) and the requests that brokers take. Allowed operations (KIP-430) are returned
+to principals that may describe the resource, as Kafka's words in lower case; a cluster without an authorizer allows
+everything, as does one where drkit is a super user. Disks: KIP-827.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kafka import errors as kafka_errors
+from kafka.protocol.admin import DescribeClusterRequest, DescribeLogDirsRequest
+from kafka.protocol.admin.acl import ACLOperation
+from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
+
+from drkit.kafka.admin.admin_connection import AdminConnection, check, error_class
+from drkit.kafka.admin.topic_requests import metadata
+
+
+class VersionRange(NamedTuple):
+    """The versions of a request, both inclusive."""
+
+    lowest: int
+    highest: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterVersions:
+    """What all brokers of a cluster have in common.
+
+    `features`: the level of each finalized feature, one that isn't finalized is left out; None: brokers don't tell
+    (before Kafka 2.7). `requests`: the versions of each request (by API key) that every broker takes.
+    """
+
+    features: Mapping[str, int] | None
+    requests: Mapping[int, VersionRange]
+
+
+def cluster_versions(connection: AdminConnection) -> ClusterVersions:
+    """Ask every broker, each with one request.
+
+    Raises:
+        Unreachable: a broker that the cluster lists doesn't answer.
+    """
+
+    async def ask(connection: AdminConnection, node: int, found: list[ClusterVersions]) -> None:
+        request = ApiVersionsRequest(client_software_name="drkit", client_software_version="1")
+        answer = await connection.send(request, node)
+        check(answer.error_code, "read versions")
+        told = (answer.finalized_features_epoch or 0) >= 0 and answer.finalized_features is not None
+        features = {each.name: each.max_version_level for each in answer.finalized_features or ()} if told else None
+        requests = {each.api_key: VersionRange(each.min_version, each.max_version) for each in answer.api_keys}
+        found.append(ClusterVersions(features, requests))
+
+    async def step(connection: AdminConnection) -> list[ClusterVersions]:
+        found: list[ClusterVersions] = []
+        nodes = [broker.node_id for broker in (await metadata([])(connection)).brokers]
+        await connection.gather(ask(connection, node, found) for node in nodes)
+        return found
+
+    answers: list[ClusterVersions] = connection.call("read versions", step)
+    return in_common(answers)
+
+
+def in_common(brokers: list[ClusterVersions]) -> ClusterVersions:
+    """What each of these brokers has: a cluster in the middle of an upgrade is as old as its oldest. Pure."""
+    known = [each.features for each in brokers if each.features is not None]
+    features = None
+    if known and len(known) == len(brokers):
+        names = set(known[0]).intersection(*known[1:])
+        features = {name: min(each[name] for each in known) for name in names}
+    keys = set(brokers[0].requests).intersection(*(each.requests for each in brokers[1:])) if brokers else set()
+    requests = {}
+    for key in keys:
+        ranges = [each.requests[key] for each in brokers]
+        common = VersionRange(max(each.lowest for each in ranges), min(each.highest for each in ranges))
+        if common.lowest <= common.highest:
+            requests[key] = common
+    return ClusterVersions(features, requests)
+
+
+_TOPICS_A_REQUEST = 1_000
+_WORDS = {int(operation): operation.name.lower() for operation in ACLOperation}
+
+
+def operations_of(codes: Iterable[int] | None) -> frozenset[str] | None:
+    """The operations of a response's bit field; None: the broker returned none."""
+    if codes is None:
+        return None
+    return frozenset(_WORDS[code] for code in codes if code in _WORDS)
+
+
+def allowed_on_cluster(connection: AdminConnection) -> frozenset[str] | None:
+    """Operations on the cluster itself; empty if drkit may not describe it, None if the broker returns none."""
+
+    async def step(connection: AdminConnection) -> frozenset[str] | None:
+        answer = await connection.send(DescribeClusterRequest(include_cluster_authorized_operations=True))
+        check(answer.error_code, answer.error_message or "describe the cluster")
+        return operations_of(answer.authorized_operations)
+
+    found: frozenset[str] | None = connection.call("ask what drkit may do to the cluster", step)
+    return found
+
+
+def allowed_on_topics(connection: AdminConnection, names: Collection[str]) -> dict[str, frozenset[str]]:
+    """Operations by topic; empty if drkit may not describe it. Topics that don't exist are left out."""
+    wanted = sorted(set(names))
+    found: dict[str, frozenset[str]] = {}
+
+    async def step(connection: AdminConnection) -> None:
+        for start in range(0, len(wanted), _TOPICS_A_REQUEST):
+            await _ask_allowed(connection, wanted[start : start + _TOPICS_A_REQUEST], found)
+
+    if wanted:
+        connection.call("ask what drkit may do to topics", step)
+    return found
+
+
+async def _ask_allowed(connection: AdminConnection, names: Sequence[str], found: dict[str, frozenset[str]]) -> None:
+    topic_type = MetadataRequest.MetadataRequestTopic
+    request = MetadataRequest(
+        topics=[topic_type(name=name) for name in names],
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=True,
+        min_version=8,
+    )
+    for topic in (await connection.send(request)).topics:
+        error = error_class(topic.error_code)
+        if error is kafka_errors.TopicAuthorizationFailedError:
+            found[topic.name] = frozenset()
+        elif error not in {kafka_errors.UnknownTopicOrPartitionError, kafka_errors.InvalidTopicError}:
+            allowed = operations_of(topic.authorized_operations)
+            if allowed is not None:
+                found[topic.name] = allowed
+
+
+class Disk(NamedTuple):
+    """The volume of a broker's log directory. Bytes; None: the broker doesn't tell (before Kafka 3.3)."""
+
+    broker: int
+    folder: str
+    total: int | None
+    usable: int | None
+
+
+def disks(connection: AdminConnection) -> list[Disk]:
+    """The volumes that work, of every broker.
+
+    Raises:
+        Refused: drkit may not see them; it needs DESCRIBE on the cluster.
+        Unreachable: a broker that the cluster lists doesn't answer.
+    """
+
+    async def ask(connection: AdminConnection, node: int, found: list[Disk]) -> None:
+        answer = await connection.send(DescribeLogDirsRequest(topics=[], max_version=4), node)
+        check(answer.error_code, "room on disks")
+        for each in answer.results:
+            if not each.error_code:
+                known = each.total_bytes >= 0 and each.usable_bytes >= 0
+                total, usable = (each.total_bytes, each.usable_bytes) if known else (None, None)
+                found.append(Disk(node, each.log_dir, total, usable))
+
+    async def step(connection: AdminConnection) -> list[Disk]:
+        found: list[Disk] = []
+        nodes = [broker.node_id for broker in (await metadata([])(connection)).brokers]
+        await connection.gather(ask(connection, node, found) for node in nodes)
+        return sorted(found)
+
+    result: list[Disk] = connection.call("read the room on disks", step)
+    return result

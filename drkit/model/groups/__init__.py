@@ -1,1 +1,0 @@
-"""Consumer groups: committed offsets over time, transactions, share groups."""

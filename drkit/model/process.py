@@ -1,0 +1,96 @@
+"""What belongs to the whole process: its signals, its umask, and the link and run that its log tells of."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
+from functools import partial
+from types import FrameType
+from typing import NamedTuple, ParamSpec, TypeVar
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+_link: ContextVar[str | None] = ContextVar("drkit_link", default=None)
+_run: ContextVar[str | None] = ContextVar("drkit_run", default=None)
+
+
+class LogContext(NamedTuple):
+    """Names of a link and of a run; None: no particular one."""
+
+    link: str | None
+    run: str | None
+
+
+def log_context() -> LogContext:
+    """The context of the calling thread."""
+    return LogContext(_link.get(), _run.get())
+
+
+@contextmanager
+def working_on(*, link: str | None = None, run: str | None = None) -> Iterator[None]:
+    """Within the block, this thread's log events name this link, this run, or both."""
+    tokens = [(variable, variable.set(value)) for variable, value in ((_link, link), (_run, run)) if value is not None]
+    try:
+        yield
+    finally:
+        for variable, token in tokens:
+            variable.reset(token)
+
+
+def keeping_context(work: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Wrap `work` so that another thread runs it in this thread's context. Call the result once."""
+    return partial(copy_context().run, work)
+
+
+@contextmanager
+def handled(handler: Callable[[int, FrameType | None], object], *numbers: signal.Signals) -> Iterator[None]:
+    """In the block these signals go to the handler, afterwards to what had them before. Of the main thread only."""
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
+
+
+class SignalEvent(threading.Event):
+    """An event that a signal's handler may set at any moment; a moment later it is set for good.
+
+    `threading.Event.set` takes a lock that the interrupted thread may hold itself, in `wait`: it would wait for itself.
+    A SimpleQueue's `put` may interrupt anything.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told: queue.SimpleQueue[None] = queue.SimpleQueue()
+        threading.Thread(target=self._set_once_told, name="drkit-signal-event", daemon=True).start()
+
+    def set(self) -> None:
+        """Have it set by a thread of its own."""
+        self._told.put(None)
+
+    def _set_once_told(self) -> None:
+        self._told.get()
+        super().set()
+
+
+_PRIVATE = 0o077
+_UNCHANGED = -1
+_given = _UNCHANGED
+
+
+def keep_private() -> None:
+    """From now on files that this process makes have mode 0600, and folders 0700, whatever the umask was."""
+    global _given  # noqa: PLW0603 - as the umask itself, one for the whole process
+    _given = os.umask(_PRIVATE)
+
+
+def given_umask() -> int:
+    """The umask that the process began with, as `subprocess.Popen` takes one (-1: as it is now)."""
+    return _given

@@ -1,1 +1,0 @@
-"""What belongs to the running process: signals, umask, the context of its log."""

@@ -1,1 +1,0 @@
-"""Journal entries, approvals and fences of runs."""
