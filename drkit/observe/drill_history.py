@@ -33,7 +33,7 @@ _DAY = 86_400.0
 class DrillKind:
     """One kind of drill: its newest run, and when one last passed (None: never).
 
-    `changes`: what has changed since it last passed (`drill_surroundings`); None: unknown.
+    `changes`: what has changed since it last passed (`Surroundings`); None: unknown.
     """
 
     title: str
