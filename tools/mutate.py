@@ -56,7 +56,6 @@ SHOWN_ELSEWHERE = (
     "failover/run/service.py",
     "failover/run/rehearsal.py",
     "failover/run/audited_loss.py",
-    "failover/run/audited_loss.py",
 )
 """Modules that are left out unless they are named: docs/mutation.md says why, and what shows that they work."""
 ENOUGH = 0.9
