@@ -1,6 +1,6 @@
 """The fence of one cluster against the clients of a link: closing it, proving it, opening it.
 
-Every broker must refuse an empty Produce request (`kafka/admin/write_probe.py`), and log ends must not move
+Every broker must refuse an empty Produce request (`kafka/admin/write_block.py`), and log ends must not move
 (`quiescence.py`).
 
 ACLs are noted in the store before they are created, so that exactly these are removed later, and nobody else's. Every
