@@ -15,13 +15,14 @@ from drkit.evidence.drill_evidence import gather_drill
 from drkit.evidence.signing import make_key, open_signer
 from drkit.evidence.statements import ExportStatements
 from drkit.lab import Lab
+from tests.support.collection.sampling import some_of
 from tests.support.drills.bundles import change_a_byte, document_of
 from tests.support.wait import wait_until
 from tools.drill_schemas import schemas
 
 ROOT = Path(__file__).resolve().parents[2]
 EXPERIMENTS = sorted((ROOT / "chaos").glob("*.yaml"))
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(420), some_of("experiments", 2)]
 
 MEDDLED = """\
 title: Somebody writes to dr

@@ -29,7 +29,7 @@ from tests.support.collection.sampling import some_of
 from tests.support.links.filled_store import FILLED, contents_of, fill_store
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.cassandra, some_of("matters of Cassandra", 12)]
+pytestmark = [pytest.mark.cassandra, some_of("matters of Cassandra", 6)]
 
 TP = TopicPartition("flights", 0)
 AT = datetime(2026, 11, 20, 4, 3, 10, 123457, UTC)

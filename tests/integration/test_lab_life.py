@@ -27,7 +27,7 @@ from tests.support.clusters.guard import Guard
 from tests.support.collection.sampling import sampled, some_of
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.lab, some_of("lives of a lab", 6)]
+pytestmark = [pytest.mark.lab, some_of("lives of a lab", 4)]
 
 _ROOT = Path(__file__).parents[2]
 _SCHEMAS = _ROOT / "docs" / "schemas"

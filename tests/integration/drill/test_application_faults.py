@@ -21,11 +21,12 @@ from drkit.drill.steps import play
 from drkit.drill.workload import reading
 from drkit.lab import Lab
 from drkit.lab.layout import LabDir
+from tests.support.collection.sampling import some_of
 from tests.support.drills.drill_commands import link_of
 from tests.support.links.log_reader import read_partition
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("faults of applications", 3)]
 
 PARTITIONS = 2
 SECONDS = 90.0

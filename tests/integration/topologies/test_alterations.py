@@ -17,7 +17,7 @@ from tests.support.collection.sampling import sampled, some_of
 from tests.support.links.log_reader import Record
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.lab, some_of("altering links", 3)]
+pytestmark = [pytest.mark.lab, some_of("altering links", 2)]
 
 MakeNet = Callable[..., Net]
 CALLABLES = "tests.support.links.callables"

@@ -12,7 +12,7 @@ TURNS: dict[str, tuple[int, tuple[str, ...]]] = {
         ),
     ),
     "mirrors and what breaks": (
-        4,
+        3,
         (
             "integration/mirror/data_path/test_disk_full.py",
             "integration/mirror/lost_records/test_green_light.py",
@@ -27,7 +27,7 @@ TURNS: dict[str, tuple[int, tuple[str, ...]]] = {
         ),
     ),
     "mirrors in depth": (
-        7,
+        5,
         (
             "integration/mirror/data_path/test_alignment.py",
             "integration/mirror/data_path/test_batches.py",
@@ -46,7 +46,7 @@ TURNS: dict[str, tuple[int, tuple[str, ...]]] = {
         ),
     ),
     "failovers beside other things": (
-        4,
+        3,
         (
             "integration/failover/fencing/test_fence_open.py",
             "integration/failover/planning/test_live_traffic.py",
@@ -85,7 +85,7 @@ TURNS: dict[str, tuple[int, tuple[str, ...]]] = {
         ),
     ),
     "kinds of audits": (
-        3,
+        2,
         (
             "integration/audit/comparing/test_altered.py",
             "integration/audit/comparing/test_every_way.py",
@@ -97,7 +97,7 @@ TURNS: dict[str, tuple[int, tuple[str, ...]]] = {
         ),
     ),
     "audits in depth": (
-        3,
+        2,
         (
             "integration/audit/comparing/test_changing_logs.py",
             "integration/audit/comparing/test_compaction.py",
@@ -117,7 +117,7 @@ TURNS: dict[str, tuple[int, tuple[str, ...]]] = {
         ),
     ),
     "faults of drills": (
-        2,
+        1,
         (
             "integration/drill/test_application_faults.py",
             "integration/drill/test_clients.py",

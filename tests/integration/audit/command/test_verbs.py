@@ -32,7 +32,7 @@ from drkit.store import open_store
 from tests.support.audits.damage import LINK, STAMP, Bench, Record, damaged, dense, records, seeded
 from tests.support.collection.sampling import sampled, some_of
 
-pytestmark = [pytest.mark.lab, pytest.mark.spark, some_of("audit verbs", 4)]
+pytestmark = [pytest.mark.lab, pytest.mark.spark, some_of("audit verbs", 3)]
 
 SCHEMAS = Path(__file__).parents[4] / "docs" / "schemas"
 

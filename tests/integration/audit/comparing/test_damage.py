@@ -23,8 +23,9 @@ from tests.support.audits.damage import (
     records,
     seeded,
 )
+from tests.support.collection.sampling import some_of
 
-pytestmark = [pytest.mark.lab, pytest.mark.spark]
+pytestmark = [pytest.mark.lab, pytest.mark.spark, some_of("kinds of damage", 2)]
 
 ACTS = {"lost": 4, "corrupted": 7, "duplicated": 4, "foreign": 4, "swapped": 3, "moved": 3}
 

@@ -26,11 +26,12 @@ from drkit.store import open_store
 from tests.support.audits.audit_ways import continuously, every_way, mirrored, rows
 from tests.support.audits.damage import STAMP, Bench, Record, forwarded
 from tests.support.clusters import raw
+from tests.support.collection.sampling import some_of
 from tests.support.links.batches import batch_bytes, retouched
 from tests.support.links.log_reader import read_partition, read_until_refused
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.lab, pytest.mark.spark]
+pytestmark = [pytest.mark.lab, pytest.mark.spark, some_of("strange batches", 1)]
 
 COUNT, BATCH, AT = 1_000, 25, 510
 """Records of a topic, of a batch; a record in the batch that is altered, from 500 to 524 where there are no markers."""

@@ -33,7 +33,7 @@ from tests.support.links.estates import TIMEOUT, mirror, open_link, own_link, te
 from tests.support.recovery.failback_ports import reading_ports, salvaged
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.lab, some_of("failbacks", 5)]
+pytestmark = [pytest.mark.lab, some_of("failbacks", 3)]
 
 MAGIC_AT = 16
 """Where a batch has its format (KIP-98): a broker can serve none whose format it does not know."""

@@ -23,12 +23,13 @@ from drkit.failover.run.state_machine import Kind, State
 from drkit.model.errors import PartlyDone, Refused
 from drkit.model.runs import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
 from drkit.model.topology import TopicPartition
+from tests.support.collection.sampling import some_of
 from tests.support.killing.killed_process import boundaries, frozen_at, killed
 from tests.support.links.estates import TIMEOUT, mirror, texts
 from tests.support.recovery.failback_ports import reading_ports
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("what a failback keeps", 4)]
 
 
 def fail_over(own, selection=None):

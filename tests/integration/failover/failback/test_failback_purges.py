@@ -18,11 +18,12 @@ from drkit.failover.stages.audit_stage import AuditFailed
 from drkit.mirror.control import acknowledge
 from drkit.model.errors import PartlyDone, Refused
 from drkit.model.topology import TopicPartition
+from tests.support.collection.sampling import some_of
 from tests.support.killing.killed_process import killed
 from tests.support.links.estates import OwnLink, mirror, texts
 from tests.support.recovery.failback_ports import reading_ports, salvaged
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("purges in a failback", 2)]
 
 
 @pytest.fixture

@@ -31,12 +31,13 @@ from drkit.model.runs import write_block_kind
 from drkit.state_topic.recorded_store import StateRecording
 from drkit.store.api import Store
 from tests.support.clusters.secured import verb
+from tests.support.collection.sampling import some_of
 from tests.support.killing.killed_process import frozen_at, killed
 from tests.support.links.estates import TIMEOUT, OwnLink, failed_over
 from tests.support.recovery.failback_ports import reading_ports, salvaged
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("blocks of writes", 3)]
 
 BEFORE_DELETION = ("scrub", "delete_exact", "before")
 AT_DELETION = ("scrub", "DeleteTopics", "before")

@@ -47,7 +47,7 @@ from tests.support.links.estates import OwnLink, mirror, mirroring, own_link, te
 from tests.support.recovery.failback_ports import reading_ports
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.lab, some_of("fences", 4)]
+pytestmark = [pytest.mark.lab, some_of("fences", 3)]
 
 PLANNED = PlanRequest("dr", mode=Mode.PLANNED)
 

@@ -14,10 +14,11 @@ from drkit.cli.application import application
 from drkit.model.errors import Refused
 from drkit.model.topology import worker_group
 from drkit.state_topic.records import state_topic
+from tests.support.collection.sampling import some_of
 from tests.support.links.estates import OwnLink, mirror, mirroring, open_link, texts
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("edited topics", 2)]
 
 FAIL_OVER = ("failover", "--to", "dr", "--unplanned", "--accept-unfenced", "--yes")
 

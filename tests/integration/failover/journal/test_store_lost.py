@@ -42,7 +42,7 @@ from tests.support.links.log_reader import read_partition
 from tests.support.recovery.failback_ports import reading_ports
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.lab, some_of("ways to lose a store", 5)]
+pytestmark = [pytest.mark.lab, some_of("ways to lose a store", 3)]
 
 SCHEMAS = Path(__file__).parents[4] / "docs" / "schemas"
 FAIL_OVER = ("failover", "--to", "dr", "--unplanned", "--accept-unfenced", "--yes")

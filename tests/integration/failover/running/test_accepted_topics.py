@@ -17,10 +17,11 @@ from drkit.mirror.control import accept_recreated
 from drkit.model.clock import iso, now
 from drkit.model.offsets import Certainty
 from drkit.model.topology import TopicPartition
+from tests.support.collection.sampling import some_of
 from tests.support.links.estates import TIMEOUT, mirror, mirroring, texts, without_primary
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("accepted topics", 1)]
 
 
 def accept(own, topic):

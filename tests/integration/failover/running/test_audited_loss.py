@@ -10,10 +10,11 @@ from drkit.failover.run.audited_loss import complete_evidence
 from drkit.failover.run.service import run_failover
 from drkit.lag.source_batches import compare_batches
 from drkit.model.topology import TopicPartition
+from tests.support.collection.sampling import some_of
 from tests.support.links.estates import TIMEOUT, mirror, own_link, texts, without_primary
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("audited losses", 2)]
 
 CALLABLES = "tests.support.links.callables"
 

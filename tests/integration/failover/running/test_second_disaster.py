@@ -43,7 +43,7 @@ from tests.support.links.estates import (
 from tests.support.recovery.failback_ports import reading_ports, salvaged
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.lab, some_of("second disasters", 3)]
+pytestmark = [pytest.mark.lab, some_of("second disasters", 2)]
 
 DENIED = "TOPIC_AUTHORIZATION_FAILED"
 

@@ -39,7 +39,7 @@ from tests.support.commands.kafka_tools import consumer_groups
 from tests.support.links.estates import TIMEOUT, mirror, mirroring, own_link, texts, without_primary
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.lab, some_of("unplanned failovers", 6)]
+pytestmark = [pytest.mark.lab, some_of("unplanned failovers", 4)]
 
 
 def away(own, config=None, **asked):

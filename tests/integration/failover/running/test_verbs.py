@@ -19,7 +19,7 @@ from tests.support.commands.running import Commands
 from tests.support.commands.terminal import at_terminal
 from tests.support.links.estates import mirror, own_link, texts
 
-pytestmark = [pytest.mark.lab, some_of("failover verbs", 4)]
+pytestmark = [pytest.mark.lab, some_of("failover verbs", 3)]
 
 SCHEMAS = Path(__file__).parents[4] / "docs" / "schemas"
 

@@ -29,7 +29,7 @@ from tests.support.collection.sampling import some_of
 from tests.support.links.mirroring import Mirrored, Side
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.lab, some_of("alignments", 4)]
+pytestmark = [pytest.mark.lab, some_of("alignments", 3)]
 
 
 def _administer(side: Side) -> ClusterAdmin:

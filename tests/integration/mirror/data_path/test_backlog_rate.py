@@ -14,11 +14,12 @@ from drkit.lab import Lab
 from drkit.mirror.engine.pacing.catch_up_rate import LOWEST
 from drkit.mirror.runtime.events import ProgressEvent
 from drkit.model.statistics import EngineStatistics
+from tests.support.collection.sampling import some_of
 from tests.support.commands.running import Running
 from tests.support.links.mirroring import Mirrored
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("rates of a backlog", 1)]
 
 BOUND = 4 * LOWEST
 _RECORD = 100_000

@@ -11,10 +11,11 @@ from drkit.drill.environment.log_surgery import stopped
 from drkit.mirror.runtime.catch_up import CatchUp
 from drkit.model.clock import now
 from drkit.store.workers import WorkerNote, live_workers, put_worker
+from tests.support.collection.sampling import some_of
 from tests.support.links.mirroring import Mirrored
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("catching up", 2)]
 
 ALL, KEPT = 100, 60
 

@@ -16,10 +16,11 @@ from drkit.mirror.progress import MirrorProgress
 from drkit.model.errors import Unreachable
 from drkit.model.topology import Link
 from drkit.observe.status import LinkStatus, link_statuses
+from tests.support.collection.sampling import some_of
 from tests.support.links.mirroring import Mirrored
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("green lights", 2)]
 
 
 def status(mirrored: Mirrored, link: Link | None = None) -> LinkStatus:

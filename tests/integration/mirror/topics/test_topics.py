@@ -24,7 +24,7 @@ from tests.support.collection.sampling import some_of
 from tests.support.links.mirroring import Mirrored, Side
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.lab, some_of("topics that a mirror keeps alike", 5)]
+pytestmark = [pytest.mark.lab, some_of("topics that a mirror keeps alike", 3)]
 
 
 def settings(side: Side, topic: str) -> dict[str, str]:

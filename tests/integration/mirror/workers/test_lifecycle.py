@@ -20,7 +20,7 @@ from tests.support.collection.sampling import some_of
 from tests.support.links.mirroring import Mirrored, Side
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.lab, some_of("lives of a mirror", 4)]
+pytestmark = [pytest.mark.lab, some_of("lives of a mirror", 3)]
 
 
 def write(side: Side, topic: str, count: int, *, partition: int = 0, first: int = 0) -> None:
