@@ -17,7 +17,7 @@ from drkit.cli.views.layout import Hanging, OneRow, alike
 from drkit.cli.views.positions_view import number, print_positions, print_without_place
 from drkit.failover.plan.snapshot import ClusterView
 from drkit.failover.positions.group_commands import without_place
-from drkit.failover.run.journal.run_record import salvaged_where
+from drkit.failover.run.salvage_folders import salvaged_where
 from drkit.failover.run.state_machine import Kind, StageOutcome, State
 from drkit.model.clock import iso
 from drkit.model.wording import bounds, counted

@@ -23,7 +23,7 @@ from drkit.cli.views.failover_view import (
 )
 from drkit.cli.views.positions_view import print_positions, print_without_place
 from drkit.failover.positions.group_commands import without_place
-from drkit.failover.run.journal.run_record import salvaged_where
+from drkit.failover.run.salvage_folders import salvaged_where
 from drkit.failover.run.state_machine import Kind, State
 from drkit.model.wording import and_more, bounds, counted
 

@@ -27,8 +27,9 @@ from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.recovery.component_conditions import replaced_clusters
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.journal.journal import ABANDONED, OUTCOME, PLAN, Journal, new_run_id
-from drkit.failover.run.journal.run_record import KINDS, RunRecord, load_anchored_run, salvaged_where
+from drkit.failover.run.journal.run_record import KINDS, RunRecord, load_anchored_run
 from drkit.failover.run.lease import RunLease
+from drkit.failover.run.salvage_folders import salvaged_where
 from drkit.failover.run.state_machine import FINAL_STATES, Facts, Kind, StageOutcome, State, abandon
 from drkit.failover.site.site_record import SITE, SiteRecord, children_of, list_site, load_site
 from drkit.failover.stages.late_commits import GoneTopics, with_late_commits

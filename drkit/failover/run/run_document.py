@@ -15,8 +15,9 @@ from drkit.failover.positions.position_checks import PositionCheck
 from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.run.evidence import Evidence, Judgement, expected_evidence
 from drkit.failover.run.journal.journal import StageRecord
-from drkit.failover.run.journal.run_record import Plan, RunRecord, not_here, salvage_folders
+from drkit.failover.run.journal.run_record import Plan, RunRecord
 from drkit.failover.run.runner import RunResult
+from drkit.failover.run.salvage_folders import not_here, salvage_folders
 from drkit.failover.run.state_machine import Loss, StageOutcome, State
 from drkit.model.clock import from_millis, iso
 from drkit.model.errors import error_body

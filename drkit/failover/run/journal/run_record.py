@@ -7,10 +7,9 @@ another machine: what names it says, too, when it isn't there.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from drkit import __version__
@@ -45,7 +44,6 @@ from drkit.model.clock import exact_iso, iso
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.runs import Approval, RunSummary, judge_chain
 from drkit.model.topology import LinkId
-from drkit.model.wording import and_more, counted
 from drkit.store.api import Store
 
 Plan = FailoverPlan | FailbackPlan
@@ -250,22 +248,3 @@ def origin_of(config: Config, operator: str, approval: Approval | None = None) -
         "links": [f"{link.source}->{link.target}" for link in config.links],
         "witness": config.evidence.witness,
     }
-
-
-def salvage_folders(facts: Facts) -> list[str]:
-    """The folders of a run's newest salvages: one, unless some topics were salvaged again."""
-    kept = {each.path for each in facts.kept.values()}
-    return sorted(kept or {path for path in [facts.salvage_path] if path})
-
-
-def not_here(folders: Iterable[str]) -> list[str]:
-    """Those of the folders that this machine doesn't have."""
-    return [folder for folder in folders if not Path(folder).is_dir()]
-
-
-def salvaged_where(facts: Facts) -> str:
-    """How many records a run has salvaged, in which folders, and which of these aren't on this machine."""
-    folders = salvage_folders(facts)
-    missing = not_here(folders)
-    absent = f"; not on this machine: {and_more(missing)}" if missing else ""
-    return f"{counted(facts.salvaged or 0, 'record')} in {and_more(folders)}{absent}"
