@@ -22,8 +22,9 @@ from drkit.model.topology import LinkId
 from drkit.store import open_store
 from tests.support.clusters.guard import Guard
 from tests.support.clusters.tls import KEY_PASSWORD, Pem, make_certificates
+from tests.support.collection.sampling import some_of
 
-pytestmark = pytest.mark.cassandra
+pytestmark = [pytest.mark.cassandra, some_of("stores over TLS", 4)]
 LINK = LinkId("primary", "dr")
 
 

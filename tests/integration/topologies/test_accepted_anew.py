@@ -13,9 +13,10 @@ from drkit.lab import Lab
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.link_notes import newest_own, put_newest_own
 from tests.support.clusters.topologies import Net, write
+from tests.support.collection.sampling import some_of
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("topics accepted anew", 1)]
 
 MakeNet = Callable[..., Net]
 FORTH, BACK = "a->b", "b->a"

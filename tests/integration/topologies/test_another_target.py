@@ -19,9 +19,10 @@ from drkit.model.audit.audit_result import AuditRequest
 from drkit.model.errors import NotShown, Refused
 from drkit.model.topology import TopicPartition
 from tests.support.clusters.topologies import Net, write
+from tests.support.collection.sampling import some_of
 from tests.support.recovery.cell_faults import format_anew
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("other clusters at an address", 2)]
 
 
 class World:

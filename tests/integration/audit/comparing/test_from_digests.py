@@ -22,9 +22,10 @@ from drkit.model.topology import TopicPartition
 from tests.integration.audit.command.test_verbs import document, drkit
 from tests.support.audits.damage import Bench, forwarded, records, seeded, unowned
 from tests.support.clusters import raw
+from tests.support.collection.sampling import some_of
 from tests.support.links.mirroring import Mirrored
 
-pytestmark = [pytest.mark.lab, pytest.mark.spark]
+pytestmark = [pytest.mark.lab, pytest.mark.spark, some_of("audits from digests", 2)]
 
 Rows = list[tuple[bytes, bytes | memoryview]]
 

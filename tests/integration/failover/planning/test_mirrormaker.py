@@ -16,11 +16,12 @@ from drkit.failover.run.state_machine import State
 from drkit.kafka.groups.mirrormaker import checkpoints_topic
 from drkit.lab.toolchain import ensure
 from drkit.model.errors import DrkitError
+from tests.support.collection.sampling import some_of
 from tests.support.commands.runbooks import run_block
 from tests.support.links.estates import texts, without_primary
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("migrations from MirrorMaker", 1)]
 
 RECORDS = 900
 RUNBOOK = Path(__file__).parents[4] / "runbooks" / "mirrormaker-migration.md"

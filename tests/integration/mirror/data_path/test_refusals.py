@@ -258,8 +258,8 @@ def test_groups_that_a_cluster_hides_are_not_taken_for_deleted(restricted: Mirro
     with restricted.running() as running:
         wait_until(lambda: positions() == [(group, 3)], what="the position")
         _put(restricted, "primary", denial)
-        told = wait_until(lambda: found if (found := state())[0] == "degraded" else None, 30, "the state")
-        assert f"positions of {group} can't be captured any more: GROUP_AUTHORIZATION_FAILED" in told[1]
+        why = f"positions of {group} can't be captured any more: GROUP_AUTHORIZATION_FAILED"
+        wait_until(lambda: (found := state())[0] == "degraded" and why in found[1], 60, "the state")
         assert positions() == [(group, 3)]
         _put(restricted, "primary", denial, remove=True)
         wait_until(lambda: state()[0] == "mirroring", 30, "the group again")
