@@ -22,7 +22,7 @@ from drkit.audit.findings.findings import (
     unseen_before,
 )
 from drkit.audit.findings.findings_path import discard_findings, findings_path
-from drkit.audit.findings.unreadable import hidden_target, unreadable_source, unreadable_target
+from drkit.audit.findings.unreadable import hidden_source, hidden_target, unreadable_source, unreadable_target
 from drkit.audit.read.record_frames import ScopeReader
 from drkit.audit.read.shipped_code import callables_of
 from drkit.audit.spark.failures import ExecutorLost, LogMoved, in_words
@@ -135,7 +135,7 @@ def _audit(
         partitions = count(scope, found.judgement, counts)
         total, first = hand_over(found.reader, found.judgement, counts, path, request.run)
         hindered = (*unreadable_target(scope, found.judgement).values(), *hidden_target(scope, counts).values())
-        overdue = None if request.unseen_since is None else unseen_before(found.judgement, request.unseen_since)
+        overdue = None if request.unseen_since is None else unseen_before(scope, found.judgement, request.unseen_since)
         related = []
         for each in foreign_keys:
             say(f"looking for orphans of {each.child} in {each.parent}")
@@ -150,7 +150,7 @@ def _audit(
         basis=_basis(partitions),
         observed_at=scope.observed_at,
         seconds=time.monotonic() - began,
-        notes=scope.notes + _inexact(scope, found.judgement) + _left_behind(scope, partitions),
+        notes=scope.notes + hidden_source(scope) + _inexact(scope, found.judgement) + _left_behind(scope, partitions),
         since=request.since,
         until=request.until,
         foreign_keys=tuple(related),

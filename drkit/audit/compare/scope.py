@@ -18,13 +18,13 @@ from drkit.config import Config
 from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
 from drkit.kafka.admin.logs.leader_epochs import kept_offsets
-from drkit.kafka.client.record_probe import OffsetRange
+from drkit.kafka.client.record_probe import LogPosition, OffsetRange
 from drkit.kafka.client.unexpired_records import Missing, unexpired
 from drkit.kafka.transform.record_transform import configured_at
 from drkit.kafka.transform.transformed_reader import packed_alteration
 from drkit.lag.source_batches import held_below
 from drkit.mapping.target_start import missing_until
-from drkit.model.audit.audit_result import AuditRequest, PlacementBasis, TopicChoice
+from drkit.model.audit.audit_result import ANY_AGE, AuditRequest, PlacementBasis, TopicChoice
 from drkit.model.clock import now, to_millis
 from drkit.model.digests import RangeDigest
 from drkit.model.errors import ConfigError
@@ -60,8 +60,10 @@ class PartitionScope:
     offsets below it may stand for records of an earlier topic of this name on the source. `digests`: what the mirror
     kept of ranges that it forwarded, where they are asked for. `source_held`: below this offset the source surely still
     holds what these were made of. `purged`: source offsets that the target had, that were removed there, and that no
-    retention explains. `hidden`: target offsets [first, until) behind an open transaction, which readers of committed
-    records don't get. `source_id`, `target_id`: Kafka's ids of both topics; None where there is none.
+    retention explains. `hidden`, `source_hidden`: offsets [first, until) of the target and of the source behind an open
+    transaction, which readers of committed records don't get; `source_hidden_since`: the timestamp (ms) of the first
+    record there, where an age was asked for and it could be read. `source_id`, `target_id`: Kafka's ids of both topics;
+    None where there is none.
     """
 
     number: int
@@ -89,6 +91,8 @@ class PartitionScope:
     told: tuple[tuple[int, int], ...] = ()
     purged: OffsetRange = NOT_PURGED
     hidden: OffsetRange = NOTHING_HIDDEN
+    source_hidden: OffsetRange = NOTHING_HIDDEN
+    source_hidden_since: int | None = None
     source_id: str | None = None
     target_id: str | None = None
 
@@ -182,12 +186,13 @@ def observe_scope(request: AuditRequest, store: Store, config: Config) -> Scope:
         target = _Side.of(
             target_admin, {link.target_topic(topic) for topic in chosen}, request, committed=True, all_ends=True
         )
-        source = _Side.of(source_admin, chosen, request, committed=link.committed)
+        source = _Side.of(source_admin, chosen, request, committed=link.committed, all_ends=link.committed)
+        since = _hidden_since(source_admin, source) if request.unseen_since not in {None, ANY_AGE} else {}
         held = source_held(link.id, store, source_admin, source, digests, watermarks)
         differing = differing_from(link.id, store, source_admin, watermarks, source.starts)
         sealed = control is not None and control.direction in {Direction.SEALED, Direction.REVERSED}
         builder = _ScopeBuilder(
-            link, store, states, watermarks, digests, held, differing, source, target, sealed=sealed
+            link, store, states, watermarks, digests, held, differing, source, since, target, sealed=sealed
         )
         for topic, partitions in chosen.items():
             builder.add_topic(topic, partitions)
@@ -206,6 +211,13 @@ def observe_scope(request: AuditRequest, store: Store, config: Config) -> Scope:
         incomplete=tuple(builder.incomplete) if chosen else (_nothing_covered(link),),
         alteration=packed_alteration(link, configured_at(config, link), *ids) if link.alters else None,
     )
+
+
+def _hidden_since(admin: ClusterAdmin, source: _Side) -> dict[TopicPartition, int | None]:
+    """The timestamp (ms) of the first record behind each open transaction's beginning; None where it can't be read."""
+    places = {tp: LogPosition(tp, hidden.begin) for tp in source.ends for hidden in (source.hidden(tp),) if any(hidden)}
+    seen = admin.probe_records(places.values(), seconds=_TIMEOUT_SECONDS) if places else {}
+    return {tp: seen[place].timestamp for tp, place in places.items()}
 
 
 def _nothing_covered(link: Link) -> str:
@@ -361,6 +373,7 @@ class _ScopeBuilder:
         held: Mapping[TopicPartition, int],
         differing: Mapping[TopicPartition, int],
         source: _Side,
+        source_hidden_since: Mapping[TopicPartition, int | None],
         target: _Side,
         *,
         sealed: bool,
@@ -373,6 +386,7 @@ class _ScopeBuilder:
         self._held = held
         self._differing = differing
         self._source = source
+        self._source_hidden_since = source_hidden_since
         self._target = target
         self._sealed = sealed
         self.partitions: list[PartitionScope] = []
@@ -486,6 +500,8 @@ class _ScopeBuilder:
             source_held=self._held.get(tp, 0),
             target_anew=anew,
             hidden=self._target.hidden(target_tp),
+            source_hidden=self._source.hidden(tp),
+            source_hidden_since=self._source_hidden_since.get(tp),
             source_id=self._source.topic_id(topic),
             target_id=self._target.topic_id(name),
         )

@@ -7,6 +7,7 @@ foreign one.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
@@ -32,7 +33,7 @@ from drkit.audit.compare.first_pass import within
 from drkit.audit.compare.scope import PartitionScope, Scope
 from drkit.audit.findings.findings_files import write_frame, write_rows
 from drkit.audit.read.record_frames import ScopeReader, date_column, keep
-from drkit.model.audit.audit_result import Counts, Finding, FindingKind, PartitionAudit
+from drkit.model.audit.audit_result import ANY_AGE, Counts, Finding, FindingKind, PartitionAudit
 from drkit.model.clock import to_millis
 from drkit.model.errors import DrkitError
 
@@ -187,15 +188,20 @@ def unproven(counts: OutcomeCounts) -> dict[int, int]:
     return {number: of[TARGET_UNPROVEN] for number, of in counts.items() if of[TARGET_UNPROVEN]}
 
 
-def unseen_before(judgement: Judgement, instant: datetime) -> int:
-    """How many unseen records are stamped before an instant."""
-    limit = to_millis(instant)
+def unseen_before(scope: Scope, judgement: Judgement, instant: datetime) -> int:
+    """How many unseen records are stamped before an instant (`ANY_AGE`: how many there are), and how many offsets of
+    the source stand behind a transaction that has been open since before it, or nobody knows since when."""
+    limit = math.inf if instant == ANY_AGE else to_millis(instant)
     held = sum(each.outcome == FindingKind.UNSEEN and each.stamp < limit for each in judgement.settled)
+    held += sum(
+        each.source_hidden.end - each.source_hidden.begin
+        for each in scope.partitions
+        if each.source_hidden_since is None or each.source_hidden_since < limit
+    )
     if judgement.stayed is None:
         return held
-    return (
-        held + judgement.stayed.where((F.col("outcome") == str(FindingKind.UNSEEN)) & (F.col("s_ts") < limit)).count()
-    )
+    unseen = judgement.stayed.where(F.col("outcome") == str(FindingKind.UNSEEN))
+    return held + (unseen if instant == ANY_AGE else unseen.where(F.col("s_ts") < limit)).count()
 
 
 def findings_frame(reader: ScopeReader, judgement: Judgement, run: str, *, paired: bool) -> DataFrame | None:

@@ -95,25 +95,43 @@ def unreadable_target(scope: Scope, judgement: Judgement) -> dict[int, Incompara
 
 
 def hidden_target(scope: Scope, counts: Mapping[int, Mapping[str, int]]) -> dict[int, IncomparableOffsets]:
-    """By partition, which of the target's records stand behind an open transaction.
+    """By partition, what of the target stands behind an open transaction: records of the source that have their place
+    there, or, until the link is failed over (then clients write there), anything: it may be records of nobody's.
 
     Args:
         scope: what was compared.
         counts: by partition and outcome.
     """
     target = scope.link.id.target
-    return {
-        number: IncomparableOffsets(
-            hidden,
+    found = {}
+    for each in scope.partitions:
+        records = counts.get(each.number, {}).get(TARGET_HIDDEN, 0)
+        offsets = each.hidden.end - each.hidden.begin
+        if not records and not (offsets and each.sealed_at is None):
+            continue
+        found[each.number] = IncomparableOffsets(
+            records or offsets,
             each.hidden.end,
             f"{each.target_topic}:{each.partition} on {target} can be read only up to offset {each.hidden.begin - 1}: "
-            f"a transaction is open there, and {counted(hidden, 'record')} after it can't be compared. Its producer "
-            "ends it, or its time-out does; kafka-transactions.sh find-hanging names one that nobody ends",
+            f"a transaction is open there, and {counted(records, 'record') if records else counted(offsets, 'offset')} "
+            "after it can't be compared. Its producer ends it, or its time-out does; kafka-transactions.sh "
+            "find-hanging names one that nobody ends",
         )
-        for number, of in sorted(counts.items())
-        if (hidden := of.get(TARGET_HIDDEN, 0))
-        for each in (scope.partitions[number],)
-    }
+    return found
+
+
+def hidden_source(scope: Scope) -> tuple[str, ...]:
+    """What of the source stands behind an open transaction, in words: it isn't compared, as no reader of committed
+    records, and so no mirror of such a link, gets it yet."""
+    source = scope.link.id.source
+    hidden = [(each, each.source_hidden.begin, each.source_hidden.end) for each in scope.partitions]
+    return tuple(
+        f"{each.topic}:{each.partition}: offsets {begin} to {end - 1} of {source} stand behind a transaction "
+        "that is open there: they are neither compared nor mirrored before it ends, and --fail-on unseen counts them. "
+        "kafka-transactions.sh find-hanging names one that nobody ends"
+        for each, begin, end in hidden
+        if begin < end
+    )
 
 
 def _of_link(each: PartitionScope, ranges: Sequence[tuple[int, int]], bound: int | None) -> list[tuple[int, int]]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 
 from drkit.model.clock import date_of
@@ -252,6 +252,10 @@ class ForeignKeyAudit:
     first: tuple[Orphan, ...]
 
 
+ANY_AGE = datetime.max.replace(tzinfo=UTC)
+"""Unseen records count whatever their timestamps, which a producer may put beyond the last year."""
+
+
 @dataclass(frozen=True, slots=True)
 class AuditRequest:
     """What to audit.
@@ -260,7 +264,7 @@ class AuditRequest:
     the audit's name in findings. `out`: the folder for the findings (made if missing). `full`: decode every
     record, even where whole batches are equal. `from_digests`: read only the target where the mirror kept digests
     of what it forwarded (not with a time window). `unseen_since`: unseen records with an older timestamp count as a
-    deviation; None: none do.
+    deviation (`ANY_AGE`: all do); None: none do.
     """
 
     link: Link
@@ -283,7 +287,9 @@ class AuditRequest:
 class AuditResult:
     """An audit's result. `findings` holds the first ones, worst kinds first; the Parquet holds all. `coverage`: what
     was proven by digest, or None. `incomplete`: what could not be compared, and why. `overdue`: unseen records older
-    than `AuditRequest.unseen_since`, or None. `whole`: whether it is about all that the link covers."""
+    than `AuditRequest.unseen_since`, with offsets of the source behind a transaction that is open that long, or None.
+    `whole`: whether it is about all that the link covers.
+    """
 
     link: LinkId
     counts: Counts

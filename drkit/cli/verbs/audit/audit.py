@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -41,7 +41,15 @@ from drkit.cli.wiring.spark_options import (
     spark_progress,
     spark_runtime,
 )
-from drkit.model.audit.audit_result import AuditRequest, AuditResult, Counts, Finding, ForeignKeyAudit, Verdict
+from drkit.model.audit.audit_result import (
+    ANY_AGE,
+    AuditRequest,
+    AuditResult,
+    Counts,
+    Finding,
+    ForeignKeyAudit,
+    Verdict,
+)
 from drkit.model.clock import iso, now
 from drkit.model.errors import ConfigError, DrkitError, ExitCode
 
@@ -267,7 +275,7 @@ def overdue_since(option: str | None, began: datetime) -> datetime | None:
             f"--fail-on {option}: expected unseen or unseen:AGE",
             remedy="For example --fail-on unseen, or unseen:5m for records with timestamps older than 5 minutes",
         )
-    return began - timedelta(seconds=seconds) if seconds else datetime.max.replace(tzinfo=UTC)
+    return began - timedelta(seconds=seconds) if seconds else ANY_AGE
 
 
 def _seconds(age: str) -> float | None:
