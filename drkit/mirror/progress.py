@@ -237,6 +237,11 @@ class MirrorProgress:
                 self._halted.discard(tp)
                 del self._tracked[tp]
 
+    def leave(self, tps: Iterable[TopicPartition]) -> None:
+        """A resume is about to change the stored watermarks of these: until they start again none is written here."""
+        with self._saving:
+            self.forget(tps)
+
     def forget(self, tps: Iterable[TopicPartition]) -> None:
         """Stop following these; their stored watermarks stay."""
         with self._lock:

@@ -118,6 +118,7 @@ def start_document(start: PartitionStart, generation: int, until: int) -> dict[s
         "tp": [start.tp.topic, start.tp.partition],
         "generation": generation,
         "until": until,
+        "looked_at": None,  # by the clock of this machine
     }
 
 

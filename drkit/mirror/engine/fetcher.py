@@ -62,6 +62,9 @@ _RATE_SECONDS = 0.02
 """The bytes a second of a stream are a mean that forgets in this time."""
 _AWAY_SECONDS = 1.0
 """A broker whose last answer is at most this old when it is connected again was not restarted in between."""
+_NEVER_HEARD_SECONDS = 5.0
+"""The same where nothing was read yet, since both sides were compared: many are, one after the other, before the first is
+read. A broker that is given another disk is away for longer."""
 _DAMAGED_READS = 3
 _LAST_EPOCH = 2**31 - 1
 
@@ -207,9 +210,11 @@ class Fetcher:
         if self._connected_at is None:
             return  # they are looked at once it is
         for partition in partitions:
-            heard_at = self._connected_at if partition.heard_at is None else partition.heard_at
+            heard_at, most = partition.heard_at, _AWAY_SECONDS
+            if heard_at is None:  # held since it was started, say
+                heard_at, most = partition.looked_at or self._connected_at, _NEVER_HEARD_SECONDS
             away = self._connected_at - heard_at
-            if away > _AWAY_SECONDS and not partition.filling:  # nothing was read of one that is being aligned
+            if away > most and not partition.filling:  # nothing was read of one that is being aligned
                 reason = f"the source's broker {self.node} was away for {away:.1f} s"
                 self._flow.halt_partition(partition, IncidentKind.SOURCE_AWAY, reason)
 

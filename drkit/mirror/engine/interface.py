@@ -107,7 +107,8 @@ class PartitionStart:
     kept. `leader_epoch`: the source's, of the batch below `source_offset`, or -1; a source whose log has
     another one there isn't read from. `source_topic_id`, `target_topic_id`: Kafka's, in text form, or "";
     no other topic of the name is read or written, where brokers use ids. `target_leader_epoch`: of the
-    target's leader, seen before its log was read; -1: any may lead.
+    target's leader, seen before its log was read; -1: any may lead. `looked_at`: when the source was compared, in
+    monotonic seconds; None: nobody knows.
     """
 
     tp: TopicPartition
@@ -127,6 +128,7 @@ class PartitionStart:
     source_topic_id: str = ""
     target_topic_id: str = ""
     target_leader_epoch: int = -1
+    looked_at: float | None = None
 
 
 class PartitionProgress(NamedTuple):

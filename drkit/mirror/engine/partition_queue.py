@@ -124,7 +124,8 @@ class BatchPartition:
     batches must begin at. `next_source`, `next_target`: of the next admitted record. `outstanding`: requests in flight.
     `incident`: why it is halted; reported to the runtime once nothing is outstanding.
     `ending`: why it will halt once its queue is written. `deviation`: why offsets differ from here on, until
-    reported. `heard_at`: when the broker that read it before last answered (monotonic seconds).
+    reported. `heard_at`: when the broker that read it before last answered (monotonic seconds);
+    `looked_at`: when both sides were compared before it was started.
     `held`: an operator paused it. `resting`: not read for a moment after a failed read.
     `filling`: its offsets are being aligned, so appends are filler. `keeping`: rows are being made
     durable, nothing that needs them is sent. `aside`: its target broker doesn't answer, so it isn't read.
@@ -157,6 +158,7 @@ class BatchPartition:
         "epoch",
         "filling",
         "heard_at",
+        "looked_at",
         "held",
         "incident",
         "keeping",
@@ -218,6 +220,7 @@ class BatchPartition:
         self.source_batches = SourceBatches(start.leader_epoch)
         self._source_end: int | None = None
         self.damaged = 0
+        self.looked_at = start.looked_at
         self.heard_at: float | None = None
         self.preferred: int | None = None
         self.deviation: str | None = None

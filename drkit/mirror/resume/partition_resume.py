@@ -31,7 +31,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -157,6 +158,8 @@ class Resumer:
         self._notes = whole
         self._decision = FillDecision(link, whole, problems, producer)
         self._misplaced = MisplacedRecords(link, source, target, store, verifier)
+        self._leave: Callable[[Collection[TopicPartition]], None] | None = None
+        self._looked_at: float | None = None
         self.denied: dict[TopicPartition, DrkitError] = {}
         """From the last call of `resume`: partitions that a cluster refused to show, or not in time; the others
         continued."""
@@ -168,10 +171,13 @@ class Resumer:
         wanted: dict[TopicPartition, ReadyTopic],
         stop: threading.Event,
         doubted: Collection[TopicPartition] = (),
+        *,
+        leave: Callable[[Collection[TopicPartition]], None] | None = None,
     ) -> list[Resumed]:
         """Find where these partitions continue. Halted ones have a problem; those with neither result nor problem
         couldn't be observed completely: call again for them. `doubted`: their records were reported at unexpected
-        offsets.
+        offsets. `leave`: called with partitions before their stored watermarks change, so that the running mirror
+        writes no older one over them before it starts them again.
 
         Raises:
             Unreachable: a cluster or the store doesn't answer.
@@ -179,6 +185,7 @@ class Resumer:
         resumed: list[Resumed] = []
         repairs: list[_Repair] = []
         halted: dict[TopicPartition, TopicState] = {}
+        self._leave, self._looked_at = leave, time.monotonic()
         self.denied.clear()
         epochs = {tp: ready.state.epoch for tp, ready in wanted.items()}
         standing = {tp: self._problems.standing(KIND, tp, epoch) for tp, epoch in epochs.items()}
@@ -513,7 +520,7 @@ class Resumer:
             self._store.append_mappings(self._link, rows)
         last = rows[-1] if rows else before
         kept = self._watermark(seen, found.source_offset, seen.target_end)
-        self._store.put_watermarks(self._link, [kept])
+        self._keep([kept])
         return Resumed(self._start(kept, seen, last, None), kept)
 
     def _set_right(self, seen: Observed, point: ResumePoint, mismatch: str | None) -> Resumed | Halt | _Repair:
@@ -555,12 +562,12 @@ class Resumer:
         source_offset = max(due, seen.source_start)
         if source_offset > due:
             self._note_gap(seen, due)
-        self._store.put_watermarks(self._link, [self._watermark(seen, due, begin)])
+        self._keep([self._watermark(seen, due, begin)])
         self._store.supersede_mappings(self._link, tp, epoch, begin)
         row = OffsetMapping(tp.topic, tp.partition, epoch, source_offset, end)
         self._store.append_mappings(self._link, [row])
         kept = self._watermark(seen, source_offset, end)
-        self._store.put_watermarks(self._link, [kept])
+        self._keep([kept])
         return Resumed(self._start(kept, seen, row, None), kept)
 
     def _foreign(self, seen: Observed, what: str, unsure_from: int | None) -> Halt:
@@ -573,6 +580,12 @@ class Resumer:
         )
 
     # -- repairing ---------------------------------------------------------------------------------
+
+    def _keep(self, watermarks: Sequence[Watermark]) -> None:
+        """Store watermarks of partitions that are resumed."""
+        if self._leave is not None:
+            self._leave([each.tp for each in watermarks])
+        self._store.put_watermarks(self._link, watermarks)
 
     def _repair(self, seen: Observed, point: ResumePoint) -> _Repair:
         """The changes that make the store agree with the answer; the problems found are stored now."""
@@ -599,7 +612,7 @@ class Resumer:
         """Change the store, in the order that the module docstring states."""
         if not repairs:
             return []
-        self._store.put_watermarks(self._link, [each.watermark for each in repairs])
+        self._keep([each.watermark for each in repairs])
         resumed: list[Resumed] = []
         due: list[OffsetMapping] = []
         for each in repairs:
@@ -641,7 +654,7 @@ class Resumer:
     def _conditional(self, start: PartitionStart, seen: Observed) -> PartitionStart:
         """The start with producer id and sequence, which make each append conditional on the one before it."""
         sequence = self._producer.next_sequence(seen.last_sequence, start.target_offset)
-        return replace(start, producer_id=self._producer.id(), sequence=sequence)
+        return replace(start, producer_id=self._producer.id(), sequence=sequence, looked_at=self._looked_at)
 
     def _note_gap(self, seen: Observed, first: int) -> None:
         last = seen.source_start - 1

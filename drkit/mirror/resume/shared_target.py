@@ -203,7 +203,7 @@ class SharedResumer(Resumer):
         newest = NewestOwn(seen.topic.state.epoch, end, place, self._begins[seen.tp])
         put_newest_own(self._notes, self._link, {seen.tp: newest})  # first: an older watermark ends below its `log_end`
         watermark = self._watermark(seen, source_offset, end)
-        self._store.put_watermarks(self._link, [watermark])
+        self._keep([watermark])
         start = PartitionStart(
             tp=seen.tp,
             target_topic=seen.topic.state.target_topic,

@@ -52,6 +52,7 @@ class PartitionStarter:
         check_topics: requests a topic sync soon.
         start: starts partitions on the data thread, unless they were taken again after that take.
         halt, unhalt: have the logs of partitions observed that wait for an operator, until they are taken again.
+        leave: has no watermark of partitions written any more, before a resume changes the stored ones.
         ending: set when the run ends.
     """
 
@@ -71,6 +72,7 @@ class PartitionStarter:
         start: Callable[[Sequence[Resumed], int], None],
         halt: Callable[[Mapping[TopicPartition, TopicState]], None],
         unhalt: Callable[[Iterable[TopicPartition]], None],
+        leave: Callable[[Iterable[TopicPartition]], None],
         ending: threading.Event,
     ) -> None:
         self._link = link
@@ -85,7 +87,7 @@ class PartitionStarter:
         self._keep_progress = keep_progress
         self._check_topics = check_topics
         self._start = start
-        self._halt, self._unhalt = halt, unhalt
+        self._halt, self._unhalt, self._leave = halt, unhalt, leave
         self._halted: dict[TopicPartition, TopicState] = {}
         self._ending = ending
         self._incidents: queue.Queue[Incident] = queue.Queue()
@@ -124,7 +126,9 @@ class PartitionStarter:
             claimed = self._rebalance.claim(left) if left else {}
             if claimed:
                 self._problems.take_over(claimed)
-            resumed = self._resumer.resume(claimed, self._ending, self._doubted) if claimed else []
+            resumed = []
+            if claimed:
+                resumed = self._resumer.resume(claimed, self._ending, self._doubted, leave=self._leave)
             for watch in (self._purges, self._returned):
                 watch.begin([each.watermark for each in resumed])
             for each in resumed:

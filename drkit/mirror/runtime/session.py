@@ -209,6 +209,7 @@ class Session:
             start=self._start_soon,
             halt=self._progress.halt,
             unhalt=self._progress.unhalt,
+            leave=self._progress.leave,
             ending=ending,
         )
         self._catch_up = CatchUp(

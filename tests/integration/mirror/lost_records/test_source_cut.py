@@ -294,9 +294,9 @@ def last_epoch(mirrored: Mirrored, topic: str, offset: int) -> int:
         return admin.epochs_below({TopicPartition(topic, 0): offset})[TopicPartition(topic, 0)]
 
 
-@pytest.mark.parametrize("running", [True, False], ids=["running", "down"])
+@pytest.mark.parametrize("mirror_is", ["running", "paused", "down"])
 def test_a_source_that_was_set_back_whole_gives_out_its_leader_epochs_a_second_time(
-    mirrored: Mirrored, tmp_path: Path, running: bool
+    mirrored: Mirrored, tmp_path: Path, mirror_is: str
 ) -> None:
     """All of it, the controller's log too, as from a copy of its disks: no epoch tells, the records do."""
     topic, copy = mirrored.name("back"), tmp_path / "copy"
@@ -312,7 +312,7 @@ def test_a_source_that_was_set_back_whole_gives_out_its_leader_epochs_a_second_t
         write(mirrored, topic, named("other", KEPT, GROWN))
         assert last_epoch(mirrored, topic, THROUGH) == epoch
 
-    if running:
+    if mirror_is == "running":
         with mirrored.running() as mirror:
             write(mirrored, topic, named("second", KEPT, THROUGH))
             mirrored.wait_through(topic)
@@ -320,6 +320,17 @@ def test_a_source_that_was_set_back_whole_gives_out_its_leader_epochs_a_second_t
             assert mirrored.drkit("link", "pause", str(mirrored.link.id), "--topic", topic).returncode == 0
             set_back()
             assert mirrored.drkit("link", "resume", str(mirrored.link.id), "--topic", topic).returncode == 0
+            wait_until(lambda: mirrored.problems("foreign_writer"), what="the problem")
+        assert mirror.error is None
+    elif mirror_is == "paused":  # from its start on: it has never read from the source
+        write(mirrored, topic, named("second", KEPT, THROUGH))
+        assert mirrored.catch_up().caught_up
+        assert mirrored.drkit("link", "pause", str(mirrored.link.id)).returncode == 0
+        tp, began = TopicPartition(topic, 0), now()
+        with mirrored.running() as mirror:
+            wait_until(lambda: mirrored.store.watermarks(mirrored.link.id)[tp].observed_at > began, what="its start")
+            set_back()
+            assert mirrored.drkit("link", "resume", str(mirrored.link.id)).returncode == 0
             wait_until(lambda: mirrored.problems("foreign_writer"), what="the problem")
         assert mirror.error is None
     else:

@@ -371,6 +371,23 @@ def test_what_was_read_from_a_broker_that_was_away_is_looked_at_again(
     assert [(each.tp, each.kind) for each in told] == ([(TP, IncidentKind.SOURCE_AWAY)] if looked_at else [])
 
 
+@pytest.mark.parametrize(("since", "looked_at"), [(None, False), (45.5, False), (44.5, True)])
+def test_one_that_was_never_read_is_looked_at_again_where_its_comparison_is_long_ago(
+    since: float | None, looked_at: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that is paused from its start on: its source was set back meanwhile, unseen (found by a reader)."""
+    broker, told = Broker(), list[Incident]()
+    Clock(monkeypatch)  # at 50
+
+    async def story(fetcher: Fetcher) -> None:
+        of_the_engine(fetcher, BatchPartition(PartitionStart(TP, "t", 1, 100, 100, 0, 1_000_000, looked_at=since)))
+        await settle()
+        assert bool(broker.asked) is not looked_at
+
+    play(story, broker, told=told)
+    assert [(each.tp, each.kind) for each in told] == ([(TP, IncidentKind.SOURCE_AWAY)] if looked_at else [])
+
+
 def test_a_partition_that_is_aligned_was_read_from_nobody_and_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second, clock, told = Broker(most=1), Broker(), Clock(monkeypatch), list[Incident]()
     other = BatchPartition(PartitionStart(TopicPartition("t", 1), "t", 1, 0, 0, 0, 1_000_000))

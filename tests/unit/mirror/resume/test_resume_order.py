@@ -26,6 +26,7 @@ class Moving:
     def __init__(self) -> None:
         self.mirrored = 100
         self.problems: list[tuple[Any, ...]] = []
+        self.order: list[object] = []
 
     def _looked(self) -> int:
         self.mirrored += 10
@@ -61,7 +62,7 @@ class Moving:
         )
         store = SimpleNamespace(
             watermarks=self.watermarks,
-            put_watermarks=lambda *_: None,
+            put_watermarks=lambda *_: self.order.append("written"),
             last_valid_mapping=lambda *_: row,
             next_mapping=lambda *_: None,
         )
@@ -86,3 +87,10 @@ def test_what_another_worker_mirrors_meanwhile_is_no_loss() -> None:
     (resumed,) = world.resumer().resume({TP: READY}, threading.Event())
     assert world.problems == []
     assert resumed.start.target_offset <= world.mirrored
+
+
+def test_the_running_mirror_leaves_a_partition_before_its_stored_watermark_changes() -> None:
+    """Its next save would write what it had mirrored before: after a kill in between the mirror would go on there."""
+    world = Moving()
+    world.resumer().resume({TP: READY}, threading.Event(), leave=lambda tps: world.order.append(list(tps)))
+    assert world.order == [[TP], "written"]

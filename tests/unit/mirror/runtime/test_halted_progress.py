@@ -112,6 +112,19 @@ def test_one_that_is_about_to_be_resumed_is_written_no_more(world: World) -> Non
     assert (world.seen(80).source_end, world.marks[TP].source_through) == (80, 100), "it is halted again"
 
 
+def test_where_a_resume_has_set_a_watermark_back_the_run_before_it_writes_none_over_it() -> None:
+    """The engine still has the old position until the partition starts again; killed in between, the mirror went on
+    there (found by reading)."""
+    world = World(runs=True)
+    world.seen(110)
+    world.progress.leave([TP])
+    repaired = world.marks[TP] = replace(MARK, source_through=70, target_end=100)
+    assert world.seen(130) == repaired
+    world.positions[TP] = PartitionProgress(75, 105)
+    world.progress.track([(repaired, "t")])
+    assert (world.seen(130).source_through, world.marks[TP].target_end) == (75, 105)
+
+
 def test_the_watermark_of_an_earlier_topic_of_that_name_stays() -> None:
     world = World(runs=False)
     world.progress.halt({TP: replace(STATE, epoch=2), TopicPartition("never", 0): STATE})
