@@ -63,8 +63,8 @@ _RATE_SECONDS = 0.02
 _AWAY_SECONDS = 1.0
 """A broker whose last answer is at most this old when it is connected again was not restarted in between."""
 _NEVER_HEARD_SECONDS = 5.0
-"""The same where nothing was read yet, since both sides were compared: many are, one after the other, before the first is
-read. A broker that is given another disk is away for longer."""
+"""The same since both sides were compared, where nothing was read yet: many are compared before the first is read. A
+broker that is given another disk is away for longer."""
 _DAMAGED_READS = 3
 _LAST_EPOCH = 2**31 - 1
 
