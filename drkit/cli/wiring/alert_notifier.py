@@ -160,7 +160,7 @@ class AlertNotifier:
             "target": self._link.id.target,
             "run": progress.run,
             "batch": progress.batch,
-            "range": name if first is None else f"{name}:{first}",
+            "range": name if until is None else f"{name}:{first}-{until - 1}",  # it grows, and is another alert then
             "found_at": iso(now()),
             "found": str(each),
             "topic": closed.topic,

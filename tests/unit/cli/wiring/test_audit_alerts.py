@@ -282,6 +282,24 @@ def test_what_the_store_did_not_answer_to_is_journaled_once_when_it_is_told_agai
     assert journaled(store) == [*TWO, ("deviated", "orders:3:100")]
 
 
+def test_what_stands_behind_the_mirror_and_grew_before_its_alert_was_in_the_sum_is_told_anew(store):
+    copies = Reconciled(
+        ClosedRange("orders", 3, 0, 9, 9, 0), "orders", counts=Counts(target_records=5, duplicated=5), behind=(9, 14)
+    )
+    grown = replace(copies, counts=Counts(target_records=7, duplicated=7), behind=(9, 16))
+    told = replace(PROGRESS, looks=1)
+    killed, _ = teller(store, AlertHooks())
+    killed.start(PROGRESS)
+    killed.report([copies], told)
+    again, _ = teller(store, AlertHooks())
+    again.start(PROGRESS)
+
+    again.report([copies], told)
+    again.report([grown], replace(told, looks=2))
+
+    assert [json.loads(entry.payload)["target_last_offset"] for entry in store.entries("audit-1")] == [13, 15]
+
+
 def test_an_append_that_was_kept_unheard_of_leaves_later_ones_their_places(store):
     class Taken(Unsteady):
         """Says of its first append that its place is taken, by itself."""
