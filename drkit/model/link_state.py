@@ -62,6 +62,12 @@ class TopicState:
         """The partitions that it had when the mirror saw it last, by the source's name."""
         return [TopicPartition(self.topic, number) for number in range(self.partitions)]
 
+    @property
+    def incarnation(self) -> str:
+        """Both topic ids; empty where one is unknown. An epoch alone names no incarnation: where the link's record was
+        forgotten, it begins at 1 again."""
+        return f"{self.source_topic_id} {self.target_topic_id}" if self.source_topic_id and self.target_topic_id else ""
+
     def is_topic(self, source_topic_id: str) -> bool:
         """Whether this is the source's topic that is mirrored, not a former or a newer one of the same name. Where
         either id is empty (unknown), it counts as such."""

@@ -24,7 +24,15 @@ from drkit.audit.spark.failures import LogMoved, in_words
 from drkit.audit.spark.session import describe
 from drkit.config import Config
 from drkit.model.audit.audit_result import AuditRequest, Counts, TopicChoice
-from drkit.model.audit.continuous_audit import GONE, KINDS, ClosedRange, Reconciled, Sample
+from drkit.model.audit.continuous_audit import (
+    GONE,
+    KINDS,
+    ClosedRange,
+    Reconciled,
+    Sample,
+    incarnation_name,
+    one_incarnation,
+)
 from drkit.model.errors import AuthenticationError, ConfigError
 from drkit.model.link_state import TopicState
 from drkit.model.topology import Link
@@ -147,9 +155,10 @@ def _start(scope: PartitionScope, closed: ClosedRange) -> int:
 def _another(closed: ClosedRange, scope: PartitionScope, states: Mapping[str, TopicState]) -> Reconciled | None:
     """What is said of a range whose topic was deleted and recreated since."""
     state = states.get(closed.topic)
-    if state is None or state.epoch == closed.epoch:
+    if state is None or one_incarnation(incarnation_name(state.epoch, state.incarnation), closed.incarnation_name):
         return None
-    problem = f"the topic is another one by now (epoch {state.epoch}, not {closed.epoch})"
+    which = f"epoch {state.epoch}, not {closed.epoch}" if state.epoch != closed.epoch else "it has other topic ids"
+    problem = f"the topic is another one by now ({which})"
     return Reconciled(closed, scope.target_topic, problem=problem)
 
 

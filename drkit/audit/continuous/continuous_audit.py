@@ -227,7 +227,7 @@ class ContinuousAudit:
         closed = [ClosedRange(*row) for row in rows.collect()]
         kept, found, progress = self._begun(closed, batch, progress)
         for lot in slices(kept, OFFSETS_A_SLICE):
-            found += self._patiently(partial(self._compared, lot, progress.told))
+            found += self._patiently(partial(self._compared, lot, progress.told_of(lot)))
         at = now()
         oldest = min((each.closed_ms for each in closed), default=None)
         latency = 0.0 if oldest is None else max(0.0, (at - from_millis(oldest)).total_seconds())

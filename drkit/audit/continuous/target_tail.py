@@ -21,7 +21,7 @@ from drkit.audit.read.record_frames import ScopeReader
 from drkit.audit.spark.failures import LogMoved, in_words
 from drkit.config import Config
 from drkit.model.audit.audit_result import AuditRequest, Counts, FindingKind, TopicChoice
-from drkit.model.audit.continuous_audit import AuditProgress, ClosedRange, Reconciled, Sample
+from drkit.model.audit.continuous_audit import AuditProgress, ClosedRange, Reconciled, Sample, incarnation_name
 from drkit.model.clock import now, to_millis
 from drkit.model.topology import Link
 from drkit.store.api import Store
@@ -56,11 +56,14 @@ class TargetTailAudit:
             return []
         topics = sorted({name.rpartition(":")[0] for name in progress.through})
         request = AuditRequest(link=self._link, out="", topics=tuple(map(TopicChoice, topics)))
+        states = self._store.topic_states(self._link.id)
         whole = observe_scope(request, self._store, self._config)
         parts: list[PartitionScope] = []
         for each in whole.partitions:
             name = f"{each.topic}:{each.partition}"
-            at = progress.through.get(name)
+            at, state = progress.through.get(name), states.get(each.topic)
+            if state is not None and not progress.is_of(name, incarnation_name(state.epoch, state.incarnation)):
+                continue  # of a former topic of that name
             if at is None or each.mirrored_through != at or self._ends.get(name) == each.target_end:
                 continue  # a range is to come, or nothing has
             place_after = after_place(each, at)

@@ -1,9 +1,11 @@
 """The mirror's watermarks as a Spark stream of closed ranges (Python Data Source API, `drkit-watermarks`).
 
-The stream's offsets are how far each partition is mirrored: `{"at": ms, "through": {"epoch/partition/topic": offset}}`.
+The stream's offsets are how far each partition is mirrored:
+`{"at": ms, "through": {"epoch/partition/topic source-topic-id target-topic-id": offset}}`; the ids are missing where
+they are unknown. Epochs alone would not do: a topic whose record was forgotten begins with epoch 1 again.
 Spark keeps them in its checkpoint before a batch runs, so a batch that was cut short is run again with the same ranges.
-A row is a range that was closed between two such offsets. The range of a partition (or epoch) that is new is `opening`
-and begins at offset 0, whatever the logs still hold: `drkit.audit.compare.closed_ranges.begin` looks at that.
+A row is a range that was closed between two such offsets. The range of a partition (or incarnation) that is new is
+`opening` and begins at offset 0, whatever the logs still hold: `drkit.audit.compare.closed_ranges.begin` looks at that.
 
 Spark plans a stream in a process of its own, which opens the store by itself.
 """
@@ -23,6 +25,7 @@ from drkit.model.audit.audit_result import TopicChoice
 from drkit.model.audit.continuous_audit import ClosedRange
 from drkit.model.clock import now, to_millis
 from drkit.model.errors import DrkitError
+from drkit.model.link_state import TopicState
 from drkit.model.topology import LinkId, is_canary
 from drkit.store import open_store
 from drkit.store.api import Store
@@ -38,6 +41,7 @@ CLOSED_ROW = StructType(
         StructField("until", LongType()),
         StructField("closed_ms", LongType()),
         StructField("opening", BooleanType()),
+        StructField("incarnation", StringType()),
     ]
 )
 """As `ClosedRange`."""
@@ -80,24 +84,29 @@ def between(start: Position, end: Position) -> list[ClosedRange]:
     before, at = start.get("through", {}), int(end["at"])
     found = []
     for name, until in end["through"].items():
-        epoch, partition, topic = name.split("/", 2)
-        first = before.get(name, 0)
+        place, _, incarnation = name.partition(" ")
+        epoch, partition, topic = place.split("/", 2)
+        first = before.get(name, before.get(place, 0))
         if first < until:
-            found.append(ClosedRange(topic, int(partition), int(epoch), first, until, at, opening=first == 0))
+            opens = first == 0
+            found.append(ClosedRange(topic, int(partition), int(epoch), first, until, at, opens, incarnation))
     return sorted(found)
 
 
-def position(throughs: Mapping[tuple[str, int, int], int], at: int, last: Position | None) -> Position:
-    """The stream's offset for what is mirrored: by topic, partition and epoch. Pure.
+def position(throughs: Mapping[tuple[str, int, int, str], int], at: int, last: Position | None) -> Position:
+    """The stream's offset for what is mirrored: by topic, partition, epoch and incarnation. Pure.
 
     `last` stays where nothing moved on, so that no batch is made of it. No partition moves back; one of which nothing
-    is recorded any more is forgotten, and what is recorded under its name later is new.
+    is recorded any more is forgotten, and what is recorded under its name later is new. Where the incarnation is
+    unknown, it is the one that was known of that epoch.
     """
     before = {} if last is None else last["through"]
+    places = {name.partition(" ")[0]: name for name in before}
     known: dict[str, int] = {}
-    for (topic, partition, epoch), through in throughs.items():
-        name = f"{epoch}/{partition}/{topic}"
-        known[name] = max(through, before.get(name, 0))
+    for (topic, partition, epoch, incarnation), through in throughs.items():
+        place = f"{epoch}/{partition}/{topic}"
+        name = f"{place} {incarnation}" if incarnation else places.get(place, place)
+        known[name] = max(through, before.get(name, before.get(place, 0)))
     if last is not None and known == before:
         return last
     return {"at": at, "through": dict(sorted(known.items()))}
@@ -165,9 +174,14 @@ class WatermarkReader(DataSourceStreamReader):
     def _look(self) -> Position:
         if self._store is None:
             self._store = open_store(self._url, create=False)
-        marks = self._store.watermarks(self._link).values()
+        while True:  # a watermark is of the incarnation that was on record before it was read and after
+            states = self._store.topic_states(self._link)
+            marks = self._store.watermarks(self._link).values()
+            if _incarnations(states) == _incarnations(self._store.topic_states(self._link)):
+                break
+        known = _incarnations(states)
         throughs = {
-            (mark.topic, mark.partition, mark.epoch): mark.source_through
+            (mark.topic, mark.partition, mark.epoch, known.get((mark.topic, mark.epoch), "")): mark.source_through
             for mark in marks
             if not is_canary(mark.topic)
             and (not self._wanted or any(each.covers(mark.topic, mark.partition) for each in self._wanted))
@@ -178,6 +192,10 @@ class WatermarkReader(DataSourceStreamReader):
         store, self._store = self._store, None
         if store is not None:
             store.close()
+
+
+def _incarnations(states: Mapping[str, TopicState]) -> dict[tuple[str, int], str]:
+    return {(name, state.epoch): state.incarnation for name, state in states.items()}
 
 
 class WatermarkStream(DataSource):

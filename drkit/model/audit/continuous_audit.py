@@ -18,14 +18,14 @@ from drkit.model.clock import iso
 from drkit.model.errors import DrkitError
 from drkit.model.offsets import merged_ranges
 
-FORMAT = "drkit-continuous-audit/1"
+FORMAT = "drkit-continuous-audit/2"
 
 
 class ClosedRange(NamedTuple):
     """Source offsets [first, until) of a partition in one epoch that are on the target by the mirror's watermark.
 
     `closed_ms`: when the audit first saw that, ms since the epoch. `opening`: the partition's first range. It begins
-    where the logs do, and covers what is on the target before its first record.
+    where the logs do, and covers what is on the target before its first record. `incarnation`: as `TopicState` has it.
     """
 
     topic: str
@@ -35,11 +35,28 @@ class ClosedRange(NamedTuple):
     until: int
     closed_ms: int
     opening: bool = False
+    incarnation: str = ""
 
     @property
     def name(self) -> str:
         """`epoch/partition/topic`."""
         return f"{self.epoch}/{self.partition}/{self.topic}"
+
+    @property
+    def incarnation_name(self) -> str:
+        """As `incarnation_name` has it."""
+        return incarnation_name(self.epoch, self.incarnation)
+
+
+def incarnation_name(epoch: int, incarnation: str) -> str:
+    """The epoch, and the topic ids behind it where they are known."""
+    return f"{epoch} {incarnation}".rstrip()
+
+
+def one_incarnation(one: str, other: str) -> bool:
+    """Whether two such names are one incarnation's; where ids are unknown, the epoch decides."""
+    (epoch, *ids), (other_epoch, *other_ids) = one.split(" "), other.split(" ")
+    return epoch == other_epoch and (not ids or not other_ids or ids == other_ids)
 
 
 KINDS = DEVIATIONS
@@ -122,7 +139,8 @@ class AuditProgress:
     those ranges whose beginning the logs no longer held at the first read, by `ClosedRange.name`; kept before the batch
     is reconciled. `looks`: how often records were found above the last mirrored ones; `told`: the target offsets that
     were counted that way, by `topic:partition`, so no range counts them again. `reached`: the target offset read up to,
-    by `topic:partition`; where a target ended early, records appended later are below the last range's end. `waiting`:
+    by `topic:partition`; where a target ended early, records appended later are below the last range's end.
+    `incarnations`: of which incarnation these two and `through` are, by `topic:partition`. `waiting`:
     of an audit that was stopped, what it waited for instead of comparing what was closed; None: for nothing.
     """
 
@@ -143,6 +161,7 @@ class AuditProgress:
     looks: int = 0
     told: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     reached: dict[str, int] = field(default_factory=dict)
+    incarnations: dict[str, str] = field(default_factory=dict)
     waiting: str | None = None
 
     @property
@@ -157,13 +176,26 @@ class AuditProgress:
             return "deviated"
         return "unknown" if self.unknown or self.waiting is not None else "clean"
 
+    def is_of(self, name: str, incarnation: str) -> bool:
+        """Whether what is kept of a `topic:partition` is of this incarnation, by its `incarnation_name`."""
+        return name in self.incarnations and one_incarnation(self.incarnations[name], incarnation)
+
+    def told_of(self, ranges: Iterable[ClosedRange]) -> dict[str, list[tuple[int, int]]]:
+        """Of `told`, what is of the incarnations that the ranges are of."""
+        names = {f"{each.topic}:{each.partition}": each.incarnation_name for each in ranges}
+        return {name: self.told[name] for name, of in names.items() if name in self.told and self.is_of(name, of)}
+
     def added(self, batch: int, found: Iterable[Reconciled], at: datetime, latency_seconds: float) -> AuditProgress:
         """The sum plus one batch's ranges."""
         outcomes = list(found)
         topics, through, reached = dict(self.topics), dict(self.through), dict(self.reached)
-        told = dict(self.told)
+        told, incarnations = dict(self.told), dict(self.incarnations)
         for each in outcomes:
             topic, name = each.closed.topic, f"{each.closed.topic}:{each.closed.partition}"
+            if not one_incarnation(incarnations.get(name, each.closed.incarnation_name), each.closed.incarnation_name):
+                told.pop(name, None)
+                reached.pop(name, None)
+            incarnations[name] = each.closed.incarnation_name
             topics[topic] = Counts.total([topics.get(topic, Counts()), each.counts])
             through[name] = each.closed.until
             if each.reached is not None:
@@ -185,6 +217,7 @@ class AuditProgress:
             through=through,
             reached=reached,
             told=told,
+            incarnations=incarnations,
         )
 
     def beheld(self, found: Iterable[tuple[Reconciled, Iterable[tuple[int, int]]]]) -> AuditProgress:

@@ -29,6 +29,7 @@ from drkit.model.audit.audit_result import Counts, PlacementBasis
 from drkit.model.audit.continuous_audit import AuditProgress, ClosedRange, Reconciled, slices
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, DrkitError, Refused, Unreachable
+from drkit.model.link_state import TopicState
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition
 
@@ -56,10 +57,14 @@ OPTIONS = {"secret_store": "sqlite:///none", "link": "a->b", "wanted": "[]", "fr
 
 
 class Marks:
-    """A store's watermarks."""
+    """A store's watermarks, and its topics by name, with their ids once they are set."""
 
     def __init__(self, through: dict[tuple[str, int, int], int]) -> None:
         self.through = through
+        self.ids = ("", "")
+
+    def topic_states(self, link: LinkId) -> dict[str, TopicState]:  # noqa: ARG002 - as a store has it
+        return {topic: TopicState(topic, topic, *self.ids, epoch, 1, True) for topic, _, epoch in self.through}
 
     def watermarks(self, link: LinkId) -> dict[TopicPartition, Watermark]:  # noqa: ARG002 - as a store has it
         return {
@@ -111,12 +116,52 @@ LOOKS = st.lists(
 
 
 def test_a_topic_that_was_deleted_and_comes_again_begins_anew():
-    first = position({("t", 0, 0): 5, ("u", 0, 0): 7}, 10, None)
-    gone = position({("u", 0, 0): 7}, 20, first)
-    back = position({("t", 0, 0): 3, ("u", 0, 0): 7}, 30, gone)
+    first = position({("t", 0, 0, "a b"): 5, ("u", 0, 0, ""): 7}, 10, None)
+    gone = position({("u", 0, 0, ""): 7}, 20, first)
+    back = position({("t", 0, 0, "a b"): 3, ("u", 0, 0, ""): 7}, 30, gone)
 
     assert between(first, gone) == []
-    assert between(gone, back) == [ClosedRange("t", 0, 0, 0, 3, 30, opening=True)]
+    assert between(gone, back) == [ClosedRange("t", 0, 0, 0, 3, 30, opening=True, incarnation="a b")]
+
+
+def test_a_topic_that_came_again_in_the_same_epoch_while_nobody_looked_begins_anew(monkeypatch):
+    store = Marks({("t", 0, 1): 1_000})
+    store.ids = ("source/1", "target+1")
+    monkeypatch.setattr(watermark_stream, "open_store", lambda url, create: store)  # noqa: ARG005 - as it is called
+    last = WatermarkReader(OPTIONS).latestOffset()
+    store.through["t", 0, 1], store.ids = 800, ("source/1", "target+2")
+
+    newest = went_on(last).latestOffset()
+
+    assert [each[:5] + each[6:] for each in between(last, newest)] == [
+        ("t", 0, 1, 0, 800, True, "source/1 target+2"),
+    ]
+
+
+def test_the_watermark_of_a_former_topic_is_not_taken_for_its_successor_s(monkeypatch):
+    store = Marks({("t", 0, 1): 1_000})
+    store.ids = ("a", "b")
+    read = store.watermarks
+
+    def replaced_meanwhile(link: LinkId) -> dict[TopicPartition, Watermark]:
+        marks = read(link)
+        if store.ids == ("a", "b"):
+            store.through["t", 0, 1], store.ids = 800, ("a", "c")
+        return marks
+
+    monkeypatch.setattr(store, "watermarks", replaced_meanwhile)
+    monkeypatch.setattr(watermark_stream, "open_store", lambda url, create: store)  # noqa: ARG005 - as it is called
+
+    assert WatermarkReader(OPTIONS).latestOffset()["through"] == {"1/0/t a c": 800}
+
+
+def test_ids_that_become_known_or_unknown_make_no_other_topic():
+    unknown = position({("t", 0, 1, ""): 5}, 10, None)
+    known = position({("t", 0, 1, "a b"): 7}, 20, unknown)
+    again = position({("t", 0, 1, ""): 9}, 30, known)
+
+    assert [each[3:5] for each in between(unknown, known)] == [(5, 7)]
+    assert [each[3:5] for each in between(known, again)] == [(7, 9)]
 
 
 @given(LOOKS, st.sets(st.integers(0, 5)))
@@ -143,9 +188,9 @@ def test_the_streams_offsets_close_every_source_offset_once_whenever_it_is_resta
 
 
 def test_nothing_new_makes_no_batch():
-    first = position({("t", 0, 0): 5}, 10, None)
+    first = position({("t", 0, 0, "a b"): 5}, 10, None)
 
-    assert position({("t", 0, 0): 5}, 20, first) is first
+    assert position({("t", 0, 0, "a b"): 5}, 20, first) is first
 
 
 def test_a_relative_store_is_found_from_any_folder(tmp_path, monkeypatch):
@@ -218,8 +263,9 @@ class Logs:
 
     def __init__(self, monkeypatch, folder) -> None:
         self.source_start, self.target_start = FAR, 0
-        self.epoch = 0
+        self.epoch, self.incarnation = 0, ""
         self.compared: list[ClosedRange] = []
+        self.scopes: list[PartitionScope] = []
         self.dies = False
         self.told = []
         self.folder = folder
@@ -239,7 +285,7 @@ class Logs:
         monkeypatch.setattr(continuous_audit, "spark_session", lambda runtime: None)  # noqa: ARG005 - as it is called
 
     def topic_states(self, link: LinkId) -> dict[str, SimpleNamespace]:  # noqa: ARG002 - as a store has it
-        return {"t": SimpleNamespace(epoch=self.epoch)}
+        return {"t": SimpleNamespace(epoch=self.epoch, incarnation=self.incarnation)}
 
     def scope(self) -> Scope:
         part = PartitionScope(
@@ -257,6 +303,7 @@ class Logs:
         if self.dies:
             raise RuntimeError("killed")
         found = []
+        self.scopes += scope.partitions
         for each in scope.partitions:
             records = each.source_end - each.source_from
             retired = max(0, min(each.source_end, FAR + each.target_start) - each.source_from)
@@ -360,6 +407,15 @@ def test_a_long_range_of_a_topic_made_anew_is_one_range(logs):
     assert "another one by now" in str(logs.told[0])
 
 
+def test_a_range_planned_of_a_former_topic_of_the_same_epoch_is_not_compared_with_its_successor(logs):
+    logs.incarnation = "a c"
+
+    done = logs.batch(0, OPENING._replace(incarnation="a b"))
+
+    assert (done.ranges, done.unknown, logs.compared) == (1, 1, [])
+    assert "another one by now (it has other topic ids)" in str(logs.told[0])
+
+
 def test_only_the_first_lot_of_an_opening_range_opens():
     opening = ClosedRange("t", 0, 0, 5, 5 + 2 * OFFSETS_A_SLICE, 1, opening=True)
     other = opening._replace(topic="a")
@@ -385,6 +441,25 @@ def test_what_stands_behind_the_last_mirrored_record_is_in_the_sum_once():
     assert after.told == {"t:0": [(9, 13), (20, 21)]}
     assert AuditProgress.from_json(after.to_json(), "here") == after
     assert str(copies) == "t:0 target offsets 9 to 10, after the last mirrored record: 2 duplicated"
+
+
+@pytest.mark.parametrize("anew", [{"epoch": 1}, {"incarnation": "a c"}])
+def test_what_was_told_of_a_former_topic_is_not_left_out_of_its_successor(logs, anew):
+    former = ClosedRange("t", 0, 0, FAR, FAR + 1000, 1, incarnation="a b")
+    logs.incarnation = "a b"
+    copies = Reconciled(former, "t", Counts(target_records=7, duplicated=7), behind=(319, 326))
+    progress = logs.batch(0, former).beheld([(copies, [(319, 326)])])
+    assert progress.told_of([former]) == {"t:0": [(319, 326)]}
+    keep_progress(logs.folder, progress)
+    successor = former._replace(**anew)
+    logs.epoch, logs.incarnation = successor.epoch, successor.incarnation
+
+    after = logs.batch(1, successor)
+
+    assert [scope.told for scope in logs.scopes] == [(), ()]
+    assert progress.told_of([successor]) == {}
+    assert (after.told, after.is_of("t:0", former.incarnation_name)) == ({}, False)
+    assert after.is_of("t:0", successor.incarnation_name)
 
 
 def test_what_a_range_had_behind_its_place_is_no_later_range_s():

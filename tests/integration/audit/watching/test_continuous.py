@@ -37,7 +37,7 @@ from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, pytest.mark.spark]
 
-DRAWN = among("a continuous audit", ["each range", "killed"], 1)
+DRAWN = among("a continuous audit", ["each range", "made anew", "killed"], 1)
 
 SCHEMA = json.loads((Path(__file__).parents[4] / "docs" / "schemas" / "audit-continuous.schema.json").read_text())
 
@@ -199,12 +199,47 @@ def test_each_closed_range_is_told_once_and_what_is_lost_or_gone_is_an_alert(lab
         newest = max((again / STREAM / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
         through = json.loads(newest.read_text().splitlines()[-1])["through"]
         # of partition 0 the watermark says 220
-        assert {name.partition("/")[2]: at for name, at in through.items()} == {f"0/{topic}": 320, f"1/{topic}": 350}
+        places = {name.partition("/")[2].partition(" ")[0]: at for name, at in through.items()}
+        assert places == {f"0/{topic}": 320, f"1/{topic}": 350}
         counts = audit.progress.counts
         assert (counts.source_records, counts.matched, counts.lost) == (630, 629, 1)
         assert (audit.progress.gone, audit.progress.ranges, audit.progress.alerts) == (30, 4, 4)
         assert audit.progress.counts.duplicated == 7  # told once, although partition 0 was looked at again
         assert audit.progress.through == {f"{topic}:0": 320, f"{topic}:1": 350}
+    finally:
+        own.store.close()
+
+
+@DRAWN("made anew")
+def test_a_topic_that_was_made_anew_while_nobody_looked_is_audited_from_its_start(lab, spark, tmp_path, unique_name):
+    own = own_link(lab, tmp_path, unique_name)
+    try:
+        topic, _ = own.create("primary", "t"), own.create("primary", "kept")  # or the link's record would seem lost
+        own.produce("primary", topic, texts("former", 30))
+        mirror(own)
+        bench, checkpoint = Bench(lab, own.store), tmp_path / "checkpoint"
+        with here(own, spark, checkpoint) as (audit, told):
+            wait_until(lambda: len(told) == 2, timeout=240, what="the former topic's ranges")
+            read = bench.read("dr", topic, 0)
+            bench.produce("dr", topic, 0, [each.record for each in read[:5]])
+            wait_until(lambda: len(told) == 3, timeout=240, what="the copies")
+            assert [str(each).partition(": ")[2] for each in told] == ["equal", "equal", "5 duplicated"]
+        for alias in ("primary", "dr"):  # as a deletion that is mirrored, and the topic is in epoch 1 again
+            with ClusterAdmin(alias, own.config.clusters[alias]) as admin:
+                admin.delete_topics([topic])
+        own.store.forget_topic(own.link.id, topic)
+        assert own.create("primary", "t") == topic
+        own.produce("primary", topic, texts("latter", 25))
+        mirror(own)
+        drop_one(own, bench, topic, 5)  # within what was reconciled of the former topic
+        bench.produce("dr", topic, 0, records(6, rng=seeded(2)))  # where copies were told of
+        with here(own, spark, checkpoint) as (audit, told):
+            wait_until(lambda: len(told) == 2, timeout=100, what="the latter topic's ranges")
+        assert [each.closed[3:5] for each in told] == [(0, 30), (0, 25)]
+        counts = told[0].counts
+        assert (counts.matched, counts.lost + counts.corrupted, counts.foreign + counts.corrupted) == (29, 1, 6)
+        assert told[1].counts.matched == 25
+        assert audit.progress.through == {f"{topic}:0": 30, f"{topic}:1": 25}
     finally:
         own.store.close()
 
