@@ -2,7 +2,8 @@
 
 The stream's offsets are how far each partition is mirrored:
 `{"at": ms, "through": {"epoch/partition/topic source-topic-id target-topic-id": offset}}`; the ids are missing where
-they are unknown. Epochs alone would not do: a topic whose record was forgotten begins with epoch 1 again.
+they are unknown. Epochs alone would not do: a topic whose record was forgotten begins with epoch 1 again. Where a
+mirror went back, `most` has by the same names how far it had been: up to there, ranges are closed `again`.
 Spark keeps them in its checkpoint before a batch runs, so a batch that was cut short is run again with the same ranges.
 A row is a range that was closed between two such offsets. The range of a partition (or incarnation) that is new is
 `opening` and begins at offset 0, whatever the logs still hold: `drkit.audit.compare.closed_ranges.begin` looks at that.
@@ -42,6 +43,7 @@ CLOSED_ROW = StructType(
         StructField("closed_ms", LongType()),
         StructField("opening", BooleanType()),
         StructField("incarnation", StringType()),
+        StructField("again", BooleanType()),
     ]
 )
 """As `ClosedRange`."""
@@ -81,35 +83,42 @@ def from_anywhere(store_url: str) -> str:
 
 def between(start: Position, end: Position) -> list[ClosedRange]:
     """The ranges closed between two offsets of the stream, by topic and partition. Pure."""
-    before, at = start.get("through", {}), int(end["at"])
+    before, most, at = start.get("through", {}), start.get("most", {}), int(end["at"])
     found = []
     for name, until in end["through"].items():
         place, _, incarnation = name.partition(" ")
         epoch, partition, topic = place.split("/", 2)
         first = before.get(name, before.get(place, 0))
         if first < until:
-            opens = first == 0
-            found.append(ClosedRange(topic, int(partition), int(epoch), first, until, at, opens, incarnation))
+            opens, again = first == 0, first < most.get(name, most.get(place, 0))
+            found.append(ClosedRange(topic, int(partition), int(epoch), first, until, at, opens, incarnation, again))
     return sorted(found)
 
 
 def position(throughs: Mapping[tuple[str, int, int, str], int], at: int, last: Position | None) -> Position:
     """The stream's offset for what is mirrored: by topic, partition, epoch and incarnation. Pure.
 
-    `last` stays where nothing moved on, so that no batch is made of it. No partition moves back; one of which nothing
-    is recorded any more is forgotten, and what is recorded under its name later is new. Where the incarnation is
-    unknown, it is the one that was known of that epoch.
+    `last` stays where nothing moved on, so that no batch is made of it. Where a mirror went
+    back, it copies again from there: that is closed again first, alone. A partition of which nothing is recorded any
+    more is forgotten, and what is recorded under its name later is new. Where the incarnation is unknown, it is the one
+    that was known of that epoch.
     """
     before = {} if last is None else last["through"]
+    farthest = {} if last is None else last.get("most", {})
     places = {name.partition(" ")[0]: name for name in before}
     known: dict[str, int] = {}
+    most: dict[str, int] = {}
     for (topic, partition, epoch, incarnation), through in throughs.items():
         place = f"{epoch}/{partition}/{topic}"
         name = f"{place} {incarnation}" if incarnation else places.get(place, place)
-        known[name] = max(through, before.get(name, before.get(place, 0)))
+        been = before.get(name, before.get(place, 0))
+        end = max(been, farthest.get(name, farthest.get(place, 0)))
+        known[name] = min(through, end) if been < end else through
+        if known[name] < end:
+            most[name] = end
     if last is not None and known == before:
         return last
-    return {"at": at, "through": dict(sorted(known.items()))}
+    return {"at": at, "through": dict(sorted(known.items()))} | ({"most": dict(sorted(most.items()))} if most else {})
 
 
 class _RangePartition(InputPartition):
@@ -125,7 +134,7 @@ class WatermarkReader(DataSourceStreamReader):
 
     Spark asks a new stream for `latestOffset`, then for `initialOffset`. Where a stream continues, what it asks the new
     reader first is the `partitions` between the newest offset of the checkpoint and that same one: so it tells what was
-    seen last, and no later offset goes behind that.
+    seen last, and the next offset is counted from that.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -163,7 +172,7 @@ class WatermarkReader(DataSourceStreamReader):
         return iter(partition.rows)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """A batch is done; the next offset is never behind it."""
+        """A batch is done; the next offset is counted from its end."""
         if self._last is None:
             self._last = end
 

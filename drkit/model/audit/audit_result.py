@@ -100,6 +100,14 @@ class Counts:
         """Whether nothing deviates."""
         return not any(getattr(self, kind) for kind in DEVIATIONS)
 
+    @property
+    def deviating(self) -> Counts:
+        """Without the records that match, and those that no side claims."""
+        kept = {kind: getattr(self, kind) for kind in (*DEVIATIONS, "unseen", "unreadable")}
+        both = self.corrupted + self.unreadable
+        source, target = both + self.lost + self.unseen, both + self.duplicated + self.foreign
+        return Counts(**kept | {"source_records": source, "target_records": target})
+
     def broken_identity(self) -> str | None:
         """Which of the two identities does not hold, or None where both do."""
         both = self.matched + self.corrupted + self.unreadable

@@ -26,6 +26,7 @@ class ClosedRange(NamedTuple):
 
     `closed_ms`: when the audit first saw that, ms since the epoch. `opening`: the partition's first range. It begins
     where the logs do, and covers what is on the target before its first record. `incarnation`: as `TopicState` has it.
+    `again`: the mirror went back and copied it a second time, so its records are in the sum already.
     """
 
     topic: str
@@ -36,6 +37,7 @@ class ClosedRange(NamedTuple):
     closed_ms: int
     opening: bool = False
     incarnation: str = ""
+    again: bool = False
 
     @property
     def name(self) -> str:
@@ -181,8 +183,8 @@ class AuditProgress:
         return name in self.incarnations and one_incarnation(self.incarnations[name], incarnation)
 
     def told_of(self, ranges: Iterable[ClosedRange]) -> dict[str, list[tuple[int, int]]]:
-        """Of `told`, what is of the incarnations that the ranges are of."""
-        names = {f"{each.topic}:{each.partition}": each.incarnation_name for each in ranges}
+        """Of `told`, what is of the incarnations that the ranges are of, and of what the mirror wrote there since."""
+        names = {f"{each.topic}:{each.partition}": each.incarnation_name for each in ranges if not each.again}
         return {name: self.told[name] for name, of in names.items() if name in self.told and self.is_of(name, of)}
 
     def added(self, batch: int, found: Iterable[Reconciled], at: datetime, latency_seconds: float) -> AuditProgress:
@@ -192,11 +194,13 @@ class AuditProgress:
         told, incarnations = dict(self.told), dict(self.incarnations)
         for each in outcomes:
             topic, name = each.closed.topic, f"{each.closed.topic}:{each.closed.partition}"
-            if not one_incarnation(incarnations.get(name, each.closed.incarnation_name), each.closed.incarnation_name):
+            of = each.closed.incarnation_name
+            if each.closed.again or not one_incarnation(incarnations.get(name, of), of):
                 told.pop(name, None)
                 reached.pop(name, None)
-            incarnations[name] = each.closed.incarnation_name
-            topics[topic] = Counts.total([topics.get(topic, Counts()), each.counts])
+            incarnations[name] = of
+            counts = each.counts.deviating if each.closed.again else each.counts
+            topics[topic] = Counts.total([topics.get(topic, Counts()), counts])
             through[name] = each.closed.until
             if each.reached is not None:
                 reached[name] = each.reached

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -84,17 +85,34 @@ def went_on(last) -> WatermarkReader:
     return reader
 
 
-def test_a_mirror_that_went_back_while_the_audit_was_stopped_gets_nothing_counted_twice(monkeypatch):
+def test_what_a_mirror_copies_a_second_time_is_closed_again_first_and_alone(monkeypatch):
     seen = {("t", 0, 0): 7}
     monkeypatch.setattr(watermark_stream, "open_store", lambda url, create: Marks(seen))  # noqa: ARG005 - as it is called
     last = WatermarkReader(OPTIONS).latestOffset()
     seen["t", 0, 0] = 3
 
-    reader = went_on(last)
+    reader, looks = went_on(last), [last]
+    for through in (3, 5, 9, 9, 9):
+        seen["t", 0, 0] = through
+        looks.append(reader.latestOffset())
 
-    assert reader.latestOffset() == last
-    seen["t", 0, 0] = 9
-    assert between(last, reader.latestOffset()) == [ClosedRange("t", 0, 0, 7, 9, reader.latestOffset()["at"])]
+    closed = [[each[3:5] + each[8:] for each in between(*two)] for two in pairwise(looks)]
+    assert closed == [[], [(3, 5, True)], [(5, 7, True)], [(7, 9, False)], []]
+
+
+def test_what_was_copied_again_adds_what_deviates_and_no_record_twice():
+    first = ClosedRange("t", 0, 1, 0, 10, 1, incarnation="a b")
+    fresh = AuditProgress("audit-1", "a->b", "2026-11-20T04:03:00Z")
+    sound = Reconciled(first, "t", Counts(10, 10, 10), reached=12, beyond=(10, 12))
+    again = Reconciled(first._replace(first=8, again=True), "t", Counts(2, 2, 1, lost=1, foreign=1), reached=10)
+
+    summed = fresh.added(0, [sound], now(), 0.0)
+    assert summed.told_of([again.closed]) == {}
+    summed = summed.added(1, [again], now(), 0.0)
+
+    assert summed.topics == {"t": Counts(11, 11, 10, lost=1, foreign=1)}
+    assert (summed.told, summed.reached, summed.alerts) == ({}, {"t:0": 10}, 1)
+    assert summed.counts.broken_identity() is None
 
 
 def test_from_now_on_begins_at_what_spark_has_asked_for_first(monkeypatch):
@@ -133,7 +151,7 @@ def test_a_topic_that_came_again_in_the_same_epoch_while_nobody_looked_begins_an
 
     newest = went_on(last).latestOffset()
 
-    assert [each[:5] + each[6:] for each in between(last, newest)] == [
+    assert [each[:5] + each[6:8] for each in between(last, newest)] == [
         ("t", 0, 1, 0, 800, True, "source/1 target+2"),
     ]
 
@@ -166,13 +184,13 @@ def test_ids_that_become_known_or_unknown_make_no_other_topic():
 
 @given(LOOKS, st.sets(st.integers(0, 5)))
 def test_the_streams_offsets_close_every_source_offset_once_whenever_it_is_restarted(looks, restarts):
-    closed, highest = [], {}
+    closed, now_at = [], {}
     seen: dict[tuple[str, int, int], int] = {}  # the store forgets nothing, but a mirror may go back
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(watermark_stream, "open_store", lambda url, create: Marks(seen))  # noqa: ARG005 - as it is called
         reader = WatermarkReader(OPTIONS)
         last = reader.initialOffset()
-        for at, look in enumerate(looks, 1):
+        for at, look in enumerate([*looks, {}, {}], 1):  # what is closed again takes a look of its own
             seen |= look
             if at in restarts:
                 reader.stop()
@@ -180,11 +198,14 @@ def test_the_streams_offsets_close_every_source_offset_once_whenever_it_is_resta
             newest = reader.latestOffset()
             closed += [ClosedRange(*row) for share in reader.partitions(last, newest) for row in reader.read(share)]
             last = newest
-            for name, through in look.items():
-                highest[name] = max(through, highest.get(name, 0))
-    for (topic, partition, epoch), through in highest.items():
+            now_at |= look
+    for (topic, partition, epoch), through in now_at.items():
         mine = [each for each in closed if each[:3] == (topic, partition, epoch)]
-        assert [offset for each in mine for offset in range(each.first, each.until)] == [*range(through)]
+        once = [offset for each in mine if not each.again for offset in range(each.first, each.until)]
+        assert once == [*range(len(once))]
+        assert all(each.until <= len(once) for each in mine if each.again)
+        assert len(once) >= through
+        assert last["through"].get(f"{epoch}/{partition}/{topic}") == through
 
 
 def test_nothing_new_makes_no_batch():

@@ -198,9 +198,8 @@ def test_each_closed_range_is_told_once_and_what_is_lost_or_gone_is_an_alert(lab
             assert ranges(told) == {(1, 300): "30 gone from the target"}
         newest = max((again / STREAM / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
         through = json.loads(newest.read_text().splitlines()[-1])["through"]
-        # of partition 0 the watermark says 220
         places = {name.partition("/")[2].partition(" ")[0]: at for name, at in through.items()}
-        assert places == {f"0/{topic}": 320, f"1/{topic}": 350}
+        assert places == {f"0/{topic}": 220, f"1/{topic}": 350}  # what is mirrored again will be compared again
         counts = audit.progress.counts
         assert (counts.source_records, counts.matched, counts.lost) == (630, 629, 1)
         assert (audit.progress.gone, audit.progress.ranges, audit.progress.alerts) == (30, 4, 4)
