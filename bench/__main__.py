@@ -19,9 +19,10 @@ import typer
 from rich.console import Console
 from rich.markdown import Markdown
 
-from bench import backlog, groups, large_link, live, lookup, translate
+from bench import backlog, groups, large_link, live, lookup, outage, translate
 from bench.backlog import BacklogCase
 from bench.clusters import Clusters
+from bench.groups import SITES
 from bench.live import LiveCase
 from bench.mirrors import Drkit, MirrorMaker, Scene
 from bench.processes import ROOT, MeasurementFailed, say
@@ -61,6 +62,7 @@ ON_THE_PAIR: dict[str, tuple[str, Measure]] = {
     **{case.name: ("live", partial(live.measure, case=case)) for case in LIVE},
     "translate": ("translate", translate.measure),
     "move": ("moves", groups.measure),
+    "outage": ("outages", outage.measure),
 }
 """The cases on one pair of clusters, one after the other, by name: the kind of their rows, and how to measure."""
 
@@ -68,7 +70,7 @@ CASES: dict[str, tuple[str, Measure]] = {
     **ON_THE_PAIR,
     "lookup": ("lookup", lookup.measure),
     "partitions-10000": ("large_links", large_link.measure),
-    "site": ("sites", groups.measure_site),
+    **{case.name: ("sites", partial(groups.measure_site, case=case)) for case in SITES},
 }
 """All cases, in the order in which they run."""
 

@@ -4,8 +4,8 @@
 Kafka's tool only commits. drkit also inspects both clusters, plans, fences and seals, never skips unread records,
 journals every step, and reads back every position and the record there.
 
-`measure_site`: three links to one cluster, all sources dead, `drkit failover`. The mirror still runs, like a mirror
-beside the target: the failover must wait until it has left.
+`measure_site`: three links to one cluster, all sources dead in one of three ways, `drkit failover`. The mirror still
+runs, like a mirror beside the target: the failover must wait until it has left.
 
 Nine groups of ten are caught up; every tenth lags. A separate client checks all positions afterwards.
 """
@@ -15,8 +15,11 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -40,7 +43,7 @@ _FLUSH_SECONDS = 60.0
 _HEAP = "-Xmx512M"  # Kafka's own script gives its tools 256 MiB
 _CLASS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 _SOURCES = ("primary", "orders", "payments")
-_SITE_RECORDS = 1000
+_SYN_SECONDS = 0.5
 _READY_SECONDS = 300.0
 _FAILOVER = ("failover", "--to", TARGET, "--unplanned", "--yes", "--accept-unfenced", "--output", "json")
 
@@ -163,40 +166,76 @@ def _fill_by_time(source: Cluster, partitions: int, records: int, back_to: int) 
 # --- a site -------------------------------------------------------------------------------------------------------
 
 
-def measure_site(scene: Scene) -> Iterator[Row]:
-    """Sources that are killed (connections are refused), and frozen (accepted, but never answered), alternately, on
-    four brokers of their own.
+@dataclass(frozen=True, slots=True)
+class SiteCase:
+    """A site's failover: `groups` of each link on so many partitions of its topic; `quick_groups` in a quick run."""
+
+    name: str
+    groups: int
+    partitions: int
+    limit_seconds: float
+    records: int = 1000
+    repeats: int = 3
+    quick_groups: int = 20
+
+
+SITES = (
+    SiteCase("site-30", 1, 10, 3, quick_groups=1),
+    SiteCase("site", 333, 50, 5),
+    SiteCase("site-5000", 1666, 100, 30, records=100, repeats=1),
+)
+SITE_WAYS = ("killed", "frozen", "silent")
+"""How sources die: connections are refused; accepted, but never answered; not accepted (SYN is dropped)."""
+
+
+def measure_site(scene: Scene, case: SiteCase) -> Iterator[Row]:
+    """Sources that die in each way, alternately, on four brokers of their own.
 
     Raises:
         MeasurementFailed: mirror or failover failed, or a group has another position than it should.
     """
-    groups, partitions = (333, 50) if scene.full else (20, 50)
-    scene.say(f"site: {len(_SOURCES)} links, {groups} groups {TIMES} {partitions} partitions each")
+    groups, partitions, records = case.groups if scene.full else case.quick_groups, case.partitions, case.records
+    scene.say(f"{case.name}: {len(_SOURCES)} links, {groups} groups {TIMES} {partitions} partitions each")
     with Clusters(scene.work, scene.say, sources=_SOURCES, heap_mib=512) as clusters:
         positions: dict[str, dict[str, Offsets]] = {}
         for source in clusters.sources:
             topic = f"{_PREFIX}{source.alias}"
             source.create_topic(topic, partitions, {"retention.ms": "-1"})
-            load(source.address, topic, Shape(_SITE_RECORDS * partitions, 100, "lz4", _SITE_RECORDS // 10, partitions))
-            positions[source.alias] = _positions(f"{topic}-", groups, topic, partitions, _SITE_RECORDS)
+            load(source.address, topic, Shape(records * partitions, 100, "lz4", records // 10, partitions))
+            positions[source.alias] = _positions(f"{topic}-", groups, topic, partitions, records)
             commit(source, positions[source.alias])
-        for repeat in range(1, max(scene.repeats, 3 if scene.full else 1) + 1):
-            for way, strike in (("killed", clusters.lab.kill), ("frozen", clusters.lab.pause)):
+        for repeat in range(1, max(scene.repeats, case.repeats if scene.full else 1) + 1):
+            for way in SITE_WAYS:
                 with scene.folder() as inner:
-                    row = _fail_over(inner, clusters, positions, lambda strike=strike: strike(*_SOURCES))  # type: ignore[misc]
-                row = {
-                    "case": "site",
-                    "way": way,
-                    "repeat": repeat,
-                    "groups": 3 * groups,
-                    "partitions": partitions,
-                } | row
+                    row = _fail_over(inner, clusters, positions, partitions * records, way)
+                named = {"case": case.name, "way": way, "repeat": repeat}
+                row = named | {"groups": len(_SOURCES) * groups, "partitions": partitions} | row
                 scene.say(f"  {way}: {row['seconds']:.1f} s, to verified positions {row['rto_seconds']:.1f}")
                 yield row
 
 
+@contextmanager
+def _dead(clusters: Clusters, way: str) -> Iterator[None]:
+    """All sources are dead in the block; afterwards they answer again, with their former data."""
+    with ExitStack() as queued:
+        try:
+            if way == "killed":
+                clusters.lab.kill(*_SOURCES)
+            else:
+                clusters.lab.pause(*_SOURCES)
+            for source in clusters.sources if way == "silent" else ():
+                host, _, port = source.address.rpartition(":")
+                with suppress(TimeoutError):  # the queue of connections that nobody accepts is full
+                    while True:
+                        queued.enter_context(socket.create_connection((host, int(port)), timeout=_SYN_SECONDS))
+            yield
+        finally:
+            queued.close()
+            (clusters.lab.restart if way == "killed" else clusters.lab.resume)(*_SOURCES)
+
+
 def _fail_over(
-    scene: Scene, clusters: Clusters, positions: dict[str, dict[str, Offsets]], strike: Callable[[], object]
+    scene: Scene, clusters: Clusters, positions: dict[str, dict[str, Offsets]], through: int, way: str
 ) -> Row:
     folder = scene.work
     links = [
@@ -208,14 +247,10 @@ def _fail_over(
     ]
     (folder / CONFIG).write_text(drkit_toml([*clusters.sources, clusters.target], links), encoding="utf-8")
     mirror = Running.launch(drkit(folder, "mirror"), folder / "mirror.log", folder)
-    try:
-        with mirror.watched("site"):
-            wait_until(lambda: _recorded(folder, positions), "catching up", _READY_SECONDS, running=mirror)
-            strike()
+    with mirror.watched("site"):
+        wait_until(lambda: _recorded(folder, positions, through), "catching up", _READY_SECONDS, running=mirror)
+        with _dead(clusters, way):
             ended = run(drkit(folder, *_FAILOVER), folder)
-    finally:
-        paused = clusters.lab.running(*_SOURCES)
-        (clusters.lab.resume if paused else clusters.lab.restart)(*_SOURCES)
     _check(clusters.target, DRKIT, {group: of for groups in positions.values() for group, of in groups.items()})
     _delete_groups(clusters.target)
     clusters.target.delete_topics()
@@ -227,8 +262,8 @@ def _fail_over(
     return {"links": len(_SOURCES), **times, "stages": slowest, "cpu_seconds": ended.cpu_seconds}
 
 
-def _recorded(folder: Path, positions: dict[str, dict[str, Offsets]]) -> bool:
-    """Whether the mirror has recorded all records and all positions."""
+def _recorded(folder: Path, positions: dict[str, dict[str, Offsets]], records: int) -> bool:
+    """Whether the mirror has recorded all of so many records of each link, and all positions."""
     if not (folder / STORE).exists():
         return False
     store = open_store(f"sqlite:///{folder / STORE}")
@@ -237,8 +272,7 @@ def _recorded(folder: Path, positions: dict[str, dict[str, Offsets]]) -> bool:
             link = LinkId(alias, TARGET)
             through = sum(mark.source_through for mark in store.watermarks(link).values())
             captured = sum(each.group.startswith(_PREFIX) for each in store.group_positions(link))
-            wanted = sum(map(len, groups.values()))
-            if through < _SITE_RECORDS * wanted // len(groups) or captured < wanted:
+            if through < records or captured < sum(map(len, groups.values())):
                 return False
         return True
     finally:

@@ -7,20 +7,31 @@ topics on the target, can't be faster.
 from __future__ import annotations
 
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 from kafka.admin import KafkaAdminClient, NewTopic
 
-from bench.clusters import Cluster, Clusters
+from bench.clusters import TARGET, Cluster, Clusters
 from bench.mirrors import Drkit, Job, Scene
-from bench.processes import MIB, ProcessTree, Running, wait_until
+from bench.processes import MIB, MeasurementFailed, ProcessTree, Running, drkit, run, wait_until
 from bench.report import Row
 from bench.wire import Connection, batch_variants
+from drkit.lab.ports import free_ports
 
 _PARTITIONS_A_TOPIC = 10
 _TOPICS_A_REQUEST = 200
 _RECORDS_A_BATCH = 10
 _LIMIT_SECONDS = 300.0
+_COMMANDS = {
+    "status": ("status",),
+    "doctor": ("doctor",),
+    "plan": ("failover", "--to", TARGET, "--unplanned", "--accept-unfenced", "--dry-run"),
+}
+_NOT_READY = frozenset({0, 3, 6})
+"""Exit codes of successful commands: a link without groups may be reported as not ready."""
 
 
 def measure(scene: Scene) -> Iterator[Row]:
@@ -46,6 +57,7 @@ def measure(scene: Scene) -> Iterator[Row]:
                 time.sleep(60 if scene.full else 20)
                 idle = (tree.cpu_seconds() - used) / (time.monotonic() - began)
                 peak = tree.peak_rss_bytes() / MIB
+                commands = _time_commands(inner.work)
             _fill(clusters.source, topics)
             running = Drkit().launch(job)
             with running.watched("launched again"):
@@ -53,8 +65,32 @@ def measure(scene: Scene) -> Iterator[Row]:
                 peak = max(peak, ProcessTree(running.process).peak_rss_bytes() / MIB)
         times = {"created": created, "first": first, "moving": moving}
         times |= {"again_first": again_first, "again_moving": again_moving, "idle_share": idle, "peak_rss_mib": peak}
-        figures = {name: round(value, 3) for name, value in times.items()}
-        yield {"case": "large link", "repeat": repeat, "topics": len(topics), "partitions": partitions, **figures}
+        figures = {name: round(value, 3) for name, value in (times | commands).items()}
+        yield {"case": "partitions-10000", "repeat": repeat, "topics": len(topics), "partitions": partitions, **figures}
+
+
+def _time_commands(folder: Path) -> dict[str, float]:
+    """Seconds of each command, beside the mirror at rest; of the page: from its launch until all of it is there."""
+    seconds = {}
+    for name, command in _COMMANDS.items():
+        seconds[name] = run(drkit(folder, *command, "--output", "json"), folder, _NOT_READY).seconds
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    serving = Running.launch(drkit(folder, "serve", "--listen", address), folder / "serve.log", folder)
+    with serving.watched("serve"):
+        wait_until(lambda: _answers(f"http://{address}/readyz"), "the page", _LIMIT_SECONDS, running=serving)
+        for part in ("", "api/summary", "api/partitions", "status.json"):
+            if not _answers(f"http://{address}/{part}"):
+                raise MeasurementFailed(f"the page has no {part}")
+        seconds["page"] = time.monotonic() - serving.launched_at
+    return seconds
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=_LIMIT_SECONDS) as answer:  # noqa: S310 - http, on loopback
+            return bool(answer.read())
+    except (urllib.error.URLError, ConnectionError):
+        return False
 
 
 def _create(cluster: Cluster, topics: list[str]) -> float:

@@ -65,17 +65,23 @@ def test_each_kind_of_measurement_is_judged(results):
         for tool, seconds in (("kafka-consumer-groups", 20.0), ("drkit", 4.0))
     ]
     results["sites"] = [
-        {"way": "killed", "repeat": n, "seconds": s, "stages": {"fence": 0.1}} for n, s in ((1, 4.0), (2, 6.0))
+        {"case": case, "way": "killed", "repeat": n, "seconds": s, "stages": {"fence": 0.1}}
+        for case, n, s in (("site", 1, 4.0), ("site", 2, 6.0), ("site-30", 1, 2.5))
     ]
     results["large_links"] = [
         {
-            "case": "large link",
+            "case": "partitions-10000",
             "repeat": 1,
             "moving": 12.0,
             "again_moving": 9.0,
             "idle_share": 0.04,
             "peak_rss_mib": 190.0,
+            "doctor": 7.0,
         }
+    ]
+    results["outages"] = [
+        {"policy": policy, "repeat": 1, "alone_p99_ms": 3.0, "p99_ms": p99}
+        for policy, p99 in (("adaptive", 4.5), ("unlimited", 60.0))
     ]
     found = judged(results)
     assert found["live: p99 of MirrorMaker 2's"] == 0.2
@@ -88,7 +94,12 @@ def test_each_kind_of_measurement_is_judged(results):
     assert found["lookup p99 with the most rows against the fewest"] == 2.0
     assert found["moving all groups: time of Kafka's own tool of drkit's"] == 5.0
     assert found["10,000 partitions: launch to all moving, s"] == 12.0
-    assert found["a site whose sources are killed: launch to end of its failover, the slowest, s"] == 6.0
+    assert found["10,000 partitions: doctor, s"] == 7.0
+    assert found["site whose sources are killed: launch to end of its failover, the slowest, s"] == 6.0
+    assert found["site-30 whose sources are killed: launch to end of its failover, the slowest, s"] == 2.5
+    assert found["site-5000 whose sources are killed: launch to end of its failover, the slowest, s"] is None
+    assert found["a producer on the target while a backlog is copied: p99, ms"] == 4.5
+    assert found["the same, of its p99 undisturbed"] == 1.5
     text = render(results, {"live": "5,000 records/s"})
     assert "| translated positions that aren't exact | 1 | ≤ 0 | not met |" in text
     assert "| live: 5,000 records/s | MirrorMaker 2 |" in text

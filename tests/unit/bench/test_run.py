@@ -12,7 +12,7 @@ MIB = 1 << 20
 
 
 def test_names_are_unique_and_an_unknown_one_is_refused_with_the_list():
-    assert len(CASES) == 13 + 2 + 2 + 3
+    assert len(CASES) == 13 + 2 + 3 + 5
     assert chosen(["live", "large"]) == ["large", "live"]
     with pytest.raises(ConfigError, match=r"'big'.*large"):
         chosen(["big"])
