@@ -79,7 +79,7 @@ def reconcile(
                 raise
             continue
         if log_starts(scope, config) == scope.starts():
-            return aside + found
+            return sorted(aside + found, key=lambda each: each.closed)  # the sum goes on from a partition's last
     raise LogMoved(
         f"retention moved a log during each of {_ATTEMPTS} looks at closed ranges",
         remedy="drkit tries again; check whether retention is far too short",
@@ -156,7 +156,10 @@ def _another(closed: ClosedRange, scope: PartitionScope, states: Mapping[str, To
     """What is said of a range whose topic was deleted and recreated since."""
     state = states.get(closed.topic)
     if state is None or one_incarnation(incarnation_name(state.epoch, state.incarnation), closed.incarnation_name):
-        return None
+        if scope.mirrored_through is not None:
+            return None
+        problem = "the source no longer has the topic that was mirrored: it was deleted or recreated"
+        return Reconciled(closed, scope.target_topic, problem=problem)
     which = f"epoch {state.epoch}, not {closed.epoch}" if state.epoch != closed.epoch else "it has other topic ids"
     problem = f"the topic is another one by now ({which})"
     return Reconciled(closed, scope.target_topic, problem=problem)
@@ -166,6 +169,11 @@ def _taken(closed: ClosedRange, target_topic: str) -> Reconciled:
     taken = closed.until - closed.first
     problem = f"the source's retention took {taken} offsets of it before they were looked at"
     return Reconciled(closed, target_topic, problem=problem)
+
+
+def _cut_off(closed: ClosedRange, scope: PartitionScope) -> Reconciled:
+    problem = f"the source's log ends at {scope.source_end}, before what was mirrored of it"
+    return Reconciled(closed, scope.target_topic, problem=problem)
 
 
 def _choices(ranges: Sequence[ClosedRange]) -> tuple[TopicChoice, ...]:
@@ -194,9 +202,14 @@ def _cut_down(
             aside.append(_taken(each._replace(until=taken), scope.target_topic))
         first = max(each.first, scope.source_start)
         until = max(first, min(each.until, scope.source_end))
+        if until < each.until:  # records that were mirrored are in no log any more that could be compared
+            aside.append(_cut_off(each._replace(first=until), scope))
+            if until == first:
+                continue
         # after the place of the last before, so that ranges leave no gap between them where the delta changes
         target_until = min(max(after_place(scope, until), scope.target_start), scope.target_end)
-        if until == each.until == scope.source_end:  # nothing of the source is to come: what is there may be displaced
+        if until == each.until == scope.source_end and scope.sealed_at is None:
+            # nothing of the source is to come: what is there may be displaced. After a failover it is its clients'
             target_until = scope.target_end
         target_from = scope.target_start if each.opening else max(after_place(scope, first), scope.target_start)
         parts.append(
@@ -212,7 +225,7 @@ def _cut_down(
                 told=tuple(told.get(f"{each.topic}:{each.partition}", ())),
             )
         )
-        kept.append(each)
+        kept.append(each._replace(until=min(until, each.until)))
     return replace(whole, partitions=tuple(parts)), kept, aside
 
 

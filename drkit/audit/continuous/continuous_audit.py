@@ -161,7 +161,8 @@ class ContinuousAudit:
             while query.isActive and not self._stop.wait(_POLL_SECONDS):
                 if time.monotonic() >= due and self._working.acquire(blocking=False):
                     try:
-                        self._look_behind()
+                        if not self._stop.is_set():  # what a batch was stopped waiting for stays told
+                            self._look_behind()
                     finally:
                         self._working.release()
                     due = time.monotonic() + self._request.interval_seconds
@@ -187,6 +188,7 @@ class ContinuousAudit:
         try:
             found = self._behind.check(progress, partial(spark_session, self._runtime))
             if not found:
+                self.problem = None  # all answered
                 return
             progress = progress.beheld(found)
             self._told([each.outcome for each in found], progress)

@@ -53,6 +53,7 @@ class TargetTailAudit:
             ConfigError: a topic is gone.
         """
         if not progress.through:
+            self._store.link_control(self._link.id)  # that the store doesn't answer is told, though nothing is to audit
             return []
         topics = sorted({name.rpartition(":")[0] for name in progress.through})
         request = AuditRequest(link=self._link, out="", topics=tuple(map(TopicChoice, topics)))
@@ -60,6 +61,8 @@ class TargetTailAudit:
         whole = observe_scope(request, self._store, self._config)
         parts: list[PartitionScope] = []
         for each in whole.partitions:
+            if each.sealed_at is not None:
+                continue  # failed over: what is appended there is its clients'
             name = f"{each.topic}:{each.partition}"
             at, state = progress.through.get(name), states.get(each.topic)
             if state is not None and not progress.is_of(name, incarnation_name(state.epoch, state.incarnation)):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from drkit.audit.compare import closed_ranges as reconciling
 from drkit.audit.compare.offset_zones import zones
 from drkit.audit.compare.scope import PartitionScope, Scope
-from drkit.audit.continuous import continuous_audit, watermark_stream
+from drkit.audit.continuous import continuous_audit, target_tail, watermark_stream
 from drkit.audit.continuous.continuous_audit import (
     OFFSETS_A_SLICE,
     STATE_FILE,
@@ -288,6 +288,9 @@ class Logs:
         self.compared: list[ClosedRange] = []
         self.scopes: list[PartitionScope] = []
         self.dies = False
+        self.source_end, self.mirrored_through, self.target_end = FAR + 1000, FAR + 1000, 1000
+        self.sealed_at: int | None = None
+        self.answers = True
         self.told = []
         self.folder = folder
         self.link = Link(LinkId("a", "b"), topics=(".*",), groups=())
@@ -308,13 +311,18 @@ class Logs:
     def topic_states(self, link: LinkId) -> dict[str, SimpleNamespace]:  # noqa: ARG002 - as a store has it
         return {"t": SimpleNamespace(epoch=self.epoch, incarnation=self.incarnation)}
 
+    def link_control(self, link: LinkId) -> None:  # noqa: ARG002 - as a store has it
+        if not self.answers:
+            raise Unreachable("the store doesn't answer")
+
     def scope(self) -> Scope:
         part = PartitionScope(
             number=0, topic="t", target_topic="t", partition=0,
-            source_start=self.source_start, source_end=FAR + 1000, target_start=self.target_start, target_end=1000,
+            source_start=self.source_start, source_end=self.source_end,
+            target_start=self.target_start, target_end=self.target_end,
             source_from=self.source_start, target_from=self.target_start,
             zones=zones([OffsetMapping("t", 0, 0, FAR, 0)]), basis=PlacementBasis.MAPPING, first_place=0,
-            mirrored_through=FAR + 1000, sealed_at=None, earlier_until=None,
+            mirrored_through=self.mirrored_through, sealed_at=self.sealed_at, earlier_until=None,
             source_compacted=False, target_compacted=False,
         )  # fmt: skip
         return Scope(self.link, (part,), {}, {}, None, None, None, now(), ())
@@ -435,6 +443,79 @@ def test_a_range_planned_of_a_former_topic_of_the_same_epoch_is_not_compared_wit
 
     assert (done.ranges, done.unknown, logs.compared) == (1, 1, [])
     assert "another one by now (it has other topic ids)" in str(logs.told[0])
+
+
+def test_what_the_source_no_longer_reaches_is_not_called_equal(logs):
+    logs.source_end = FAR + 800
+
+    done = logs.batch(0, OPENING)
+
+    cut_off = f"the source's log ends at {FAR + 800}, before what was mirrored of it"
+    assert [str(each) for each in logs.told] == [
+        f"t:0 source offsets {FAR} to {FAR + 799}: equal",
+        f"t:0 source offsets {FAR + 800} to {FAR + 999}: {cut_off}",
+    ]
+    assert (done.verdict, done.unknown, done.through) == ("unknown", 1, {"t:0": FAR + 1000})
+
+
+@pytest.mark.parametrize(("source_start", "source_end"), [(0, 0), (FAR, FAR + 1000)])
+def test_a_range_of_a_topic_that_the_source_deleted_or_made_anew_is_unknown(logs, source_start, source_end):
+    logs.source_start, logs.source_end, logs.mirrored_through = source_start, source_end, None
+
+    done = logs.batch(0, OPENING._replace(first=FAR, opening=False))
+
+    assert (done.verdict, done.ranges, done.unknown, logs.compared) == ("unknown", 1, 1, [])
+    assert "deleted or recreated" in str(logs.told[0])
+
+
+def tail_audit(logs, monkeypatch) -> list[PartitionScope]:
+    """Look behind what is reconciled, once; returns what was judged."""
+    judged = []
+
+    def judge(scope):
+        judged.extend(scope.partitions)
+        return SimpleNamespace(settled=[], stayed=None)
+
+    for name, value in {
+        "observe_scope": lambda *_: logs.scope(),
+        "log_starts": lambda scope, _: scope.starts(),
+        "ScopeReader": lambda _, scope: scope,
+        "judge": judge,
+        "unreadable_target": lambda *_: {},
+    }.items():
+        monkeypatch.setattr(target_tail, name, value)
+    assert target_tail.TargetTailAudit(logs.link, logs, None).check(load_progress(logs.folder, "a->b"), list) == []
+    return judged
+
+
+def test_what_clients_write_on_the_target_after_a_failover_is_not_looked_at(logs, monkeypatch):
+    logs.target_end = 1050
+    logs.batch(0, OPENING)
+    assert [(each.target_from, each.target_end) for each in tail_audit(logs, monkeypatch)] == []
+    assert [each[3] for each in logs.compared] == [1050]
+    logs.target_end = 1070
+    assert [(each.target_from, each.target_end) for each in tail_audit(logs, monkeypatch)] == [(1000, 1070)]
+
+    logs.sealed_at = 1000
+    logs.batch(1, OPENING._replace(first=FAR, opening=False))
+
+    assert tail_audit(logs, monkeypatch) == []
+    assert [each[3] for each in logs.compared] == [1050, 1000]
+
+
+def test_a_look_behind_says_what_does_not_answer_and_takes_it_back_once_it_answers(logs):
+    said = []
+    audit = ContinuousAudit(ContinuousRequest(logs.link, logs.folder, "sqlite:///none"), logs, None, None, logs.tell,
+                            said.append)  # fmt: skip
+    audit._progress = AuditProgress("audit-1", "a->b", "2026-11-20T04:02:59Z")
+    logs.answers = False
+    audit._look_behind()
+    assert (said, audit.problem) == (["waiting: the store doesn't answer"], "the store doesn't answer")
+
+    logs.answers = True
+    audit._look_behind()
+
+    assert audit.problem is None
 
 
 def test_only_the_first_lot_of_an_opening_range_opens():
