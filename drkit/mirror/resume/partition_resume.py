@@ -49,7 +49,7 @@ from drkit.mirror.engine.producer_id import LinkProducer
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.resume.misplaced_records import Misplaced, MisplacedRecords
 from drkit.mirror.resume.offset_alignment.fill_decision import FillDecision, Observed
-from drkit.mirror.resume.tail_verification import Tail, TailVerifier
+from drkit.mirror.resume.tail_verification import MOST_UNREAD, Tail, TailUnread, TailVerifier
 from drkit.mirror.topics.topic_sync import ReadyTopic
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused, Unreachable
@@ -163,6 +163,7 @@ class Resumer:
         self.denied: dict[TopicPartition, DrkitError] = {}
         """From the last call of `resume`: partitions that a cluster refused to show, or not in time; the others
         continued."""
+        self._unread: dict[TopicPartition, None] = {}  # tails that couldn't be read, the longest ago first
         self.replaced: set[TopicPartition] = set()
         """From the last call, too: partitions whose topic is another one than the known one on some side."""
 
@@ -198,7 +199,8 @@ class Resumer:
         doubted = {*doubted, *found}
         doubted -= self._decision.filling([seen for seen in observations if seen.tp in doubted])
         replaced, same = self._other_sources(observations)
-        for observed in [seen for seen in observations if seen.tp not in self.denied]:
+        self._verifier.unread = 0
+        for observed in self._in_turn([seen for seen in observations if seen.tp not in self.denied]):
             if stop.is_set():
                 break
             differing = self._problems.standing(FOREIGN_WRITER, observed.tp, observed.topic.state.epoch)
@@ -212,9 +214,10 @@ class Resumer:
                     outcome = self._decide(observed, doubted=observed.tp in doubted)
             except _LeaderMoved:
                 continue  # the caller asks again
-            except Refused as error:
-                self.denied[observed.tp] = error
+            except (Refused, TailUnread) as error:
+                self._deny(observed.tp, error)
                 continue
+            self._unread.pop(observed.tp, None)
             if isinstance(outcome, Halt):
                 self._halt(observed, outcome, differing)
                 halted[observed.tp] = observed.topic.state
@@ -227,6 +230,20 @@ class Resumer:
         for each in resumed:
             self._problems.settle(each.start.tp.topic, kinds=RESUME_KINDS, partition=each.start.tp.partition)
         return resumed
+
+    def _in_turn(self, observations: Sequence[Observed]) -> list[Observed]:
+        """Those whose tails couldn't be read come last, so that the others don't wait for them each time."""
+        turns = {tp: turn for turn, tp in enumerate(self._unread, 1)}
+        return sorted(observations, key=lambda seen: turns.get(seen.tp, 0))
+
+    def _deny(self, tp: TopicPartition, error: Refused | TailUnread) -> None:
+        self.denied[tp] = error
+        if (
+            isinstance(error, TailUnread) and self._verifier.unread < MOST_UNREAD
+        ):  # else it wasn't tried, and keeps its turn
+            self._verifier.unread += 1
+            self._unread.pop(tp, None)
+            self._unread[tp] = None
 
     def _halt(self, seen: Observed, why: Halt, differing: Problem | None) -> None:
         """Store why a partition is halted. `differing`: the `foreign_writer` on record; what it names first remains,

@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 
 _CHUNK = 1_000
 _SILENCE_SECONDS = 10.0
+_HURRIED = 0.1
+"""Part of that once another tail was silent: several unreadable ones don't each cost all of it."""
+MOST_UNREAD = 10
+"""After so many unread tails no other is tried until the next call."""
 _MOST_MISPLACED = 1_000_000
 """Records; more than a mirror has in flight."""
 _SEARCHED = 500_000
@@ -64,6 +68,10 @@ class Tail:
         return target_offset - self.rows[max(above - 1, 0)].delta
 
 
+class TailUnread(Unreachable):
+    """One partition's records can't be read back now; this says nothing about other partitions."""
+
+
 class Difference(NamedTuple):
     """The first target offset of a range that differs from the mapping, and how."""
 
@@ -83,6 +91,9 @@ class TailVerifier:
     alteration: Alteration | None = None
     """What the link changes in records; None: they are on the target byte for byte as on the source."""
 
+    unread: int = 0
+    """How many tails couldn't be read in the caller's present round; the others then get less time."""
+
     def __init__(
         self,
         source: ClusterConfig,
@@ -100,7 +111,7 @@ class TailVerifier:
         """None where the range holds the mirror's records, else what differs and where.
 
         Raises:
-            Unreachable: a side didn't answer.
+            TailUnread: a side didn't answer.
         """
         begin = max(tail.begin, tail.target_start)
         if begin >= tail.end:
@@ -117,7 +128,7 @@ class TailVerifier:
         """The source records from `source_offset` on that fill the whole range, or None where others do.
 
         Raises:
-            Unreachable: a side didn't answer.
+            TailUnread: a side didn't answer.
         """
         ours = self._read(self._target, tail.target_topic, tail.tp.partition, tail.begin, tail.end, "read_uncommitted")
         wanted = [_digest(record) for record in islice(ours, _MOST_MISPLACED + 1)]
@@ -131,7 +142,7 @@ class TailVerifier:
         """Where the range's records really belong, if the mirror wrote them; `source_offset`: the first expected one.
 
         Raises:
-            Unreachable: a side didn't answer.
+            TailUnread: a side didn't answer.
         """
         ours = self._read(self._target, tail.target_topic, tail.tp.partition, tail.begin, tail.end, "read_uncommitted")
         theirs = self._read(self._source, tail.tp.topic, tail.tp.partition, source_offset, source_end, self._isolation)
@@ -143,6 +154,15 @@ class TailVerifier:
             delta=delta,
         )
 
+    def _patience(self, topic: str, partition: int) -> float:
+        """Seconds that this one's broker may be silent."""
+        if self.unread >= MOST_UNREAD:
+            raise TailUnread(
+                f"{topic}:{partition} is read back later: others couldn't be read back",
+                remedy="Check that its brokers run; drkit tries again",
+            )
+        return self._silence * (_HURRIED if self.unread else 1)
+
     def _read(
         self, cluster: ClusterConfig, topic: str, partition: int, begin: int, end: int, isolation: str
     ) -> Iterator[Message]:
@@ -153,6 +173,7 @@ class TailVerifier:
         """
         if begin >= end:
             return
+        silence = self._patience(topic, partition)
         consumer = Consumer(
             confluent_config(
                 cluster,
@@ -169,9 +190,9 @@ class TailVerifier:
             heard = time.monotonic()
             while True:
                 message = consumer.poll(0.2)
-                if (message is None or message.error() is not None) and time.monotonic() - heard > self._silence:
-                    raise Unreachable(
-                        f"{topic}:{partition} could not be read back within {self._silence:g} s",
+                if (message is None or message.error() is not None) and time.monotonic() - heard > silence:
+                    raise TailUnread(
+                        f"{topic}:{partition} could not be read back within {silence:g} s",
                         remedy="Check that its brokers run; drkit tries again",
                     )
                 if message is None:

@@ -4,7 +4,7 @@ between any two of them needs."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 
 from drkit.mirror.engine.producer_id import LinkProducer
 from drkit.mirror.resume.partition_resume import Resumer
+from drkit.mirror.resume.tail_verification import MOST_UNREAD, Tail, TailUnread
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store import open_store
@@ -56,7 +57,9 @@ def store() -> Iterator[Counted]:
     opened.close()
 
 
-def resumer(store: Counted, ends: dict[TopicPartition, int]) -> Resumer:
+def resumer(
+    store: Counted, ends: dict[TopicPartition, int], difference: Callable[[Tail], None] = lambda _: None
+) -> Resumer:
     """Of a source whose partitions hold a hundred records, and a target whose logs end there."""
 
     def start_offsets(tps: Iterable[TopicPartition], **_: Any) -> dict[TopicPartition, int]:
@@ -76,7 +79,7 @@ def resumer(store: Counted, ends: dict[TopicPartition, int]) -> Resumer:
         topics=lambda _, **__: {"t": SimpleNamespace(topic_id="d")},
     )
     problems = SimpleNamespace(put=lambda *_, **__: None, settle=lambda *_, **__: None, standing=lambda *_, **__: None)
-    verifier = SimpleNamespace(difference=lambda _: None, alteration=object())
+    verifier = SimpleNamespace(difference=difference, alteration=object())
     producer = SimpleNamespace(
         id=lambda: 7,
         next_sequence=LinkProducer.next_sequence,
@@ -105,3 +108,37 @@ def test_a_row_that_is_ahead_of_the_log_is_removed_after_the_watermark_and_only_
     assert [(each.start.source_offset, each.start.target_offset) for each in resumed] == [(50, 50)] * len(begun)
     assert store.writes == [("watermarks", begun), ("superseded", [ahead])]
     assert all(len(store.mappings(LINK, tp, 1)) == 1 for tp in begun)
+
+
+def test_a_tail_that_can_t_be_read_keeps_no_other_partition_from_starting(store: Counted) -> None:
+    begun = TPS[:20]
+    store.append_mappings(LINK, [OffsetMapping("t", tp.partition, 1, 0, 0) for tp in begun])
+    unreadable, asked = set(begun[:2]), list[TopicPartition]()
+
+    def difference(tail: Tail) -> None:
+        asked.append(tail.tp)
+        if tail.tp in unreadable:
+            raise TailUnread("not read")
+
+    mirror = resumer(store, dict.fromkeys(begun, 50), difference)
+    assert mirror.resume(dict.fromkeys(begun[:2], READY), threading.Event()) == []
+    asked.clear()
+    resumed = mirror.resume(dict.fromkeys(begun, READY), threading.Event())
+    assert [each.start.tp for each in resumed] == begun[2:]
+    assert set(mirror.denied) == unreadable
+    assert asked == [*begun[2:], *begun[:2]], "those that couldn't be read come last"
+
+
+def test_tails_that_were_not_tried_come_before_those_that_were_not_readable(store: Counted) -> None:
+    begun, asked = TPS[:20], list[TopicPartition]()
+    store.append_mappings(LINK, [OffsetMapping("t", tp.partition, 1, 0, 0) for tp in begun])
+
+    def difference(tail: Tail) -> None:
+        asked.append(tail.tp)
+        raise TailUnread("not read")
+
+    mirror = resumer(store, dict.fromkeys(begun, 50), difference)
+    for _ in range(2):
+        assert mirror.resume(dict.fromkeys(begun, READY), threading.Event()) == []
+        assert set(mirror.denied) == set(begun)
+    assert asked == [*begun, *begun[MOST_UNREAD:], *begun[:MOST_UNREAD]]
