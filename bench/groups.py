@@ -173,16 +173,15 @@ class SiteCase:
     name: str
     groups: int
     partitions: int
-    limit_seconds: float
     records: int = 1000
     repeats: int = 3
     quick_groups: int = 20
 
 
 SITES = (
-    SiteCase("site-30", 1, 10, 3, quick_groups=1),
-    SiteCase("site", 333, 50, 5),
-    SiteCase("site-5000", 1666, 100, 30, records=100, repeats=1),
+    SiteCase("site-30", 1, 10, quick_groups=1),
+    SiteCase("site", 333, 50),
+    SiteCase("site-5000", 1666, 100, records=100, repeats=1),
 )
 SITE_WAYS = ("killed", "frozen", "silent")
 """How sources die: connections are refused; accepted, but never answered; not accepted (SYN is dropped)."""
