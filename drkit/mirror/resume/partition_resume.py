@@ -238,9 +238,8 @@ class Resumer:
 
     def _deny(self, tp: TopicPartition, error: Refused | TailUnread) -> None:
         self.denied[tp] = error
-        if (
-            isinstance(error, TailUnread) and self._verifier.unread < MOST_UNREAD
-        ):  # else it wasn't tried, and keeps its turn
+        tried = self._verifier.unread < MOST_UNREAD  # else it keeps its turn
+        if tried and isinstance(error, TailUnread):
             self._verifier.unread += 1
             self._unread.pop(tp, None)
             self._unread[tp] = None
