@@ -2,8 +2,9 @@
 
 Each record keeps key, value, headers and timestamp, and gets a header PROVENANCE that names its origin:
 `cluster id/topic/partition/offset`. The topic is read before anything is written, and records whose header is already
-there are left out. One transactional id per topic fences off another running replay, and rolls back an interrupted
-one's last transaction: so what was read is final.
+there are left out. One transactional id per topic fences off another running replay, and ends an interrupted one's
+last transaction, both before the topic is read: so what was read is final. What stands behind a transaction that
+somebody has open is there as well: its end is waited for.
 
 A record that was `new` when it was salvaged need not be now: it is conflicting if others have written its key since,
 to the compared topic or to the topic that is replayed into.
@@ -33,9 +34,11 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.client.data_client import StreamError
 from drkit.kafka.config.client_config import aiokafka_config, confluent_config
 from drkit.model.audit.audit_result import SalvageClass, TopicChoice
+from drkit.model.clock import Deadline
 from drkit.model.errors import ConfigError, DrkitError, Refused, Unreachable
 from drkit.model.link_state import Direction
 from drkit.model.topology import LinkId, TopicPartition
+from drkit.model.wording import and_more
 from drkit.store.api import Store
 
 PROVENANCE = "drkit-salvaged-from"
@@ -47,6 +50,8 @@ _LARGEST_BYTES = 1 << 30  # the broker says what is too large
 _SECONDS = 60.0
 _CLOSE_SECONDS = 10.0
 _MOST_SILENCE_SECONDS = 60.0
+_OPEN_SECONDS = 60.0  # by default a broker ends a client's transaction after that time
+_LOOK_SECONDS = 0.5
 _END = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own name of the event
 _PASSING = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT})  # noqa: SLF001 - as above
 
@@ -92,7 +97,8 @@ def replay(
 
     Raises:
         ConfigError: the salvage holds no topic that was chosen.
-        Refused: the folder holds no whole salvage, or of another link; the topic isn't there, or is a standby's.
+        Refused: the folder holds no whole salvage, or of another link; the topic isn't there, or is a standby's; what
+            stands there can't be read; another replay into it began.
         Unreachable: the target doesn't answer.
     """
     say = progress or (lambda _: None)
@@ -100,19 +106,21 @@ def replay(
     refuse_mirrored(topic, link.target, config, store)
     cluster = config.clusters[link.target]
     client = confluent_config(cluster)
+    written = already = aside = elsewhere = since_then = 0
     with ClusterAdmin(link.target, cluster) as admin:
         partitions = _partitions(admin, topic)
-        tps = [TopicPartition(topic, number) for number in range(partitions)]
-        bounds = _bounds(admin, tps)
-        compared = _compared(manifest)
-        since = {tp: (max(start, compared[tp]), end) for tp, (start, end) in _bounds(admin, compared).items()}
-    say(f"reading {topic} for records that are already there")
-    seen = _TargetContents(manifest["source_cluster_id"], _salvaged_through(manifest), _keys(folder))
-    _read(client, link.target, bounds, lambda message: seen.add(message, compared))
-    say("looking for keys that were written since the salvage")
-    _read(client, link.target, {tp: each for tp, each in since.items() if tp not in bounds}, seen.add_key)
-    written = already = aside = elsewhere = since_then = 0
     with _Writer(cluster, link.target, topic, partitions) as writer:
+        say(f"reading {topic} for records that are already there")
+        tps = [TopicPartition(topic, number) for number in range(partitions)]
+        compared = _compared(manifest)
+        with ClusterAdmin(link.target, cluster) as admin:
+            logs = _settled_logs(admin, {*tps, *compared}, say)
+        others = compared.keys() - set(tps)
+        since = {tp: (max(start, compared[tp]), end) for tp, (start, end) in logs.items() if tp in others}
+        seen = _TargetContents(manifest["source_cluster_id"], _salvaged_through(manifest), _keys(folder))
+        _read(client, link.target, {tp: logs[tp] for tp in tps}, lambda message: seen.add(message, compared))
+        say("looking for keys that were written since the salvage")
+        _read(client, link.target, since, seen.add_key)
         for everything in _batches(folder):
             chosen = [row for row in everything if _is_chosen(row, topics)]
             elsewhere += len(everything) - len(chosen)
@@ -186,13 +194,44 @@ def _is_chosen(row: Mapping[str, Any], topics: Sequence[TopicChoice]) -> bool:
     return not topics or any(choice.covers(row["topic"], row["partition"]) for choice in topics)
 
 
-def _bounds(admin: ClusterAdmin, tps: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-    """The logs' starts and ends of those partitions that are there."""
+def _settled_logs(
+    admin: ClusterAdmin, tps: Iterable[TopicPartition], say: Callable[[str], None]
+) -> dict[TopicPartition, tuple[int, int]]:
+    """The logs' starts and ends of those partitions that are there, once everything below the ends is committed or
+    aborted.
+
+    Raises:
+        Refused: a transaction stays open.
+    """
     wanted = list(tps)
     known = admin.topics(sorted({tp.topic for tp in wanted}))
     there = [tp for tp in wanted if tp.topic in known and tp.partition < known[tp.topic].partitions]
-    starts, ends = admin.start_offsets(there), admin.end_offsets(there, committed=True)
-    return {tp: (starts[tp], ends[tp]) for tp in there}
+    starts, ends = admin.start_offsets(there), admin.end_offsets(there, committed=False)
+    patience = Deadline.after(_OPEN_SECONDS)
+    told = False
+    while True:
+        stable = admin.end_offsets(there, committed=True)
+        opened = {tp: stable[tp] for tp in there if stable[tp] < ends[tp]}
+        if not opened:
+            return {tp: (starts[tp], ends[tp]) for tp in there}
+        if patience.passed:
+            raise _hidden(admin.alias, opened, ends)
+        if not told:
+            say(f"waiting for a transaction that is open on {next(iter(opened))} to end")
+            told = True
+        time.sleep(_LOOK_SECONDS)
+
+
+def _hidden(alias: str, opened: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> Refused:
+    """What stands behind an open transaction may be records that were put back already, or newer values of keys."""
+    places = [f"{tp} from offset {first} to {ends[tp] - 1}" for tp, first in opened.items()]
+    return Refused(
+        f"a transaction is open on {alias}: {and_more(places)} can't be read until it ends",
+        meaning="A salvaged record that was replayed before may stand there, or a newer value of its key: nothing was "
+        "written",
+        remedy="Let its producer end it, then run this again; kafka-transactions.sh find-hanging names one that nobody "
+        "ends, and abort ends it",
+    )
 
 
 def _compared(manifest: Mapping[str, Any]) -> dict[TopicPartition, int]:

@@ -1,0 +1,168 @@
+"""Replays of salvages that are written by hand: each record once, and none in a newer one's place."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from confluent_kafka import Producer
+
+from drkit.audit.salvage import replay as replaying
+from drkit.audit.salvage.replay import Replayed, replay
+from drkit.audit.salvage.salvage_folder import FORMAT, MANIFEST, PARQUET
+from drkit.files import sha256_of
+from drkit.kafka.config.client_config import confluent_config
+from drkit.model.errors import Refused
+from drkit.model.topology import TopicPartition
+from tests.support.audits.damage import LINK, STAMP, Bench, Record
+
+pytestmark = pytest.mark.lab
+
+ROW = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("standing", pa.string()),
+        ("timestamp_ms", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    ]
+)
+
+
+def kept(folder: Path, bench: Bench, topic: str, found: Sequence[Record], *, first: int = 0, compared: int = 0) -> Path:
+    """A salvage of new records that stand at the offsets from `first` on of the topic's partition 0."""
+    rows = [
+        {
+            "topic": topic,
+            "partition": 0,
+            "offset": first + at,
+            "standing": "new",
+            "timestamp_ms": each.stamp,
+            "key": each.key,
+            "value": each.value,
+            "headers": [{"key": name, "value": value} for name, value in each.headers],
+        }
+        for at, each in enumerate(found)
+    ]
+    (folder / PARQUET).mkdir(parents=True)
+    (folder / "replay").mkdir()
+    table, lines = folder / PARQUET / "part-0.parquet", folder / "replay" / "part-0.json.gz"
+    pq.write_table(pa.Table.from_pylist(rows, schema=ROW), table)
+    lines.write_bytes(gzip.compress(b"{}\n" * len(rows)))
+    with bench.admin("primary") as primary, bench.admin("dr") as dr:
+        manifest = {
+            "format": FORMAT,
+            "source": LINK.source,
+            "target": LINK.target,
+            "source_cluster_id": primary.cluster_id(),
+            "target_cluster_id": dr.cluster_id(),
+            "records": {"unseen": len(rows)},
+            "partitions": [
+                {
+                    "topic": topic,
+                    "partition": 0,
+                    "through": first + len(rows),
+                    "target_topic": topic,
+                    "target_through": compared,
+                }
+            ],
+            "files": [
+                {"path": path.relative_to(folder).as_posix(), "records": len(rows), "sha256": sha256_of(path)}
+                for path in (table, lines)
+            ],
+        }
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    return folder
+
+
+def numbered(count: int, word: str = "value") -> list[Record]:
+    return [Record(b"k%d" % n, b"%s %d" % (word.encode(), n), STAMP + n) for n in range(count)]
+
+
+def log_end(bench: Bench, topic: str) -> int:
+    with bench.admin("dr") as admin:
+        return admin.end_offsets([TopicPartition(topic, 0)], committed=False)[TopicPartition(topic, 0)]
+
+
+def keys_of(bench: Bench, topic: str) -> list[bytes | None]:
+    return [each.record.key for each in bench.read("dr", topic, 0)]
+
+
+@pytest.mark.parametrize("held", ["into", "compared"])
+def test_what_stands_behind_an_open_transaction_is_waited_for_never_taken_for_nothing(
+    bench, unique_name, monkeypatch, tmp_path, held
+):
+    topic, into = bench.create(unique_name), bench.create(f"{unique_name}.replayed", on=["dr"])
+    folder = kept(tmp_path / "kept", bench, topic, numbered(20))
+    what = (folder, into, LINK, bench.config, bench.store)
+    open_on = {"into": into, "compared": topic}[held]
+    producer = Producer(confluent_config(bench.config.clusters["dr"]) | {"transactional.id": unique_name})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(open_on, key=b"k3", value=b"newer", partition=0)
+    assert producer.flush(30) == 0
+
+    with monkeypatch.context() as patch:
+        patch.setattr(replaying, "_OPEN_SECONDS", 0.0)
+        with pytest.raises(Refused, match=f"a transaction is open on dr: {open_on}:0 from offset 0 to 0"):
+            replay(*what)
+    assert log_end(bench, into) == (1 if held == "into" else 0), "nothing was written"
+
+    def end(text: str) -> None:
+        if "waiting for a transaction" in text:
+            producer.commit_transaction(30)
+
+    found = replay(*what, progress=end)
+    assert (found.written, found.not_approved, found.conflicting_since) == (19, 1, 1), "k3 is newer there"
+    assert (replay(*what).written, replay(*what).there_already) == (0, 19)
+
+
+def test_a_replay_that_is_overtaken_writes_nothing_that_the_next_one_has_not_read(
+    bench, unique_name, monkeypatch, tmp_path
+):
+    """The first stands still behind its first transaction, and goes on once the second has looked at the topic."""
+    monkeypatch.setattr(replaying, "_RECORDS_A_TRANSACTION", 5)
+    topic, into = bench.create(unique_name), bench.create(f"{unique_name}.replayed", on=["dr"])
+    found = numbered(20)
+    folder = kept(tmp_path / "kept", bench, topic, found)
+    what = (folder, into, LINK, bench.config, bench.store)
+    begun, go_on = threading.Event(), threading.Event()
+    outcome: list[Replayed | Refused] = []
+
+    def stand_still(text: str) -> None:
+        if "records written" in text:
+            begun.set()
+            assert go_on.wait(120)
+
+    def first() -> None:
+        try:
+            outcome.append(replay(*what, progress=stand_still))
+        except Refused as refused:
+            outcome.append(refused)
+        finally:
+            begun.set()
+
+    def let_it_go_on(text: str) -> None:
+        if "looking for keys" in text:
+            go_on.set()
+            overtaken.join(120)
+
+    overtaken = threading.Thread(target=first)
+    overtaken.start()
+    assert begun.wait(120)
+    second = replay(*what, progress=let_it_go_on)
+
+    assert (second.written, second.there_already) == (15, 5)
+    assert keys_of(bench, into) == [each.key for each in found]
+    (refused,) = outcome
+    assert isinstance(refused, Refused)
+    assert f"another replay into {into} has begun" in str(refused)
