@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 
-from drkit.kafka.client.record_probe import NOTHING, LogPosition, ProbedRecord
 from drkit.kafka.client.unexpired_records import CLOCKS_MS, retention_of
 from drkit.mirror.control import acknowledge
 from drkit.mirror.health import purge_watch as module
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.health.purge_watch import PurgeWatch
 from drkit.model.clock import now
-from drkit.model.errors import Refused, Unreachable
+from drkit.model.errors import Unreachable
 from drkit.model.link_state import TARGET_PURGED, Problem, TopicState
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topic_policy import TopicSettings
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.store import open_store
 from drkit.store.api import Store
+from tests.support.links.retaining_cluster import RetainingCluster
 
 AT = datetime(2026, 11, 20, 4, 0, tzinfo=UTC)
 LINK = Link(LinkId("primary", "dr"), topics=("t",))
@@ -34,40 +34,10 @@ MARK = Watermark(
 )
 
 
-class Cluster:
-    """Answers with what a test sets: records are stamped by `stamps`, the last one at offset 99."""
-
-    def __init__(self) -> None:
-        self.alias = "primary"
-        self.settings = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-        self.stamps: dict[int, int] = {}
-        self.start = 0
-        self.size: int | None = None
-        self.asked = 0
-
-    def topic_configs(self, topics: Iterable[str], **_: Any) -> dict[str, dict[str, str]]:
-        self.asked += 1
-        return {topic: dict(self.settings) for topic in topics}
-
-    def offsets_for_times(self, at: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        return {tp: next((o for o, stamp in sorted(self.stamps.items()) if stamp >= ms), None) for tp, ms in at.items()}
-
-    def probe_records(self, places: Iterable[LogPosition], **_: Any) -> dict[LogPosition, ProbedRecord]:
-        return {p: next((ProbedRecord(o) for o in sorted(self.stamps) if o >= p.offset), NOTHING) for p in places}
-
-    def start_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        return dict.fromkeys(tps, self.start)
-
-    def log_sizes(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        if self.size is None:
-            raise Refused("no right")
-        return dict.fromkeys(tps, self.size)
-
-
 class World:
     def __init__(self, store: Store, link: Link = LINK) -> None:
         self.store = store
-        self.source, self.target = Cluster(), Cluster()
+        self.source, self.target = RetainingCluster(), RetainingCluster()
         self.source.stamps = {offset: int(now().timestamp() * 1000) for offset in range(100)}
         self.problems = Problems(store, link.id, lambda _: None)
         self.link = link
