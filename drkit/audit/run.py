@@ -233,14 +233,14 @@ def judged(
 
 def _moved(before: Scope, after: Scope) -> set[TopicPartition]:
     """The partitions whose logs don't begin where they did."""
-    starts = {TopicPartition(each.topic, each.partition): each.starts for each in before.partitions}
-    found = {TopicPartition(each.topic, each.partition): each.starts for each in after.partitions}
+    starts = {each.tp: each.starts for each in before.partitions}
+    found = {each.tp: each.starts for each in after.partitions}
     return {tp for tp, each in found.items() if starts.get(tp, each) != each}
 
 
 def _without(scope: Scope, moving: Collection[TopicPartition]) -> Scope:
     """The scope without some partitions, and why."""
-    left = [each for each in scope.partitions if TopicPartition(each.topic, each.partition) not in moving]
+    left = [each for each in scope.partitions if each.tp not in moving]
     reasons = tuple(
         f"{tp.topic}:{tp.partition} was not compared: its log lost its beginning (retention, DeleteRecords) "
         "during each attempt, on one side or the other"
@@ -322,7 +322,7 @@ def _unproven(scope: Scope, counts: OutcomeCounts) -> tuple[str, ...]:
 
 def _left_behind(scope: Scope, partitions: Sequence[PartitionAudit]) -> tuple[str, ...]:
     """What the mirror had not reached when the link was failed over: no mirror brings it any more."""
-    sealed = {TopicPartition(each.topic, each.partition) for each in scope.partitions if each.sealed_at is not None}
+    sealed = {each.tp for each in scope.partitions if each.sealed_at is not None}
     unseen = sum(each.counts.unseen for each in partitions if TopicPartition(each.topic, each.partition) in sealed)
     if not unseen:
         return ()

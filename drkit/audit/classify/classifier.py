@@ -89,7 +89,7 @@ class PartitionLimits:
     what matched at its place; `watermarked`: whether the mirror recorded one; `bound`: where a sealed link's part of
     the target ends; `earlier_until`: below it the target may stand for records of an earlier topic of this name.
     `unreadable`: target offsets that can't be read; `uncompared`: those that stand for what the source can't give, or
-    were counted already. `purged`: source offsets [from, until) that no retention removed there. `hidden`: target
+    were counted already. `purged`: ranges of source offsets that no retention removed there. `hidden`: target
     offsets [first, until) behind an open transaction. `partial`: equal records may be anywhere in the source's log.
     `aborted`: the link mirrors records of aborted transactions, which the source's cleaner takes whatever their key;
     `altered`: callables of the user's decide what is on the target, and can't be asked about what it took.
@@ -115,7 +115,7 @@ class PartitionLimits:
     unreadable: tuple[tuple[int, int], ...] = ()
     uncompared: tuple[tuple[int, int], ...] = ()
     partial: bool = False
-    purged: tuple[int, int] = (0, 0)
+    purged: tuple[tuple[int, int], ...] = ()
     hidden: tuple[int, int] = (0, 0)
     aborted: bool = False
     altered: bool = False
@@ -421,8 +421,7 @@ class _Classifier:
 
     def _before_target_start(self, row: SourceLeft) -> bool:
         """Whether its place is before the target's log start."""
-        begin, until = self._limits.purged
-        if self._limits.target_start <= 0 or begin <= row.s < until:
+        if self._limits.target_start <= 0 or holds(self._limits.purged, row.s):
             return False
         beside = self._beside.of_source(row.s)
         # Where the mapping is known, a log has as many places before its start as the mapping says: one record more

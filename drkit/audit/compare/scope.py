@@ -13,17 +13,16 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from drkit.audit.compare.offset_zones import Zone, nominal, place, source_of, zones
+from drkit.audit.compare.target_removals import removed_records
 from drkit.audit.read.log_source import reached
 from drkit.config import Config
 from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
 from drkit.kafka.admin.logs.leader_epochs import kept_offsets
 from drkit.kafka.client.record_probe import LogPosition, OffsetRange
-from drkit.kafka.client.unexpired_records import Missing, unexpired
 from drkit.kafka.transform.record_transform import configured_at
 from drkit.kafka.transform.transformed_reader import packed_alteration
 from drkit.lag.source_batches import held_below
-from drkit.mapping.target_start import missing_until
 from drkit.model.audit.audit_result import ANY_AGE, AuditRequest, PlacementBasis, TopicChoice
 from drkit.model.clock import now, to_millis
 from drkit.model.digests import RangeDigest
@@ -37,7 +36,6 @@ from drkit.store.link_notes import check_source_cluster, check_target_cluster
 _MARGIN = 1_000
 """Offsets read before a time window's first, so that a record moved a little is still met."""
 
-NOT_PURGED = OffsetRange(0, 0)
 NOTHING_HIDDEN = OffsetRange(0, 0)
 
 _TIMEOUT_SECONDS = 15.0
@@ -59,11 +57,11 @@ class PartitionScope:
     `first_place`: the first target offset that stands for a source record. `earlier_until`: target
     offsets below it may stand for records of an earlier topic of this name on the source. `digests`: what the mirror
     kept of ranges that it forwarded, where they are asked for. `source_held`: below this offset the source surely still
-    holds what these were made of. `purged`: source offsets that the target had, that were removed there, and that no
-    retention explains. `hidden`, `source_hidden`: offsets [first, until) of the target and of the source behind an open
-    transaction, which readers of committed records don't get; `source_hidden_since`: the timestamp (ms) of the first
-    record there, where an age was asked for and it could be read. `source_id`, `target_id`: Kafka's ids of both topics;
-    None where there is none.
+    holds what these were made of. `purged`: ranges of source offsets that were removed from the target, and that no
+    retention explains (`target_removals.py`). `hidden`, `source_hidden`: offsets [first, until) of the target and of
+    the source behind an open transaction, which readers of committed records don't get; `source_hidden_since`: the
+    timestamp (ms) of the first record there, where an age was asked for and it could be read. `source_id`, `target_id`:
+    Kafka's ids of both topics; None where there is none.
     """
 
     number: int
@@ -89,12 +87,17 @@ class PartitionScope:
     target_anew: bool = False
     partial: bool = False
     told: tuple[tuple[int, int], ...] = ()
-    purged: OffsetRange = NOT_PURGED
+    purged: tuple[tuple[int, int], ...] = ()
     hidden: OffsetRange = NOTHING_HIDDEN
     source_hidden: OffsetRange = NOTHING_HIDDEN
     source_hidden_since: int | None = None
     source_id: str | None = None
     target_id: str | None = None
+
+    @property
+    def tp(self) -> TopicPartition:
+        """The partition, by its source topic."""
+        return TopicPartition(self.topic, self.partition)
 
     @property
     def by_content_only(self) -> bool:
@@ -196,11 +199,10 @@ def observe_scope(request: AuditRequest, store: Store, config: Config) -> Scope:
         )
         for topic, partitions in chosen.items():
             builder.add_topic(topic, partitions)
-        if not sealed:  # after the switch the target's owner may remove anything
-            builder.partitions = with_purges(link, store, watermarks, builder.partitions, source_admin, target_admin)
+        removed = removed_records(link, store, control, watermarks, builder.partitions, source_admin, target_admin)
     return Scope(
         link=link,
-        partitions=tuple(builder.partitions),
+        partitions=tuple(replace(each, purged=removed.get(each.number, ())) for each in builder.partitions),
         source_cluster=source_cluster,
         target_cluster=target_cluster,
         since_ms=None if request.since is None else to_millis(request.since),
@@ -227,37 +229,10 @@ def _nothing_covered(link: Link) -> str:
     )
 
 
-def with_purges(
-    link: Link,
-    store: Store,
-    watermarks: Mapping[TopicPartition, Watermark],
-    partitions: Sequence[PartitionScope],
-    source: ClusterAdmin,
-    target: ClusterAdmin,
-) -> list[PartitionScope]:
-    """The partitions with what was removed from their targets and no retention explains."""
-    missing: dict[TopicPartition, Missing] = {}
-    for each in partitions:
-        tp = TopicPartition(each.topic, each.partition)
-        mark = watermarks.get(tp)
-        if mark is None or each.mirrored_through is None:
-            continue  # never mirrored, or an earlier topic of the name was
-        begin, until = each.source_start, missing_until(store, link.id, replace(mark, target_start=each.target_start))
-        if begin < until:
-            there = TopicPartition(each.target_topic, each.partition)
-            missing[tp] = Missing(OffsetRange(begin, until), there, emptied=each.target_start >= mark.target_end)
-    if not missing:
-        return list(partitions)
-    found = unexpired(source, target, missing, link.settings_policy, at_ms=to_millis(now()))
-    return [
-        replace(each, purged=found.get(TopicPartition(each.topic, each.partition), NOT_PURGED)) for each in partitions
-    ]
-
-
 def log_starts(scope: Scope, config: Config) -> list[LogStart]:
     """Where logs begin now, in the order of `Scope.starts`."""
     link = scope.link.id
-    source = _starts(config, link.source, [TopicPartition(each.topic, each.partition) for each in scope.partitions])
+    source = _starts(config, link.source, [each.tp for each in scope.partitions])
     target = _starts(
         config,
         link.target,

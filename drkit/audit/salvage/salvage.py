@@ -433,7 +433,7 @@ def _facts(
     config: Config,
 ) -> _Facts:
     link, scope = request.link.id, found.reader.scope
-    tps = {TopicPartition(each.topic, each.partition): each for each in scope.partitions}
+    tps = {each.tp: each for each in scope.partitions}
     with ClusterAdmin(link.source, config.clusters[link.source]) as admin:
         source_id = admin.cluster_id()
         written = admin.end_offsets(tps, committed=False)

@@ -13,6 +13,7 @@ records that retention may remove anyway can't be told from retention.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
@@ -79,6 +80,7 @@ def unexpired(
     policy: TopicSettings,
     *,
     at_ms: int,
+    sized: bool = True,
 ) -> dict[TopicPartition, OffsetRange]:
     """The parts of these ranges that the source still holds and retention would have kept on the target.
 
@@ -87,7 +89,8 @@ def unexpired(
         target: the cluster that lacks them.
         missing: by source partition.
         policy: the link's.
-        at_ms: the time now.
+        at_ms: when they went.
+        sized: whether the target's log is still as large as then; else a retention by size explains all that it may.
 
     Raises:
         Unreachable: a cluster doesn't answer for one of them.
@@ -95,7 +98,7 @@ def unexpired(
     """
     retentions = _retentions(source, target, missing, policy)
     young = _young(source, {tp: each for tp, each in missing.items() if tp in retentions}, retentions, at_ms)
-    found = _as_small(target, {tp: missing[tp] for tp in young}, retentions)
+    found = _as_small(target if sized else None, {tp: missing[tp] for tp in young}, retentions)
     left = {tp: young[tp] for tp in found}
     # last: ranges that both sides have removed meanwhile, or without records, aren't missing
     first = source.probe_records(
@@ -156,16 +159,16 @@ def _young(
 
 
 def _as_small(
-    target: ClusterAdmin, missing: Mapping[TopicPartition, Missing], retentions: Mapping[TopicPartition, Retention]
+    target: ClusterAdmin | None,
+    missing: Mapping[TopicPartition, Missing],
+    retentions: Mapping[TopicPartition, Retention],
 ) -> set[TopicPartition]:
-    """Those whose logs are smaller than retention by size would have left them."""
+    """Those whose logs are smaller than retention by size would have left them. `target` None: they were large
+    enough, unless they were emptied."""
     sized = {tp: limit for tp in missing if (limit := retentions[tp].size) is not None}
-    try:
-        sizes = target.log_sizes(missing[tp].target for tp in sized) if sized else {}
-    except Refused:
-        sizes = {}  # an unknown size explains nothing
-    return {
-        tp
-        for tp, each in missing.items()
-        if tp not in sized or sizes.get(each.target, 0) < sized[tp] or (each.emptied and sized[tp] > 0)
-    }
+    sizes: Mapping[TopicPartition, int] = {}
+    if target is not None and sized:
+        with suppress(Refused):  # an unknown size explains nothing
+            sizes = target.log_sizes(missing[tp].target for tp in sized)
+    large = {tp for tp, limit in sized.items() if target is None or sizes.get(missing[tp].target, 0) >= limit}
+    return {tp for tp, each in missing.items() if tp not in large or (each.emptied and sized[tp] > 0)}

@@ -101,7 +101,7 @@ def test_records_whose_place_is_before_the_target_s_start_were_retired_there_unl
     target = log({n: each for n, each in made.items() if n > 6}, start=6)
     logs = InMemory(log(made), target, identity(20), through=20)
     assert outcomes(logs) == {*(("target_retired", n, None) for n in range(6)), ("lost", 6, None)}
-    logs.known = {"purged": (2, 4)}
+    logs.known = {"purged": ((2, 4),)}
     assert outcomes(logs) == {
         *(("target_retired", n, None) for n in (0, 1, 4, 5)),
         *(("lost", n, None) for n in (2, 3, 6)),

@@ -1,0 +1,82 @@
+"""Source offsets that were removed from the target, and that no retention explains, as the link's clients left them.
+
+Until a failover all that the target's log has lost is judged, by its settings and size now. After it the target is its
+clients', who may remove anything: then what counts is what was recorded as removed before, and what lies below the
+log's beginning as the failover saw it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.client.record_probe import OffsetRange
+from drkit.kafka.client.unexpired_records import Missing, unexpired
+from drkit.mapping.target_start import missing_until
+from drkit.model.clock import now, to_millis
+from drkit.model.link_state import TARGET_PURGED, Direction, LinkControl
+from drkit.model.offsets import Watermark, merged_ranges
+from drkit.model.topology import Link, TopicPartition
+from drkit.store.api import Store
+from drkit.store.link_notes import accepted_purges
+
+if TYPE_CHECKING:
+    from drkit.audit.compare.scope import PartitionScope
+
+Ranges = tuple[tuple[int, int], ...]
+"""Source offsets [begin, until), ascending and apart."""
+
+
+def removed_records(
+    link: Link,
+    store: Store,
+    control: LinkControl | None,
+    watermarks: Mapping[TopicPartition, Watermark],
+    partitions: Sequence[PartitionScope],
+    source: ClusterAdmin,
+    target: ClusterAdmin,
+) -> dict[int, Ranges]:
+    """What was removed, by the partition's number, of partitions that lack something.
+
+    Raises:
+        Unreachable: a cluster or the store doesn't answer.
+    """
+    moved = control is not None and control.direction in {Direction.SEALED, Direction.REVERSED}
+    marks = {each.number: watermarks[each.tp] for each in partitions if each.mirrored_through is not None}
+    missing: dict[TopicPartition, Missing] = {}
+    for each in partitions:
+        mark = marks.get(each.number)
+        if mark is None:
+            continue  # never mirrored, or an earlier topic of the name was
+        start = min(each.target_start, mark.target_start) if moved else each.target_start
+        until = missing_until(store, link.id, replace(mark, target_start=start))
+        if each.source_start < until:
+            there = TopicPartition(each.target_topic, each.partition)
+            missing[each.tp] = Missing(OffsetRange(each.source_start, until), there, emptied=start >= mark.target_end)
+    found: dict[TopicPartition, OffsetRange] = {}
+    if missing:
+        at = control.changed_at if moved and control is not None else now()
+        found = unexpired(source, target, missing, link.settings_policy, at_ms=to_millis(at), sized=not moved)
+    told = _recorded(link, store, {mark.tp: mark for mark in marks.values()}) if moved else {}
+    removed = {each.number: [*told.get(each.tp, ()), *_one(found.get(each.tp))] for each in partitions}
+    return {number: tuple(merged_ranges(ranges)) for number, ranges in removed.items() if ranges}
+
+
+def _one(found: OffsetRange | None) -> Sequence[tuple[int, int]]:
+    return () if found is None else (found,)
+
+
+def _recorded(
+    link: Link, store: Store, marks: Mapping[TopicPartition, Watermark]
+) -> dict[TopicPartition, list[tuple[int, int]]]:
+    """What the mirror or the failover found removed, whether an operator accepted it or not."""
+    accepted = accepted_purges(store, link.id)
+    found = {tp: list(accepted.get((tp, mark.epoch), ())) for tp, mark in marks.items()}
+    for problem in store.problems(link.id):
+        if problem.kind == TARGET_PURGED and problem.partition is not None and problem.missing is not None:
+            tp = TopicPartition(problem.topic, problem.partition)
+            if tp in found:
+                found[tp].append(problem.missing)
+    return found
