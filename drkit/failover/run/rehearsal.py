@@ -154,7 +154,9 @@ class _Rehearsal:
 
     def _commit(self) -> str:
         wanted = {self._shadow(group): positions for group, positions in by_group(self.plan.positions).items()}
-        failures = commit_groups(self.estate.groups(self.plan.link.target), wanted, self.lease.check)
+        failures = commit_groups(
+            self.estate.groups(self.plan.link.target), wanted, self.lease.check, lambda _groups: None
+        )
         if failures:
             group, first = next(iter(failures.items()))
             raise DrkitError(

@@ -195,6 +195,8 @@ class Runner:
             carried=self.carried,
             establish=partial(self._establish, stage.name),
             in_order=self.in_order,
+            committed=self.journal.groups_committed() if again else (),
+            note_committed=partial(self.journal.committed, stage.name),
         )
         try:
             report = stage.execute(context)

@@ -229,16 +229,17 @@ class Commit:
         return f"commit {counted(self.positions, 'position')} of {counted(self.groups, 'group')} on {self.target}"
 
     def execute(self, context: StageContext) -> StageReport:
-        """Commit group by group; groups that an earlier attempt committed, or that consumers moved, stay."""
+        """Commit group by group; groups that an earlier attempt committed stay, also where consumers went on since."""
         _same_cluster(context, self.target, self.cluster_id)
         wanted = by_group(context.positions)
-        done = self._done_before(context, wanted) if context.again else {}
+        done, strayed = self._done_before(context, wanted) if context.again else ({}, [])
+        coordinator = context.estate.groups(self.target)
         failures: dict[str, DrkitError] = {}
         begun = 0
         for portion in context.in_order(wanted):
             todo = {group: positions for group, positions in portion.items() if group not in done}
             begun += len(portion)
-            failures = commit_groups(context.estate.groups(self.target), todo, context.lease.check)
+            failures = commit_groups(coordinator, todo, context.lease.check, context.note_committed)
             if failures:
                 break
         if failures:
@@ -257,23 +258,33 @@ class Commit:
             )
         count = sum(len(positions) for positions in wanted.values())
         kept = f"; {counted(len(done), 'group')} committed before" if done else ""
+        if strayed:
+            kept += (
+                f"; further on than their places, and not by this run as far as it knows: set back: {and_more(strayed)}"
+            )
         facts = replace(context.facts, committed=count)
         return StageReport(
             StageOutcome.OK, f"{counted(count, 'position')} of {counted(len(wanted), 'group')}{kept}", facts
         )
 
-    def _done_before(self, context: StageContext, wanted: Mapping[str, Sequence[PlannedPosition]]) -> dict[str, str]:
-        """Groups that an interrupted attempt committed: still at their position, or read further."""
-        coordinator = context.estate.groups(self.target)
+    def _done_before(
+        self, context: StageContext, wanted: Mapping[str, Sequence[PlannedPosition]]
+    ) -> tuple[set[str], list[str]]:
+        """Groups that an interrupted attempt committed: still at their position, or read further; and those that stand
+        further although no attempt is known to have committed them: their consumers have skipped what is in between.
+        """
         found = committed_offsets(context, self.target, wanted)
-        members = coordinator.members(list(wanted))
-        done = {}
+        done: set[str] = set()
+        strayed: list[str] = []
         for group, positions in wanted.items():
             if all(found.get((group, p.target_tp)) == p.target_offset for p in positions):
-                done[group] = "committed"
+                done.add(group)
             elif all(_read_on(p, found.get((group, p.target_tp))) for p in positions):
-                done[group] = "read on" if members.get(group) else "read on, then stopped"
-        return done
+                if group in context.committed:
+                    done.add(group)
+                else:
+                    strayed.append(group)
+        return done, strayed
 
 
 @dataclass(frozen=True, slots=True)
@@ -456,12 +467,16 @@ def publication(directories: Sequence[str], cluster: str, endpoint: str) -> str:
 
 
 def commit_groups(
-    coordinator: GroupAdmin, wanted: Mapping[str, Sequence[PlannedPosition]], check: Callable[[], None]
+    coordinator: GroupAdmin,
+    wanted: Mapping[str, Sequence[PlannedPosition]],
+    check: Callable[[], None],
+    note: Callable[[Sequence[str]], None],
 ) -> dict[str, DrkitError]:
     """Commit positions by group, many groups at once; returns the reason for each group that failed.
 
     A slow cluster gets the time that it needs: groups for which a call had no time are committed by the next one, as
-    long as each call commits some. `check` is called before each lot, and raises to stop.
+    long as each call commits some. `check` is called before each lot, and raises to stop; `note` after it, with the
+    groups that it committed.
     """
     failures: dict[str, DrkitError] = {}
     left = deque(wanted)
@@ -469,6 +484,8 @@ def commit_groups(
         check()
         lot = [left.popleft() for _ in range(min(_GROUPS_AT_ONCE, len(left)))]
         failed = coordinator.commit_many({group: _offsets(wanted[group]) for group in lot})
+        if taken := [group for group in lot if group not in failed]:
+            note(taken)
         late = [group for group, error in failed.items() if isinstance(error, Unreachable)]
         if len(late) < len(lot):
             left.extend(late)

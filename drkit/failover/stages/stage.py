@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -55,7 +55,8 @@ class StageContext:
     before and may be half done.
     `ports`: what a failback needs from other packages. `carried`: committed offsets of the old primary, with their
     offsets on the live cluster. `establish` journals facts and carried offsets before the stage ends.
-    `in_order`: the groups to commit, in portions; iterating waits for the next portion's turn.
+    `in_order`: the groups to commit, in portions; iterating waits for the next portion's turn. `committed`: groups that
+    this run is known to have committed at these positions; `note_committed` journals more of them.
     """
 
     estate: ClusterContext
@@ -71,6 +72,8 @@ class StageContext:
     carried: tuple[PlannedPosition, ...]
     establish: Callable[[Facts, tuple[PlannedPosition, ...]], None]
     in_order: Callable[[WantedGroups], Iterator[WantedGroups]] = at_once
+    committed: Collection[str] = ()
+    note_committed: Callable[[Sequence[str]], None] = lambda _groups: None
 
     @property
     def required_ports(self) -> Ports:

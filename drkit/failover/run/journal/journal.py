@@ -7,6 +7,7 @@
     …    translate  places     the records at the groups' new positions
     …    translate  positions  the final positions
     …    salvage    carried    committed offsets of the old primary, with their offsets on the live cluster
+    …    commit     committed  the groups of one lot that the coordinators took: {"groups"}
     …    scrub      facts      facts established before the stage's end: written before anything is deleted
     …    resume     taken      who took the run over
     …    fence      rewound    the fence is no longer in place: {"reason", "facts"}
@@ -22,7 +23,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -43,6 +44,7 @@ OUTCOME = "outcome"
 PLACES = "places"
 POSITIONS = "positions"
 CARRIED = "carried"
+COMMITTED = "committed"
 ESTABLISHED = "facts"
 TAKEN = "taken"
 CANCELLED = "cancelled"
@@ -50,7 +52,7 @@ REWOUND = "rewound"
 ABANDONED = "abandoned"
 AUDITED = "audited"
 
-_WITHIN_A_STAGE = frozenset({INTENT, PLACES, POSITIONS, CARRIED})
+_WITHIN_A_STAGE = frozenset({INTENT, PLACES, POSITIONS, CARRIED, COMMITTED})
 """Events that the outcome of their stage follows, which is anchored."""
 _PART_CHARACTERS = 1_000_000
 _ULID_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -171,6 +173,20 @@ class Journal:
     def carried(self, stage: str, positions: tuple[PlannedPosition, ...]) -> None:
         """Record the offsets carried over from the old primary."""
         self.write(stage, CARRIED, POSITION_LIST.dump_json(positions).decode())
+
+    def committed(self, stage: str, groups: Sequence[str]) -> None:
+        """Record groups whose final positions were committed."""
+        self.write(stage, COMMITTED, {"groups": groups})
+
+    def groups_committed(self) -> frozenset[str]:
+        """Groups recorded as committed since the final positions were last chosen."""
+        groups: set[str] = set()
+        for happened in self.events():
+            if happened.event == POSITIONS:
+                groups.clear()
+            elif happened.event == COMMITTED:
+                groups.update(json.loads(happened.payload)["groups"])
+        return frozenset(groups)
 
     def established(self, stage: str, facts: Facts) -> None:
         """Record a stage's facts so far."""

@@ -145,6 +145,21 @@ def test_consumers_that_went_on_meanwhile_are_not_taken_back(fresh, tmp_path):
     assert "1 group read on already" in verified.reason
 
 
+@pytest.mark.parametrize("place", [INTENT, OUTCOME])
+def test_a_group_that_others_put_further_before_the_run_had_committed_it_is_put_where_it_was(fresh, tmp_path, place):
+    own, topic, groups = fresh
+    stage, when = ("commit", "after") if place == INTENT else ("translate", "after")
+    killed(own, "failover", tmp_path, (stage, place, when))
+    own.commit("dr", "g2", topic, {0: 60})  # a consumer with auto.offset.reset=latest: 50 records skipped
+    run = own.store.runs()[0].run
+    with own.estate() as estate:
+        result = resume_run(estate, run, None)
+    assert result.error is None
+    assert own.committed("dr", groups[1]) == {(topic, 0): 10}
+    said = next(stage.reason for stage in result.stages if stage.name == "commit")
+    assert (f"set back: {groups[1]}" in said) == (place == INTENT)
+
+
 def test_a_run_killed_before_it_changed_anything_makes_way_for_a_new_one(fresh, tmp_path):
     own, _topic, _groups = fresh
     killed(own, "failover", tmp_path, ("fence", INTENT, "after"))

@@ -1,16 +1,22 @@
 """What a move reads again and what it doesn't; committing on a cluster that is slow."""
 
+from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 
 from drkit.failover.positions.positions import PlannedPosition, Strategy
 from drkit.failover.run.state_machine import Facts, Mode
 from drkit.failover.stages import failover_stages
-from drkit.failover.stages.failover_stages import _just_captured, commit_groups
+from drkit.failover.stages.failover_stages import Commit, _just_captured, commit_groups
+from drkit.failover.stages.stage import at_once
 from drkit.model.clock import now
 from drkit.model.errors import Refused, Unreachable
 from drkit.model.offsets import Certainty
+from drkit.model.topology import TopicPartition
+
+T0 = TopicPartition("t", 0)
 
 
 @pytest.mark.parametrize(
@@ -31,10 +37,17 @@ def test_positions_kept_a_moment_ago_are_taken_in_an_unplanned_move_only(mode, s
 class Coordinator:
     """Commits so many groups in each call, and has no time for the others; some it refuses."""
 
-    def __init__(self, a_call: int, refuses: str = "") -> None:
+    def __init__(self, a_call: int, refuses: str = "", stands=()) -> None:
         self.a_call = a_call
+        self.stands = dict(stands)
         self.refuses = refuses
-        self.committed: list[str] = []
+        self.took: list[str] = []
+
+    def members(self, groups):
+        return dict.fromkeys(groups, 0)
+
+    def committed(self, groups):
+        return [SimpleNamespace(group=group, tp=T0, offset=self.stands[group]) for group in groups]
 
     def commit_many(self, wanted):
         failures = {}
@@ -44,7 +57,7 @@ class Coordinator:
             elif number >= self.a_call:
                 failures[group] = Unreachable("no time", remedy="")
             else:
-                self.committed.append(group)
+                self.took.append(group)
         return failures
 
 
@@ -58,13 +71,37 @@ def positions(count):
 def test_a_cluster_that_is_slow_has_the_time_that_it_needs(monkeypatch):
     monkeypatch.setattr(failover_stages, "_GROUPS_AT_ONCE", 4)
     coordinator, checks = Coordinator(3, refuses="g1"), []
-    failures = commit_groups(coordinator, positions(10), lambda: checks.append(1))
-    assert sorted(coordinator.committed) == [f"g{number}" for number in range(10) if number != 1]
+    noted = []
+    failures = commit_groups(coordinator, positions(10), lambda: checks.append(1), noted.extend)
+    assert sorted(noted) == sorted(coordinator.took)
+    assert sorted(coordinator.took) == [f"g{number}" for number in range(10) if number != 1]
     assert list(failures) == ["g1"]  # what is refused isn't tried again
     assert len(checks) > 3  # the right to act is asked for before each lot
 
 
 def test_a_cluster_that_commits_nothing_is_not_asked_for_ever(monkeypatch):
     monkeypatch.setattr(failover_stages, "_GROUPS_AT_ONCE", 4)
-    failures = commit_groups(Coordinator(0), positions(10), lambda: None)
+    noted = []
+    failures = commit_groups(Coordinator(0), positions(10), lambda: None, noted.extend)
     assert len(failures) == 10
+    assert noted == []
+
+
+@pytest.mark.parametrize(("known", "committed"), [((), ["g0", "g1"]), (("g0",), ["g1"])])
+def test_a_group_that_stands_further_is_done_only_where_this_run_had_committed_it(known, committed):
+    coordinator = Coordinator(9, stands={"g0": 60, "g1": 3, "g2": 5})  # all are to be at 5
+    estate = SimpleNamespace(groups=lambda _alias: coordinator)
+    noted = []
+    context = SimpleNamespace(
+        estate=estate,
+        positions=tuple(p for group, each in positions(3).items() for p in [replace(each[0], group=group)]),
+        again=True,
+        committed=known,
+        note_committed=noted.extend,
+        in_order=at_once,
+        lease=SimpleNamespace(check=lambda: None),
+        facts=Facts(mode=Mode.UNPLANNED),
+    )
+    said = Commit("dr", 3, 3).execute(context).reason
+    assert coordinator.took == noted == committed
+    assert ("set back: g0" in said) == (known == ())
