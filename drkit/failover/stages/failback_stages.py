@@ -33,7 +33,7 @@ from drkit.failover.stages.promote_topics import release
 from drkit.failover.stages.remove_filler import trimmed_again
 from drkit.failover.stages.salvage_stage import check_cluster, free_folder, unreadable_places
 from drkit.failover.stages.scrub_stage import restore_configs, to_be_aligned
-from drkit.failover.stages.stage import StageContext, StageReport, decide_link, sealed_before
+from drkit.failover.stages.stage import StageContext, StageReport, check_direction, decide_link, sealed_before
 from drkit.model.clock import now
 from drkit.model.errors import PartlyDone, Refused, Unreachable
 from drkit.model.link_state import Direction, Problem, TopicState
@@ -80,10 +80,11 @@ class Reverse:
         back = self.configured.reversed()
         moves = Kind.REPROTECT if self.for_good else Kind.FAILBACK
         check_way_back_is_free(context.estate, self.configured, moves, context.run)  # a mirror may have begun since
-        control = store.link_control(back)
+        control = store.link_control(self.configured)  # reversed last but one: what is reset below holds data since
+        reset_before = control is not None and control.run == context.run and control.direction is Direction.REVERSED
         admitted = ClusterFence(context, self.configured.source).admit_mirror()
         filler = trimmed_again(context, self.configured).removeprefix("; ")  # or it would be mirrored back as records
-        if control is None or control.run != context.run or control.direction is not Direction.ACTIVE:
+        if not reset_before:
             decide_link(
                 context.estate, back, Direction.PAUSED, run=context.run, reason="being reset", allowed=_ANY_DIRECTION
             )
@@ -263,7 +264,7 @@ class DrainBack:
             Direction.SEALED,
             run=context.run,
             reason="failback: all of it is back",
-            allowed=frozenset({Direction.ACTIVE}),
+            allowed=_FLOWING,
         )
         wait_for_mirror(context, MIRROR_SECONDS)
         snapshot = observe(context.estate, link, settle=True, target_groups=False)
@@ -300,7 +301,7 @@ class DrainBack:
             Direction.SEALED,
             run=context.run,
             reason=f"failback: {self.live} is gone",
-            allowed=frozenset({Direction.ACTIVE}),
+            allowed=_FLOWING,
         )
         wait_for_mirror(context, MIRROR_SECONDS)
         snapshot = observe(context.estate, context.link, settle=True, target_groups=False)
@@ -353,7 +354,10 @@ class ReverseLink:
         forward = context.link.reversed()
         control = store.link_control(self.configured)
         facts, late = context.facts, ""
-        if control is None or control.run != context.run or control.direction is not Direction.ACTIVE:
+        # once it serves, its record is its own again, also where an operator has paused it since
+        turned_before = control is not None and control.run == context.run and control.direction.serves_source
+        if not turned_before:
+            check_direction(control, self.configured, Direction.ACTIVE, _FROM_REVERSED)  # before anything is forgotten
             facts, late = self._late(context)
             restore_configs(context.estate.admin(self.cluster), self.topics)
             before = {topic.topic: FormerDirection(topic.epoch, topic.created_by_drkit) for topic in self.topics}
@@ -364,13 +368,13 @@ class ReverseLink:
             store.put_group_positions(self.configured, _group_positions(context, forward))
             save_reversed(store, self.configured, turned)
             note_clusters(store, self.configured, source=context.estate.admin(self.cluster).cluster_id())
-            decide_link(
+            control = decide_link(
                 context.estate,
                 self.configured,
                 Direction.ACTIVE,
                 run=context.run,
                 reason=f"failed back to {self.cluster}",
-                allowed=frozenset({Direction.REVERSED}),
+                allowed=_FROM_REVERSED,
             )
         # in this order: where the old primary can be written again, the cluster left behind can't be
         lifted = ClusterFence(context, self.cluster).open()
@@ -379,7 +383,9 @@ class ReverseLink:
         admitted = self._admit_mirror(context)
         facts = replace(facts, endpoint=self.endpoint)
         published = publish(context, self.configured, self.cluster, self.endpoint, "source")
-        what = f"{self.configured} is active again{late}"
+        paused = control is not None and control.direction is Direction.PAUSED
+        resumes = f"is paused (drkit link resume '{self.configured}' resumes its mirror)"
+        what = f"{self.configured} {resumes if paused else 'is active again'}{late}"
         said = filter(None, (what, lifted, str(rules), admitted, published.reason))
         return StageReport(StageOutcome.OK, "; ".join(said), facts)
 
@@ -501,3 +507,6 @@ def _through(context: StageContext) -> int:
 
 
 _ANY_DIRECTION = frozenset(Direction)
+_FROM_REVERSED = frozenset({Direction.REVERSED})
+_FLOWING = frozenset({Direction.ACTIVE, Direction.PAUSED})
+"""Of the way back, as long as this run hasn't sealed it: an operator may have paused it."""

@@ -157,13 +157,7 @@ def decide_link(
         current = kept.direction if kept is not None else Direction.ACTIVE
         if kept is not None and current is direction and kept.run == run:
             return kept
-        if current not in allowed:
-            by = f" by run {kept.run}" if kept is not None and kept.run else ""
-            raise Refused(
-                f"the link {link} is {current}{by}",
-                meaning=f"It can become {direction} only from {', '.join(sorted(allowed))}",
-                remedy="`drkit status` and `drkit runs` show what happened",
-            )
+        check_direction(kept, link, direction, allowed)
         wanted = LinkControl(
             link=link,
             direction=direction,
@@ -185,6 +179,22 @@ def decide_link(
     raise DrkitError(
         f"the state of link {link} changed {_CAS_ATTEMPTS} times during the decision",
         remedy="Find what changes it (`drkit link pause`, another run), then try again",
+    )
+
+
+def check_direction(
+    control: LinkControl | None, link: LinkId, direction: Direction, allowed: frozenset[Direction]
+) -> None:
+    """Raise `Refused` where a link's direction (none stored: active) isn't one of the `allowed` ones, from which it can
+    get the other `direction`."""
+    current = control.direction if control is not None else Direction.ACTIVE
+    if current in allowed:
+        return
+    by = f" by run {control.run}" if control is not None and control.run else ""
+    raise Refused(
+        f"the link {link} is {current}{by}",
+        meaning=f"It can become {direction} only from {', '.join(sorted(allowed))}",
+        remedy="`drkit status` and `drkit runs` show what happened",
     )
 
 

@@ -20,12 +20,15 @@ from drkit.failover.run.runner import Watch, nobody_watches
 from drkit.failover.run.service import resume_run, run_failback
 from drkit.failover.run.state_machine import State
 from drkit.lab import Lab
+from drkit.mirror.control import pause, resume_link
 from drkit.model.errors import DrkitError, PartlyDone
+from drkit.model.link_state import Direction
 from drkit.state_topic.recorded_store import StateRecording
 from drkit.store import open_store
+from tests.support.clusters.secured import killed_at
 from tests.support.collection.sampling import sampled
 from tests.support.commands.kafka_tools import consumer_groups
-from tests.support.links.estates import TIMEOUT, OwnLink, failed_over, open_link, own_link, texts
+from tests.support.links.estates import TIMEOUT, OwnLink, failed_over, mirror, open_link, own_link, texts
 from tests.support.recovery.failback_ports import reading_ports, salvaged
 from tests.support.wait import wait_until
 
@@ -96,6 +99,75 @@ def test_a_group_that_reads_on_on_the_old_primary_in_the_middle_of_a_failback_is
         result = resume_run(estate, stopped.run, ports)
     assert result.error is None
     assert own.committed("primary", group) == {(topic, 0): 12, (topic, 1): 14}
+
+
+def test_a_link_that_is_paused_before_a_failback_has_told_its_clients_keeps_its_record(
+    own: OwnLink, away: tuple[str, str], tmp_path: Path
+) -> None:
+    """It had activated the link; a mirror copied, and stopped, since."""
+    topic, group = away
+    salvage = tmp_path / "salvage"
+    killed_at(own, "failback", ("switch", "set_link_control", "after"), str(salvage))
+    own.produce("primary", topic, texts("after", 4))
+    assert mirror(own) == 8
+    pause(own.store, own.link)
+    marks = own.store.watermarks(own.link.id)
+    assert {mark.source_through for mark in marks.values()} == {19}
+    with own.estate() as estate:
+        result = resume_run(estate, own.store.runs()[0].run, reading_ports(own, salvage))
+    assert result.error is None
+    assert own.store.watermarks(own.link.id) == marks
+    assert own.store.link_control(own.link.id).direction is Direction.PAUSED
+    said = " ".join(stage.reason for stage in result.stages)
+    assert f"{own.link.id} is paused" in said
+    assert own.committed("primary", group) == {(topic, 0): 12, (topic, 1): 14}
+    resume_link(own.store, own.link)
+    own.produce("primary", topic, texts("later", 1))
+    assert mirror(own) == 2
+    assert own.records("primary", topic) == own.records("dr", topic)
+
+
+def test_a_way_back_that_is_paused_once_all_is_back_is_sealed_all_the_same(
+    own: OwnLink, away: tuple[str, str], tmp_path: Path
+) -> None:
+    topic, _group = away
+    back = own.link.reversed()
+    ports = reading_ports(own, tmp_path / "salvage")
+    with own.estate() as estate:
+        plan = make_failback_plan(estate, "primary")
+        result = run_failback(
+            estate,
+            plan,
+            ports,
+            cluster_id=plan.target.cluster_id or "",
+            accept_unfenced=True,
+            before_fence=lambda: pause(own.store, back) and None,
+        )
+        assert result.error is None
+    assert own.records("primary", topic) == own.records("dr", topic)
+
+
+def test_a_way_back_that_is_paused_with_records_left_says_what_resumes_it_and_stays_paused(
+    own: OwnLink, away: tuple[str, str], tmp_path: Path
+) -> None:
+    topic, _group = away
+    back = own.link.reversed()
+    ports = reading_ports(own, tmp_path / "salvage")
+
+    def held() -> None:
+        own.produce("dr", topic, texts("meanwhile", 3))
+        pause(own.store, back)
+
+    with own.estate() as estate:
+        plan = make_failback_plan(estate, "primary")
+        stopped = run_failback(
+            estate, plan, ports, cluster_id=plan.target.cluster_id or "", accept_unfenced=True, before_fence=held
+        )
+        assert f"drkit link resume '{back.id}'" in stopped.error.remedy
+        assert own.store.link_control(back.id).direction is Direction.PAUSED
+        resume_link(own.store, back)
+        assert resume_run(estate, stopped.run, ports).error is None
+    assert own.records("primary", topic) == own.records("dr", topic)
 
 
 @pytest.mark.parametrize("stage", sampled("a failback in another one", ["scrub", "reseed", "commit"], 1))
