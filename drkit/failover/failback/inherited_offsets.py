@@ -15,7 +15,7 @@ from drkit.failover.failback.failback_snapshot import FailbackSnapshot, live_log
 from drkit.failover.failback.live_log import LiveLog, TopicKept
 from drkit.failover.positions.positions import PlannedPosition, Strategy
 from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.journal.run_record import RunRecord, load_anchored_run, since_last_closed
+from drkit.failover.run.journal.run_record import RunRecord, load_anchored_run, since_brought_back
 from drkit.failover.run.state_machine import Kind, State
 from drkit.failover.stages.late_commits import GoneTopics, with_late_commits
 from drkit.model.errors import DrkitError, Unreachable
@@ -34,8 +34,8 @@ class Inherited:
 
 
 def inherited_offsets(estate: ClusterContext, snapshot: FailbackSnapshot) -> Inherited:
-    """Those of all failbacks of a link that were abandoned since its last run was closed; the newest of each group
-    and partition, unless the group has committed there on either cluster since.
+    """Those of all failbacks of a link that were abandoned before their switch, since one came further; the newest of
+    each group and partition, unless the group has committed there on either cluster since.
 
     Raises:
         Unreachable: the store or a cluster doesn't answer.
@@ -44,7 +44,7 @@ def inherited_offsets(estate: ClusterContext, snapshot: FailbackSnapshot) -> Inh
     there = {(each.group, each.topic, each.partition) for each in snapshot.old_offsets}
     alive = {(each.group, each.topic, each.partition) for each in snapshot.live_offsets}
     found: dict[Key, PlannedPosition] = {}
-    for summary in since_last_closed(estate.store, link):
+    for summary in since_brought_back(estate.store, link):
         if summary.state != State.ABANDONED or summary.kind == Kind.FAILOVER:
             continue
         run = summary.run

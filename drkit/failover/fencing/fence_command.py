@@ -16,7 +16,7 @@ from drkit.failover.fencing.write_block import let_writes_in
 from drkit.failover.plan.shared_preconditions import later_decision, not_compared, read_age
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.journal.journal import OUTCOME, PLAN, Journal, new_run_id
-from drkit.failover.run.journal.run_record import since_last_closed
+from drkit.failover.run.journal.run_record import since_brought_back
 from drkit.failover.run.lease import RunLease
 from drkit.failover.run.state_machine import Kind, StageOutcome, State
 from drkit.failover.stages.stage import decide_link, wait_for
@@ -248,8 +248,8 @@ def _check_topics(estate: ClusterContext, link: Link, cluster: str, serves: str)
 
 
 def _failback_cut_short(estate: ClusterContext, link: Link) -> RunSummary | None:
-    """The failback or reprotect of a link that is unfinished, or was abandoned since its last closed run."""
-    runs = since_last_closed(estate.store, link.id)
+    """The failback or reprotect of a link that is unfinished, or was abandoned since one was closed."""
+    runs = since_brought_back(estate.store, link.id)
     return next((each for each in runs if each.kind != Kind.FAILOVER and each.state != State.CANCELLED), None)
 
 

@@ -28,6 +28,7 @@ from drkit.failover.run.journal.journal import (
     CARRIED,
     ESTABLISHED,
     FACTS,
+    INTENT,
     LOSS,
     OUTCOME,
     PLACE_LIST,
@@ -204,13 +205,21 @@ def unfinished(store: Store, link: str | None = None) -> list[RunSummary]:
     ]
 
 
-def since_last_closed(store: Store, link: LinkId) -> Iterator[RunSummary]:
-    """The runs that move a link's groups, newest first, up to the last one that was closed."""
+def since_brought_back(store: Store, link: LinkId) -> Iterator[RunSummary]:
+    """The runs that move a link's groups, newest first, up to the last failback or reprotect that was closed, or given
+    up after its switch had begun. A closed failover settles nothing of a failback that was given up before: it may have
+    moved single groups."""
     for found in store.runs():
         if found.kind in KINDS and found.detail.split(" ")[0] == str(link):
-            if found.state == State.CLOSED:
+            if found.kind != Kind.FAILOVER and (found.state == State.CLOSED or _given_up_late(store, found)):
                 return
             yield found
+
+
+def _given_up_late(store: Store, found: RunSummary) -> bool:
+    if found.state != State.ABANDONED:
+        return False
+    return any(entry.stage == "switch" and entry.event == INTENT for entry in store.entries(found.run))
 
 
 def run_to_resume(store: Store, run: str | None) -> str:

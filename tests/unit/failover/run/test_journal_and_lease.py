@@ -12,9 +12,9 @@ import pytest
 
 from drkit.failover.plan.failover_plan import plan_json
 from drkit.failover.run.journal.journal import OUTCOME, PLAN, Journal, StageRecord, new_run_id
-from drkit.failover.run.journal.run_record import begin, load_run, run_to_resume, unfinished
+from drkit.failover.run.journal.run_record import begin, load_run, run_to_resume, since_brought_back, unfinished
 from drkit.failover.run.lease import TTL_SECONDS, Owner, RunLease
-from drkit.failover.run.state_machine import Facts, Mode, Run, StageOutcome, State
+from drkit.failover.run.state_machine import Facts, Kind, Mode, Run, StageOutcome, State
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, PartlyDone, Refused
 from drkit.model.runs import JournalEntry, RunSummary
@@ -60,6 +60,27 @@ def test_a_run_is_read_back_where_it_stands(store):
     assert record.started_at == plan.made_at
     assert record.journal.attempted("drain")
     assert not record.journal.attempted("commit")
+
+
+@pytest.mark.parametrize(
+    ("kind", "state", "reached", "seen"),
+    [
+        (Kind.FAILOVER, State.CLOSED, None, True),  # it may have moved single groups
+        (Kind.FAILBACK, State.CANCELLED, None, True),
+        (Kind.FAILBACK, State.ABANDONED, "scrub", True),
+        (Kind.FAILBACK, State.ABANDONED, "switch", False),
+        (Kind.FAILBACK, State.CLOSED, None, False),
+        (Kind.REPROTECT, State.CLOSED, None, False),
+    ],
+)
+def test_an_abandoned_failback_is_settled_by_one_that_came_to_its_switch_only(store, kind, state, reached, seen):
+    for number, (run, its_kind, its_state) in enumerate([("A", Kind.FAILBACK, State.ABANDONED), ("B", kind, state)]):
+        at = now() + timedelta(seconds=number)
+        store.put_run(RunSummary(run, its_kind, its_state, at, at, f"{LINK} planned to primary"))
+    store.put_run(RunSummary("C", Kind.FAILBACK, State.CLOSED, at, at, f"{LINK.reversed()} planned to dr"))
+    if reached is not None:
+        Journal(store, "B").intent(reached)
+    assert ("A" in [each.run for each in since_brought_back(store, LINK)]) is seen
 
 
 def test_a_cancelled_run_stays_cancelled(store):
