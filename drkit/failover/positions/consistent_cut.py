@@ -9,7 +9,9 @@ record stamped before T, on every partition. A partition's limit is:
   earlier than the newest mirrored record, less the partition's lateness (by how much records in its tail were stamped
   before earlier ones);
 - nothing was missing at the last look: later records are stamped no earlier than the look, less lateness. So an idle
-  topic delays nothing, as long as the mirror looks at it.
+  topic delays nothing, as long as the mirror looks at it;
+- it isn't known whether more is missing than is counted (both sides answer, and whether they still hold what was
+  mirrored can't be told): as if the source were gone.
 
 T is the least of the limits. Larger lateness than any in the tails, and producers' clocks that differ from the
 mirror's, can't be known from the target alone; the messages say which limits rest on that.
@@ -193,21 +195,23 @@ def _limit(snapshot: Snapshot, view: PartitionView, tails: Tails) -> Limit:
         parts = [counted(rest, "missing offset")] if rest else []
         held = " and ".join([*parts, *(["records held by an open transaction"] if view.held or not rest else [])])
         return Limit(*view.tp, first, f"the earliest of {held} is stamped {iso(first)}", exact=True)
-    if view.lag == 0:
+    unjudged = view.missing.reason if view.missing.at_least else None
+    if view.lag == 0 and unjudged is None:
         live = view.source_end is not None
         looked = snapshot.observed_at if live else None if view.watermark is None else view.watermark.observed_at
         if looked is None:
             raise _unknown(view, "the mirror never looked at it")
         return Limit(*view.tp, looked - late, f"nothing was missing when it was looked at, {iso(looked)}{lately}")
-    if missing is not None and missing.reason is None:
+    if missing is not None and missing.reason is None and unjudged is None:
         return Limit(*view.tp, snapshot.observed_at - late, "no record is missing, only control records", exact=True)
+    count = f"{view.lag:,} offsets are missing" + (f" or more ({unjudged})" if unjudged else "")
     if tail is None or tail.newest is None:
-        raise _unknown(view, f"{view.lag:,} offsets are missing and none is on the target")
+        raise _unknown(view, f"{count} and none is on the target")
     newest = from_millis(tail.newest)
     return Limit(
         *view.tp,
         newest - late,
-        f"{view.lag:,} offsets are missing; the newest record on the target is stamped {iso(newest)}{lately}",
+        f"{count}; the newest record on the target is stamped {iso(newest)}{lately}",
     )
 
 

@@ -367,26 +367,33 @@ def _rest(target_offset: int, view: PartitionView) -> int | None:
 
 def _whole(snapshot: Snapshot) -> bool:
     """Whether groups that commit in transactions continue from their committed offsets: nothing is missing on the
-    target, or the link also mirrors uncommitted records."""
-    drained = snapshot.source.reachable and snapshot.positions_live and snapshot.lag == 0
-    return drained or not snapshot.link.committed
+    target, or the link also mirrors uncommitted records. A lag of 0 shows nothing of a partition that the source is
+    silent about (it is the mirror's last look), or of one that may lack more."""
+    if not snapshot.link.committed:
+        return True
+    if not (snapshot.source.reachable and snapshot.positions_live) or snapshot.lag != 0 or snapshot.silent:
+        return False
+    return not any(view.missing.at_least for view in snapshot.partitions.values())
 
 
 @dataclass(frozen=True, slots=True)
 class _ByOutput:
     """Places groups that commit in transactions after the last one whose output reached the target.
 
-    `through`: the mirrored offset of each source partition.
+    `through`: the mirrored offset of each source partition. `doubt`: why it isn't known of one of them whether its
+    mirrored records are all there; None: it is, as far as is known.
     """
 
     snapshot: Snapshot
     through: Mapping[TopicPartition, int | None]
+    doubt: str | None
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> _ByOutput:
         """The parts that all groups share, computed once."""
         watched = {} if snapshot.transactions is None else snapshot.partitions
-        return cls(snapshot, {tp: view.through for tp, view in watched.items()})
+        doubts = (view.doubts.unsure for view in snapshot.partitions.values())
+        return cls(snapshot, {tp: view.through for tp, view in watched.items()}, next(filter(None, doubts), None))
 
     def place(self, position: GroupPosition, where: Where | None = None) -> PlannedPosition | None:
         """None if the group doesn't commit in transactions."""
@@ -398,6 +405,9 @@ class _ByOutput:
             found = place_unwatched(position)
         if found is None:
             return None
+        if self.doubt is not None:
+            doubt = f"whether all of its output is on {snapshot.target.alias} is not known: {self.doubt}"
+            found = replace(found, again=None, reason=_and(found.reason, doubt))
         stands = position._replace(offset=found.offset, metadata=found.metadata)
         view = snapshot.partitions.get(position.tp)
         placed = replace(place(stands, view, snapshot, where), transactional=True, transactions_again=found.again)

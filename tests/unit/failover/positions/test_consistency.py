@@ -14,6 +14,7 @@ from drkit.failover.positions.consistent_cut import (
     transactions_cut,
 )
 from drkit.kafka.client.record_probe import Scanned, SeenBatch
+from drkit.lag.partition_lag import Doubts
 from drkit.model.clock import from_millis, to_millis
 from drkit.model.errors import Refused
 from drkit.model.topology import TopicPartition
@@ -53,6 +54,15 @@ def test_an_idle_topic_holds_nobody_back_only_since_its_last_look():
     cut = cut_of([idle, busy], {A: tail(NOW - 86_400_000), B: tail(NOW - 10_000)})
     assert cut.instant == from_millis(NOW - 10_000)
     assert cut_of([idle], {A: tail(NOW - 86_400_000)}).instant == AT - timedelta(seconds=3)
+
+
+def test_what_may_lack_more_than_is_counted_is_limited_by_what_is_on_the_target():
+    unjudged = replace(view("a", source_end=10), doubts=Doubts(unjudged="was it set back?"))
+    for missing in ({}, {A: Scanned(10)}):
+        cut = cut_of([unjudged], {A: tail(NOW - 60_000)}, missing)
+        assert cut.instant == from_millis(NOW - 60_000)
+        assert "0 offsets are missing or more (was it set back?)" in cut.limits[0].why
+        assert not cut.limits[0].exact
 
 
 def test_lateness_seen_in_the_tail_is_taken_off():

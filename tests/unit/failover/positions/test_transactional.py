@@ -11,6 +11,7 @@ from drkit.failover.plan.point_in_time import TimeBasis, parse_moment
 from drkit.failover.positions.past_positions import PastPosition
 from drkit.failover.positions.positions import Selection, choose_positions
 from drkit.failover.positions.transactional_positions import place_by_transactions
+from drkit.lag.partition_lag import Doubts
 from drkit.model.clock import iso
 from drkit.model.groups import GroupTransaction, TransactionHistory
 from drkit.model.offsets import Certainty
@@ -97,6 +98,42 @@ def test_a_plain_commit_counts_in_its_order():
 
 def test_other_groups_are_not_concerned():
     assert placed(history(*FIVE), 5, group="plain") is None
+
+
+@pytest.mark.parametrize("unseen", ["silent", "unjudged"])
+def test_a_lag_of_nothing_does_not_show_output_that_nobody_has_seen(unseen):
+    """The application wrote output after the mirror's last look, to a partition that has no leader now."""
+    log = Log("r" * 60)
+    there = log.view()
+    mark = replace(there.watermark, topic="a", source_through=8, source_end=8)
+    live = replace(there, source_start=0, source_end=60)
+    out = replace(there, topic="a", target_topic="a", watermark=mark, source_start=0, source_end=8)
+    seen = history(*({A: outputs[A]} for outputs in FIVE[:3]))
+    transactions = tuple(replace(each, offsets={("billing", live.tp): (60, "m")}) for each in seen.transactions)
+    whole = replace(
+        world([live, out], [position(60)], source_reachable=True), transactions=replace(seen, transactions=transactions)
+    )
+    (found,) = choose_positions(whole, Selection(), None)
+    assert (found.source_offset, found.translation, found.transactional) == (60, Certainty.EXACT, False)
+
+    first = replace(transactions[0], offsets={("billing", live.tp): (10, "m1")})
+    why = "was it set back?"
+    hidden = (
+        replace(out, source_start=None, source_end=None, silent="broker 2 is down")
+        if unseen == "silent"
+        else replace(out, doubts=Doubts(unjudged=why, unsure=why))
+    )
+    views = {view.tp: view for view in (live, hidden)}
+    blind = replace(whole, partitions=views, transactions=replace(seen, transactions=(first,)))
+    assert blind.lag == 0
+    (found,) = choose_positions(blind, Selection(), None)
+    assert (found.source_offset, found.transactional, found.translation) == (10, True, Certainty.CONSERVATIVE)
+    assert found.transactions_again is None
+    assert ("it had committed 60 since" in found.reason, why in found.reason) == (True, unseen == "unjudged")
+
+    (found,) = choose_positions(replace(blind, suspected=frozenset({"billing"}), transactions=None), Selection(), None)
+    assert (found.source_offset, found.translation) == (60, Certainty.CONSERVATIVE)
+    assert "how much of their output is on the target is not known" in found.reason
 
 
 def test_a_position_says_what_it_rests_on():
