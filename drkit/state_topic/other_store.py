@@ -35,7 +35,7 @@ _PARTS = 3
 
 
 class _Member(NamedTuple):
-    """A worker in the group: its store's identity, and its name (`host:pid:start:token`)."""
+    """A worker in the group: its store's identity, and its name (`host:pid:start:machine:token`)."""
 
     store: str
     owner: str

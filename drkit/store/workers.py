@@ -36,7 +36,7 @@ _ADAPTER = TypeAdapter(WorkerStatistics)
 
 @dataclass(frozen=True, slots=True)
 class WorkerNote:
-    """One worker. `owner`: `host:pid:start:token`. `leads`: it also keeps topics and groups in step.
+    """One worker. `owner`: `host:pid:start:machine:token`. `leads`: it also keeps topics and groups in step.
 
     `everything`: it mirrors all partitions, as a sole worker may; others wait until it stops doing so.
     `partitions`: how many it mirrors now.

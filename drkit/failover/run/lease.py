@@ -17,14 +17,12 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Self
-
-import psutil
 
 from drkit.model.clock import iso, now
 from drkit.model.errors import DrkitError, PartlyDone, Refused
 from drkit.model.topology import LinkId
+from drkit.processes import ProcessIdentity
 from drkit.store.api import LeaseStore
 
 TTL_SECONDS = 15.0
@@ -36,7 +34,7 @@ _OWNER = re.compile(r"(?P<who>.+) pid (?P<pid>\d+) started (?P<started>\d+) on (
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The holder of a run's lease: a process, and its run. `machine` tells kernels and pid namespaces apart."""
+    """The holder of a run's lease: a process (`drkit.processes`), and its run."""
 
     who: str
     pid: int
@@ -47,11 +45,12 @@ class Owner:
     @classmethod
     def this_process(cls, run: str) -> Owner:
         """The current process."""
+        process = ProcessIdentity.of()
         return cls(
             who=f"{_user()}@{socket.gethostname()}",
-            pid=os.getpid(),
-            started=int(psutil.Process().create_time()),
-            machine=_machine(),
+            pid=process.pid,
+            started=process.started,
+            machine=process.machine,
             run=run,
         )
 
@@ -68,17 +67,7 @@ class Owner:
 
     def known_dead(self) -> bool:
         """Whether it was a process of this machine and is gone. False: alive, or unknown."""
-        if self.machine != _machine() or self.machine == "unknown":
-            return False
-        try:
-            process = psutil.Process(self.pid)
-            if process.status() == psutil.STATUS_ZOMBIE:
-                return True
-            return abs(int(process.create_time()) - self.started) > 1
-        except psutil.NoSuchProcess:
-            return True
-        except psutil.Error:
-            return False
+        return ProcessIdentity(self.pid, self.started, self.machine).known_dead()
 
 
 def clock_error(store: LeaseStore) -> Refused | None:
@@ -230,13 +219,3 @@ def _user() -> str:
         return getpass.getuser()
     except (KeyError, OSError):  # a uid without a name, as in containers
         return str(os.getuid())
-
-
-def _machine() -> str:
-    """This kernel and pid namespace: a pid is unique only within it."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        namespace = Path("/proc/self/ns/pid").stat().st_ino
-    except OSError:
-        return "unknown"
-    return f"{boot}/{namespace}"

@@ -5,30 +5,28 @@ another's has expired. This process's monotonic clock, which runs while the proc
 whether its own is still valid. A renewal counts from before it was requested, and `MARGIN_SECONDS` less, so that this
 worker stops before another can start.
 
-An owner is `host:pid:start:token`. A dead owner on the same host is detected by its pid and start time, and its lease
+An owner is `host:pid:start:machine:token`. A dead owner on the same machine is known (`drkit.processes`), and its lease
 is broken at once: a mirror that was SIGKILLed starts again without waiting.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import secrets
 import socket
 import time
 
-import psutil
-
 from drkit.model.errors import DrkitError
 from drkit.model.link_state import Lease
 from drkit.model.topology import LinkId
+from drkit.processes import ProcessIdentity
 from drkit.store.api import LeaseStore
 
 log = logging.getLogger(__name__)
 
 TTL_SECONDS = 10.0
 MARGIN_SECONDS = 2.0
-_PARTS = 4
+_PARTS = 5
 
 
 def lease_name(link: LinkId) -> str:
@@ -37,23 +35,17 @@ def lease_name(link: LinkId) -> str:
 
 
 def this_process() -> str:
-    """`host:pid:start:token`; the token tells runtimes of one process apart."""
-    started = int(psutil.Process().create_time() * 1000)
-    return f"{socket.gethostname()}:{os.getpid()}:{started}:{secrets.token_hex(4)}"
+    """`host:pid:start:machine:token`; the token tells runtimes of one process apart."""
+    own = ProcessIdentity.of()
+    return f"{socket.gethostname()}:{own.pid}:{own.started}:{own.machine}:{secrets.token_hex(4)}"
 
 
 def known_dead(owner: str) -> bool:
-    """Whether an owner is surely dead: on this host, and no process with that pid and start time lives."""
+    """Whether an owner is surely dead: a process of this machine that has ended."""
     parts = owner.rsplit(":", _PARTS - 1)
-    if len(parts) != _PARTS or parts[0] != socket.gethostname() or not (parts[1] + parts[2]).isdecimal():
+    if len(parts) != _PARTS or not (parts[1].isdecimal() and parts[2].isdecimal()):
         return False
-    try:
-        process = psutil.Process(int(parts[1]))
-        return process.status() == psutil.STATUS_ZOMBIE or int(process.create_time() * 1000) != int(parts[2])
-    except psutil.NoSuchProcess:
-        return True
-    except psutil.AccessDenied:
-        return False
+    return ProcessIdentity(int(parts[1]), int(parts[2]), parts[3]).known_dead()
 
 
 class LeaderLease:

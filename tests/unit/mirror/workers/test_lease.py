@@ -7,12 +7,12 @@ from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
-import psutil
 import pytest
 
 from drkit.mirror.workers.leader_lease import LeaderLease, known_dead, lease_name, this_process
 from drkit.model.clock import now
 from drkit.model.topology import LinkId
+from drkit.processes import ProcessIdentity
 from drkit.store import open_store
 from drkit.store.api import Store
 
@@ -31,17 +31,19 @@ def test_this_process_is_not_dead_and_runtimes_differ() -> None:
 
 
 def test_a_process_that_ended_is_dead_and_so_is_one_of_another_start_time() -> None:
-    host, pid, started, token = this_process().rsplit(":", 3)
+    host, pid, started, machine, token = this_process().rsplit(":", 4)
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    born = int(psutil.Process(child.pid).create_time() * 1000)
-    owner = f"{host}:{child.pid}:{born}:{token}"
+    owner = f"{host}:{child.pid}:{ProcessIdentity.of(child.pid).started}:{machine}:{token}"
     assert not known_dead(owner)
     child.communicate()
     assert known_dead(owner)
-    assert known_dead(f"{host}:{pid}:{int(started) - 5000}:{token}")
+    assert known_dead(f"{host}:{pid}:{int(started) - 1}:{machine}:{token}")
+    assert not known_dead(f"{host}:999999999:1:another:{token}"), "a container beside this one, of the same host name"
 
 
-@pytest.mark.parametrize("owner", ["elsewhere:1:1:ab", "nonsense", "a:b:c:d", ""])
+@pytest.mark.parametrize(
+    "owner", ["elsewhere:1:1:another:ab", "elsewhere:1:1:ab", "nonsense", "a:b:c:d:e", "a::1:b:c", ""]
+)
 def test_an_owner_that_can_not_be_judged_counts_as_alive(owner: str) -> None:
     assert not known_dead(owner)
 
@@ -80,8 +82,8 @@ def test_a_lease_that_another_worker_took_and_gave_back_is_lost_too(store: Store
 
 
 def test_a_dead_workers_lease_is_broken_at_once(store: Store) -> None:
-    host, _, _, token = this_process().rsplit(":", 3)
-    store.acquire_lease(lease_name(LINK), f"{host}:999999999:1:{token}", 3600, now())
+    host, _, _, machine, token = this_process().rsplit(":", 4)
+    store.acquire_lease(lease_name(LINK), f"{host}:999999999:1:{machine}:{token}", 3600, now())
     lease = LeaderLease(store, LINK)
     assert lease.take()
 

@@ -57,8 +57,8 @@ def make(store: Store) -> Iterator[Callable[[], Made]]:
 
 
 def dead_owner(store: Store) -> str:
-    host, _, _, token = LeaderLease(store, LINK).owner.rsplit(":", 3)
-    return f"{host}:999999999:1:{token}"
+    host, _, _, machine, token = LeaderLease(store, LINK).owner.rsplit(":", 4)
+    return f"{host}:999999999:1:{machine}:{token}"
 
 
 def note(owner: str, *, everything: bool = False, seconds: float = 60.0) -> WorkerNote:
