@@ -314,7 +314,7 @@ def _limits(each: PartitionScope, scope: Scope, comparison: Comparison, bounds: 
         target_end=each.target_end,
         start_place=each.start_place,
         first_place=each.first_place,
-        through=_highest(each.mirrored_through, comparison.tallies[number].last_source),
+        through=_through(each, comparison.tallies[number].last_source),
         watermarked=each.mirrored_through is not None,
         bound=bounds.get(number),
         earlier_until=each.earlier_until,
@@ -326,6 +326,12 @@ def _limits(each: PartitionScope, scope: Scope, comparison: Comparison, bounds: 
         aborted=not scope.link.committed,
         altered=scope.asks_callables,
     )
+
+
+def _through(each: PartitionScope, last_matched: int | None) -> int | None:
+    """The highest mirrored position: as it was recorded, by the last match, or by what was removed from the target."""
+    removed = each.purged[-1][1] - 1 if each.purged else None
+    return _highest(_highest(each.mirrored_through, last_matched), removed)
 
 
 def images(each: PartitionScope, ranges: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:

@@ -199,7 +199,9 @@ def observe_scope(request: AuditRequest, store: Store, config: Config) -> Scope:
         )
         for topic, partitions in chosen.items():
             builder.add_topic(topic, partitions)
-        removed = removed_records(link, store, control, watermarks, builder.partitions, source_admin, target_admin)
+        removed = removed_records(
+            link, store, control, states, watermarks, builder.partitions, source_admin, target_admin
+        )
     return Scope(
         link=link,
         partitions=tuple(replace(each, purged=removed.get(each.number, ())) for each in builder.partitions),

@@ -1,22 +1,23 @@
 """Source offsets that were removed from the target, and that no retention explains, as the link's clients left them.
 
-Until a failover all that the target's log has lost is judged, by its settings and size now. After it the target is its
-clients', who may remove anything: then what counts is what was recorded as removed before, and what lies below the
-log's beginning as the failover saw it.
+Until a failover all that the target's log has lost is judged, by its settings and size now; the mapping rows, each kept
+before what it is about was sent, tell what that was, whatever a mirror that was killed had recorded. After it the
+target is its clients', who may remove anything: then what counts is what was recorded as removed before, and what lies
+below the log's beginning as the failover saw it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.client.record_probe import OffsetRange
 from drkit.kafka.client.unexpired_records import Missing, unexpired
 from drkit.mapping.target_start import missing_until
+from drkit.model.audit.audit_result import PlacementBasis
 from drkit.model.clock import now, to_millis
-from drkit.model.link_state import TARGET_PURGED, Direction, LinkControl
+from drkit.model.link_state import TARGET_PURGED, Direction, LinkControl, TopicState
 from drkit.model.offsets import Watermark, merged_ranges
 from drkit.model.topology import Link, TopicPartition
 from drkit.store.api import Store
@@ -33,6 +34,7 @@ def removed_records(
     link: Link,
     store: Store,
     control: LinkControl | None,
+    states: Mapping[str, TopicState],
     watermarks: Mapping[TopicPartition, Watermark],
     partitions: Sequence[PartitionScope],
     source: ClusterAdmin,
@@ -44,24 +46,41 @@ def removed_records(
         Unreachable: a cluster or the store doesn't answer.
     """
     moved = control is not None and control.direction in {Direction.SEALED, Direction.REVERSED}
-    marks = {each.number: watermarks[each.tp] for each in partitions if each.mirrored_through is not None}
+    marks = {each.tp: watermarks[each.tp] for each in partitions if each.mirrored_through is not None}
     missing: dict[TopicPartition, Missing] = {}
     for each in partitions:
-        mark = marks.get(each.number)
-        if mark is None:
+        state, mark = states.get(each.topic), marks.get(each.tp)
+        start, end = each.target_start, each.target_end
+        if moved:  # where nothing was recorded, clients may have removed it
+            start, end = (0, 0) if mark is None else (min(start, mark.target_start), mark.target_end)
+        if state is None or start == 0 or each.basis is not PlacementBasis.MAPPING:
             continue  # never mirrored, or an earlier topic of the name was
-        start = min(each.target_start, mark.target_start) if moved else each.target_start
-        until = missing_until(store, link.id, replace(mark, target_start=start))
+        until = missing_until(store, link.id, _seen(each, state.epoch, start, end))
         if each.source_start < until:
             there = TopicPartition(each.target_topic, each.partition)
-            missing[each.tp] = Missing(OffsetRange(each.source_start, until), there, emptied=start >= mark.target_end)
+            missing[each.tp] = Missing(OffsetRange(each.source_start, until), there, emptied=start >= end)
     found: dict[TopicPartition, OffsetRange] = {}
     if missing:
         at = control.changed_at if moved and control is not None else now()
         found = unexpired(source, target, missing, link.settings_policy, at_ms=to_millis(at), sized=not moved)
-    told = _recorded(link, store, {mark.tp: mark for mark in marks.values()}) if moved else {}
+    told = _recorded(link, store, marks) if moved else {}
     removed = {each.number: [*told.get(each.tp, ()), *_one(found.get(each.tp))] for each in partitions}
     return {number: tuple(merged_ranges(ranges)) for number, ranges in removed.items() if ranges}
+
+
+def _seen(each: PartitionScope, epoch: int, target_start: int, target_end: int) -> Watermark:
+    """A watermark of a mirror that had got to the end of both logs."""
+    return Watermark(
+        each.topic,
+        each.partition,
+        epoch,
+        source_through=each.source_end,
+        target_end=target_end,
+        source_start=each.source_start,
+        source_end=each.source_end,
+        target_start=target_start,
+        observed_at=now(),
+    )
 
 
 def _one(found: OffsetRange | None) -> Sequence[tuple[int, int]]:

@@ -183,9 +183,10 @@ class Bench:
         target_end: Mapping[int, int] | None = None,
         target_topic: str | None = None,
         epoch: int = 0,
+        watermarks: bool = True,
     ) -> None:
         """Store a mirror's records: mapping rows of these offsets (target by source offset, by partition), and a
-        watermark at `through` (default: the last source offset + 1)."""
+        watermark at `through` (default: the last source offset + 1), unless it was killed before `watermarks`."""
         name = target_topic or topic
         with self.admin("primary") as source, self.admin("dr") as target:
             on_source, on_target = source.topics([topic]).get(topic), target.topics([name]).get(name)
@@ -206,6 +207,8 @@ class Bench:
                     rows.append(OffsetMapping(topic, partition, epoch, source_offset, target_offset))
             self.store.append_mappings(self.link.id, rows)
             last = max(taken, default=-1)
+            if not watermarks:
+                continue
             self.store.put_watermarks(
                 self.link.id,
                 [

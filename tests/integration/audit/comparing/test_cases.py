@@ -270,6 +270,49 @@ def test_what_somebody_removed_from_the_target_is_lost(cases: Cases):
     assert cases.counts("target_purge") == Counts(source_records=35, target_records=25, matched=25, lost=10)
 
 
+def killed(bench: Bench, topic: str, through: int | None, purged: int, config: Mapping[str, str] | None = None) -> None:
+    """Of 40 records that a mirror has written it had recorded so many (None: no watermark) when it was killed; then
+    somebody removes some from the target."""
+    bench.create(topic, config=config)
+    source = records(40, rng=seeded(topic))
+    for alias in ("primary", "dr"):
+        bench.produce(alias, topic, 0, source)
+    places = {0: {offset: offset for offset in range(40)}}
+    recorded = {0: through or 0}
+    bench.remember(topic, places, through=recorded, target_end=recorded, watermarks=through is not None)
+    with bench.admin("dr") as admin:
+        admin.delete_records({TopicPartition(topic, 0): purged})
+
+
+@case
+def emptied_before_anything_was_recorded(bench: Bench, topic: str) -> None:
+    killed(bench, topic, None, 40)
+
+
+@case
+def emptied_when_nothing_counted_as_mirrored(bench: Bench, topic: str) -> None:
+    killed(bench, topic, 0, 40)
+
+
+@case
+def purged_beyond_what_was_recorded(bench: Bench, topic: str) -> None:
+    killed(bench, topic, 8, 25)
+
+
+@case
+def retired_beyond_what_was_recorded(bench: Bench, topic: str) -> None:
+    killed(bench, topic, 8, 25, RETAINED)
+
+
+def test_what_was_removed_beyond_what_a_killed_mirror_had_recorded_is_lost(cases: Cases):
+    everything = Counts(source_records=40, lost=40)
+    assert cases.counts("emptied_before_anything_was_recorded") == everything
+    assert cases.counts("emptied_when_nothing_counted_as_mirrored") == everything
+    left = Counts(source_records=15, target_records=15, matched=15)
+    assert cases.counts("purged_beyond_what_was_recorded") == replace(left, source_records=40, lost=25)
+    assert cases.counts("retired_beyond_what_was_recorded") == replace(left, target_retired=25)
+
+
 @case
 def both_retentions(bench: Bench, topic: str) -> None:
     bench.create(topic, config=RETAINED)

@@ -47,7 +47,7 @@ class World:
         target_start: int,
         *,
         moved: datetime | None = None,
-        mark: Watermark = MARK,
+        mark: Watermark | None = MARK,
         target_end: int = 100,
         direction: Direction = Direction.SEALED,
     ) -> Ranges:
@@ -56,11 +56,13 @@ class World:
         part = PartitionScope(
             number=0, topic="t", target_topic="t", partition=0, source_start=0, source_end=100,
             target_start=target_start, target_end=target_end, source_from=0, target_from=target_start,
-            zones=zones([ROW]), basis=PlacementBasis.MAPPING, first_place=0, mirrored_through=mark.source_through,
-            sealed_at=None, earlier_until=None, source_compacted=False, target_compacted=False,
+            zones=zones([ROW]), basis=PlacementBasis.MAPPING, first_place=0,
+            mirrored_through=mark and mark.source_through, sealed_at=None, earlier_until=None,
+            source_compacted=False, target_compacted=False,
         )  # fmt: skip
         source, target = self.source, self.target
-        found = removed_records(LINK, self.store, control, {MARK.tp: mark}, [part], source, target)  # type: ignore[arg-type]  # as they answer here
+        states, marks = self.store.topic_states(LINK.id), {} if mark is None else {MARK.tp: mark}
+        found = removed_records(LINK, self.store, control, states, marks, [part], source, target)  # type: ignore[arg-type]  # as they answer here
         assert found.keys() <= {0}
         return found.get(0, ())
 
@@ -121,3 +123,21 @@ def test_what_a_log_s_size_explained_at_the_failover_is_not_known_later(world: W
     assert world.removed(100, moved=AT, mark=emptied, target_end=120) == ((0, 100),), "it keeps the newest"
     world.told(0, 30)
     assert world.removed(30, moved=AT, mark=seen) == ((0, 30),), "as the mirror found while it looked"
+
+
+@pytest.mark.parametrize(
+    "mark", [None, replace(MARK, source_through=0, target_end=0), replace(MARK, source_through=80, target_end=80)]
+)
+def test_what_a_mirror_that_was_killed_had_not_recorded_counts(world: World, mark: Watermark | None) -> None:
+    assert world.removed(90, mark=mark) == ((0, 90),)
+    assert world.removed(100, mark=mark) == ((0, 100),)
+    world.source.settings["retention.bytes"] = "1000"
+    world.target.size = 1000
+    assert world.removed(90, mark=mark) == ()
+    assert world.removed(100, mark=mark) == ((0, 100),), "no retention by size empties a log"
+
+
+def test_after_a_failover_what_nothing_was_recorded_of_may_be_its_clients_work(world: World) -> None:
+    assert world.removed(30, moved=AT, mark=None) == ()
+    unsettled = replace(MARK, source_through=0, target_end=0, target_start=90)
+    assert world.removed(95, moved=AT, mark=unsettled) == ((0, 90),), "as the failover saw it"
