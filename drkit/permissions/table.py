@@ -489,6 +489,12 @@ TABLE: tuple[Need, ...] = (
         when=NeededWhen.PRESERVE,
     ),
     Need(
+        *_of(frozenset({_C.FAILOVER}), Side.TARGET, _S.CLUSTER, _O.ALTER),
+        "refuse what a mirror that did not leave in order still sends",
+        "the run says that such a mirror may still write there (`UNFENCED`)",
+        optional=True,
+    ),
+    Need(
         *_of(frozenset({_C.FAILOVER}), Side.TARGET, _S.GROUPS, _O.READ),
         "commit their positions",
         "the commit is denied",

@@ -98,7 +98,7 @@ class SparkEngine:
         self._ledger = SeedLedger()
         self._failure: BaseException | None = None
         self._why: BaseException | None = None  # the last failure of a task, as reported by Spark
-        self._cut_off = False
+        self._cut_off = self._lost = False
         self._closing = threading.Event()
         self._key = secrets.token_bytes(32)
         self._board = DriverServer(jobs.bind, jobs.port, self._key, self._answer, self._gone)
@@ -159,6 +159,10 @@ class SparkEngine:
         """See `Engine.in_flight`."""
         with self._lock:
             return self._ledger.in_flight()
+
+    def unsettled(self) -> bool:
+        """See `Engine.unsettled`: a task that was lost may still write; one that ended did so with its answers."""
+        return self._lost or self.in_flight() > 0
 
     def statistics(self) -> EngineStatistics:
         """See `Engine.statistics`."""
@@ -316,6 +320,7 @@ class SparkEngine:
             if self._closing.is_set() or not mine:
                 return
             self._ledger.gone(name)
+            self._lost = True
             if self._ledger.losses > _LOST_IN_A_ROW:
                 self._failure = (
                     self._failure

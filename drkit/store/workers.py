@@ -4,6 +4,9 @@ The note names the worker and says whether it leads, whether it mirrors all part
 many it has. A note that isn't renewed expires by the reader's clock, like a lease. Each worker also keeps its newest
 statistics (a few hundred bytes) and removes them when it stops; another worker removes those of a killed one.
 
+A worker that didn't leave in order (it died, was cut off, or left requests without an answer) may still have requests
+on their way to the target: it stays on record for a day, longer than any connection outlives its process.
+
 `users` reads who uses a store, whatever its schema version: a process that changes a store holds a lease in it (a
 mirror's leader, a run) or has a worker's note; both are renewed every few seconds, and expire if the process dies.
 """
@@ -26,10 +29,12 @@ from drkit.store.codec import from_micros
 from drkit.store.link_notes import PRODUCER_LEASES
 
 KIND = "worker"
+_LOST = "lost-worker"
 STATISTICS = "statistics"
 FRESH_SECONDS = 15.0
 """Older statistics belong to a worker that is gone, or can't write."""
 FORGET_SECONDS = 3600.0
+_LOST_FOR = timedelta(days=1)
 
 _ADAPTER = TypeAdapter(WorkerStatistics)
 
@@ -88,6 +93,30 @@ def live_workers(store: LinkStore, link: LinkId, at: datetime) -> list[WorkerNot
 def forget_workers(store: LinkStore, link: LinkId, owners: list[str]) -> None:
     """Remove the notes of workers that stopped."""
     store.forget_notes(link, KIND, owners)
+
+
+def lose_workers(store: LinkStore, link: LinkId, owners: list[str], at: datetime) -> None:
+    """Note that these workers didn't leave in order, and remove their notes; forget such workers of long ago."""
+    if not owners:
+        return
+    store.put_notes(link, _LOST, dict.fromkeys(owners, at.isoformat()))
+    forget_workers(store, link, owners)
+    old = [name for name, when in store.notes(link, _LOST).items() if datetime.fromisoformat(when) < at - _LOST_FOR]
+    store.forget_notes(link, _LOST, old)
+
+
+def lost_workers(store: LinkStore, link: LinkId, at: datetime) -> list[str]:
+    """The workers that may still have requests on their way to the target at `at`, while no worker is alive: their
+    notes weren't removed, or say so."""
+    noted = store.notes(link, _LOST).items()
+    lost = {name for name, when in noted if datetime.fromisoformat(when) >= at - _LOST_FOR}
+    return sorted(lost | {note.owner for note in read_workers(store, link) if note.expires_at <= at})
+
+
+def forget_lost_workers(store: LinkStore, link: LinkId, owners: list[str]) -> None:
+    """Whatever these still send is refused."""
+    store.forget_notes(link, _LOST, owners)
+    forget_workers(store, link, owners)
 
 
 def put_worker_statistics(store: LinkStore, link: LinkId, statistics: WorkerStatistics) -> None:

@@ -107,6 +107,7 @@ def observe(
     groups: bool = True,
     source_groups: bool = True,
     target_groups: bool = True,
+    own_ends: Mapping[TopicPartition, int] | None = None,
 ) -> Snapshot:
     """Take a snapshot of the link.
 
@@ -124,6 +125,7 @@ def observe(
         groups: whether to read groups; else the snapshot is of logs only.
         source_groups: whether to read groups from the source; else the store's positions are used.
         target_groups: whether to read groups' offsets and members from the target.
+        own_ends: where the copy ends on the target, by the target's partitions: what is behind that isn't looked at.
 
     Raises:
         Refused: a recovery of the store was interrupted.
@@ -144,6 +146,8 @@ def observe(
         there = sorted(remembered) if target_groups else []
         asked_target = pool.submit(_bounded, link.id.target, lambda: _ask_target(estate, link, memory, there, at))
         source, target = asked_source.result(), asked_target.result()
+    if own_ends:
+        target = replace(target, end={**target.end, **{tp: own_ends[tp] for tp in own_ends.keys() & target.end.keys()}})
     if source.view.cluster_id is None:
         source = replace(source, view=replace(source.view, cluster_id=known_source_cluster(estate.store, link.id)))
     if settle is None:

@@ -27,7 +27,7 @@ from drkit.failover.run.state_machine import Facts, Kind, Mode, StageOutcome
 from drkit.failover.stages.audit_stage import refuse_missing
 from drkit.failover.stages.directory_update import publish
 from drkit.failover.stages.failover_stages import publication
-from drkit.failover.stages.fence_stages import behind, settle_watermarks, wait_for_mirror
+from drkit.failover.stages.fence_stages import behind, settle, wait_for_mirror
 from drkit.failover.stages.late_writes import find_late_writes
 from drkit.failover.stages.promote_topics import release
 from drkit.failover.stages.remove_filler import trimmed_again
@@ -281,7 +281,7 @@ class DrainBack:
             )
             raise still_written(self.live, late)
         gone = refuse_missing(context, snapshot.problems)
-        settle_watermarks(context, snapshot)
+        snapshot, _, refused = settle(context, snapshot)
         left = [view for view in snapshot.partitions.values() if not _given_up(context.facts, view)]
         facts = replace(
             context.facts,
@@ -290,7 +290,7 @@ class DrainBack:
             lag=total(view.lag for view in left),
             loss=loss_at(left, context.facts.fenced_at or now()),
         )
-        said = f"all of {self.live} is on {self.cluster}{gone}; the way back is sealed"
+        said = f"all of {self.live} is on {self.cluster}{gone}; the way back is sealed{refused}"
         return StageReport(StageOutcome.OK, said, facts)
 
     def _as_it_is(self, context: StageContext) -> StageReport:
@@ -305,11 +305,11 @@ class DrainBack:
         )
         wait_for_mirror(context, MIRROR_SECONDS)
         snapshot = observe(context.estate, context.link, settle=True, target_groups=False)
-        settle_watermarks(context, snapshot)
+        snapshot, _, refused = settle(context, snapshot)
         loss = loss_at(snapshot.partitions.values(), context.facts.fenced_at or now())
         facts = replace(context.facts, mirror_stopped=True, lag=snapshot.lag, loss=loss)
         left = "what was written there since" if loss.records is None else f"{counted(loss.records, 'record')} or more"
-        return StageReport(StageOutcome.OK, f"{self.live} does not answer: {left} stayed there", facts)
+        return StageReport(StageOutcome.OK, f"{self.live} does not answer: {left} stayed there{refused}", facts)
 
     def _level(self, context: StageContext) -> dict[str, int]:
         """Mirror until the ends don't move and nothing lags; returns the ends."""

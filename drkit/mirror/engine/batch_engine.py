@@ -173,6 +173,11 @@ class BatchEngine:
         """See `Engine.in_flight`."""
         return sum(partition.outstanding + len(partition.queue) for partition in self._partitions().values())
 
+    def unsettled(self) -> bool:
+        """See `Engine.unsettled`. May be called from any thread."""
+        flow = self._flow
+        return flow is not None and (bool(flow.unanswered) or any(p.outstanding for p in self._partitions().values()))
+
     def statistics(self) -> EngineStatistics:
         """The engine's counters. May be called from any thread."""
         return self._flow.statistics() if self._flow is not None else EngineStatistics()

@@ -107,6 +107,8 @@ class EngineState:
         self.limits = BatchLimits()
         self.ranges_ended: deque[RangeDigest] = deque()
         """Digests of ranges that ended, until they are taken."""
+        self.unanswered: set[TopicPartition] = set()
+        """Partitions of which an append or a marker went without an answer, and none was acknowledged since."""
         self.moving: set[BatchPartition] = set()
         """Partitions to be read from another broker now."""
         self.failure: BaseException | None = None

@@ -230,6 +230,10 @@ class Engine(Protocol):
     def in_flight(self) -> int:
         """How many batches wait for their acknowledgement."""
 
+    def unsettled(self) -> bool:
+        """Whether the target may still get a request of this engine's, now or after it was closed: one went without an
+        answer, and nothing that was appended since makes it fail. From any thread."""
+
     def statistics(self) -> EngineStatistics:
         """The engine's counters. From any thread."""
 

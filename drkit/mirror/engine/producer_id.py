@@ -1,11 +1,12 @@
-"""The permanent producer id of a link, which makes each append of the link's mirrors conditional.
+"""The producer id of a link, which makes each append of the link's mirrors conditional.
 
 A broker accepts an append of a producer id only if its sequence number follows the last one it has in
 that partition. All workers of a link write with the same id and continue with the sequence that the leader
 knows. So of two workers that both believe they hold a partition (or of one and its own late request), only
 the first appends its batch; the other's is refused, never duplicated.
 
-The id is kept per target cluster in a lease that doesn't end; the first worker's proposal wins.
+The id is kept per target cluster in a lease that doesn't end; the first worker's proposal wins. A failover that finds
+a lost worker retires it (`drkit.failover.fencing.late_appends`): then the next mirror gets another one.
 
 A broker forgets a producer whose newest record has an old timestamp. Then it accepts any sequence number. The
 mirror then begins at one derived from the target offset, so that two workers choose the same.
@@ -21,8 +22,8 @@ from drkit.kafka.admin.logs.producers import ProducerStateAdmin
 from drkit.kafka.protocol.record_batch import SEQUENCES, next_sequence
 from drkit.model.clock import now
 from drkit.model.topology import LinkId, TopicPartition
-from drkit.store.api import LeaseStore
-from drkit.store.link_notes import producer_lease
+from drkit.store.api import Store
+from drkit.store.link_notes import producer_lease, retired_producer
 
 _FOR_EVER_SECONDS = 100 * 365 * 86_400.0
 
@@ -37,7 +38,7 @@ class LinkProducer:
         store: where the id is kept.
     """
 
-    def __init__(self, link: LinkId, target: ClusterAdmin, producers: ProducerStateAdmin, store: LeaseStore) -> None:
+    def __init__(self, link: LinkId, target: ClusterAdmin, producers: ProducerStateAdmin, store: Store) -> None:
         self._link = link
         self._target = target
         self._producers = producers
@@ -54,17 +55,26 @@ class LinkProducer:
         """
         with self._lock:
             if self._id is None:
-                name = producer_lease(self._link, self._target.cluster_id())
-                kept = self._store.lease(name)
-                if kept is None:
-                    proposed = str(self._producers.new_producer_id())
-                    kept = self._store.acquire_lease(name, proposed, _FOR_EVER_SECONDS, now())
-                self._id = int(kept.owner)
+                self._id = self._of_the_link()
             return self._id
 
     def last_sequences(self, targets: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         """Like `ProducerStateAdmin.last_sequences`, of this link's producer. Call it before reading the log's end."""
-        return self._producers.last_sequences(targets, self.id())
+        with self._lock:
+            self._id = current = self._of_the_link()  # this worker may have slept through a failover and its way back
+        return self._producers.last_sequences(targets, current)
+
+    def _of_the_link(self) -> int:
+        cluster = self._target.cluster_id()
+        name = producer_lease(self._link, cluster)
+        kept = self._store.lease(name)
+        if kept is not None and kept.owner == str(retired_producer(self._store, self._link, cluster)):
+            self._store.break_lease(name, kept.owner)
+            kept = None
+        if kept is None:
+            proposed = str(self._producers.new_producer_id())
+            kept = self._store.acquire_lease(name, proposed, _FOR_EVER_SECONDS, now())
+        return int(kept.owner)
 
     @staticmethod
     def next_sequence(last: int | None, target_offset: int) -> int:

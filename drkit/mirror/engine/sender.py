@@ -290,6 +290,7 @@ class Sender:
             self._flow.in_flight_records -= item.count
             result = results.get((partition.target_topic, partition.tp.partition))
             if result is None:
+                self._flow.unanswered.add(partition.tp)
                 self._flow.halt_partition(partition, IncidentKind.UNCERTAIN, reason or "the answer omits it")
             else:
                 self._settle(partition, item, result)
@@ -308,6 +309,7 @@ class Sender:
     def _settle(self, partition: BatchPartition, item: Append, result: Produced) -> None:
         flow = self._flow
         if result.error == 0 and partition.incident is None:
+            flow.unanswered.discard(partition.tp)  # it came before this append, or its sequence number is a past one
             if result.append_time >= 0 and not partition.filling and not partition.shared:
                 partition.window.stop(_stamped(partition, item))
             misplaced = partition.acknowledge(item, result.base_offset + item.count - 1)
@@ -373,6 +375,7 @@ class Sender:
                 self._refuse_markers(partition, describe(error_class(min(errors))))
         except StreamError as error:
             failed = f"the target's broker {self.node} didn't answer: {_said(error)}"
+            flow.unanswered.add(partition.tp)
             flow.target.refresh()
         except NotImplementedError:  # aiokafka: no common version of the request
             failed = "the target's brokers accept no markers from clients"

@@ -613,4 +613,4 @@ class Session:
         self._reporting.close()
         self._engine.close()
         self._rebalance.close()
-        self._worker.end()
+        self._worker.end(settled=not self._engine.unsettled())

@@ -32,7 +32,7 @@ from drkit.model.process import keeping_context
 from drkit.model.topology import LinkId
 from drkit.state_topic.other_store import SESSION_SECONDS
 from drkit.store.api import Store
-from drkit.store.workers import WorkerNote, forget_workers, put_worker, read_workers
+from drkit.store.workers import WorkerNote, forget_workers, lose_workers, put_worker, read_workers
 
 log = logging.getLogger(__name__)
 
@@ -159,12 +159,19 @@ class Worker:
                 self._letting_go = self._everything = False
                 self._announce()
 
-    def end(self) -> None:
-        """Stop, and withdraw this worker's announcements. It may produce nothing any more."""
+    def end(self, *, settled: bool) -> None:
+        """Stop, and withdraw this worker's announcements. It may produce nothing any more.
+
+        Args:
+            settled: whether the target got all that this worker sent (`Engine.unsettled`); else that stays on record.
+        """
         self._ended.set()
         self._valid_until = 0.0
         try:
-            forget_workers(self._store, self._link, [self.owner])
+            if settled:
+                forget_workers(self._store, self._link, [self.owner])
+            else:
+                lose_workers(self._store, self._link, [self.owner], now())
         except DrkitError as error:
             log.warning("%s: this worker's note could not be removed and will expire: %s", self._link, error)
 
@@ -195,7 +202,7 @@ class Worker:
         notes = [note for note in read_workers(self._store, self._link) if note.owner != self.owner]
         dead = [note.owner for note in notes if known_dead(note.owner) or note.expires_at < at - _STALE]
         if dead and self._lease.held:
-            forget_workers(self._store, self._link, dead)
+            lose_workers(self._store, self._link, dead, at)
         return [note for note in notes if note.expires_at > at and note.owner not in dead]
 
     def _decide(self, others: list[WorkerNote]) -> None:

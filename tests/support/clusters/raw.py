@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.client.data_client import Connection, DataClient
 from drkit.kafka.protocol import records
-from drkit.kafka.protocol.data_requests import Fetch, FetchPlace, Produce, WriteTxnMarkers
+from drkit.kafka.protocol.data_requests import Fetch, FetchPlace, Produce, Produced, WriteTxnMarkers
 from drkit.kafka.protocol.record_batch import header, parse
 
 _ZSTD = 4
@@ -40,19 +40,27 @@ async def _leader(bootstrap: str, topic: str, partition: int) -> AsyncIterator[C
 
 def produce(bootstrap: str, topic: str, partition: int, *batches: tuple[bytes, bytes | memoryview]) -> list[int]:
     """Append batches (header, records) unchanged, one request each; returns their base offsets."""
+    answers = answers_to(bootstrap, topic, partition, *batches)
+    assert not any(answer.error for answer in answers), answers
+    return [answer.base_offset for answer in answers]
 
-    async def work() -> list[int]:
+
+def answers_to(
+    bootstrap: str, topic: str, partition: int, *batches: tuple[bytes, bytes | memoryview]
+) -> list[Produced]:
+    """Send batches (header, records) unchanged, one request each; returns what the leader answered, errors too."""
+
+    async def work() -> list[Produced]:
         async with _leader(bootstrap, topic, partition) as connection:
-            offsets = []
+            answers = []
             for batch in batches:
                 request = Produce({topic: [(partition, batch)]}, timeout_ms=20_000)
                 (result,) = (await connection.send(request)).partitions
                 while result.error in _NOT_YET:
                     await asyncio.sleep(0.05)
                     (result,) = (await connection.send(request)).partitions
-                assert result.error == 0, result
-                offsets.append(result.base_offset)
-            return offsets
+                answers.append(result)
+            return answers
 
     return asyncio.run(work())
 

@@ -8,23 +8,26 @@ conditional on the log's content.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from kafka import errors as kafka_errors
 from kafka.protocol.admin import DescribeProducersRequest, ListTransactionsRequest
 from kafka.protocol.metadata import MetadataRequest
-from kafka.protocol.producer import InitProducerIdRequest
+from kafka.protocol.producer import InitProducerIdRequest, WriteTxnMarkersRequest
 
 from drkit.kafka.admin.admin_connection import AdminConnection, ClusterClient, RetryLater, check, describe, error_class
 from drkit.kafka.admin.logs.log_offsets import EARLIEST, LATEST, NO_ANSWER, find_leaders, list_offsets, without_answer
 from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC, partition_of
 from drkit.kafka.protocol.transaction_log import TRANSACTIONS_TOPIC
+from drkit.model.clock import Deadline
 from drkit.model.errors import Refused, Unreachable
 from drkit.model.topology import TopicPartition
 
 _NO_TRANSACTION_MS = 60_000
 _PARTITIONS_A_REQUEST = 2_000
+_EPOCH_SECONDS = 3.0
 
 
 class ProducerStateAdmin(ClusterClient):
@@ -68,6 +71,50 @@ class ProducerStateAdmin(ClusterClient):
         the records' timestamps); -1 if it wrote markers only. Partitions that don't exist, for which no leader
         answers, or that drkit's principal may not read are left out.
         """
+        return self._described(tps, producer_id, attrgetter("last_sequence"))
+
+    def epochs(self, tps: Iterable[TopicPartition], producer_id: int) -> dict[TopicPartition, int | None]:
+        """The epoch of a producer in each partition; None, and partitions that are left out: as `last_sequences`."""
+        return self._described(tps, producer_id, attrgetter("producer_epoch"))
+
+    def raise_epoch(self, tps: Iterable[TopicPartition], producer_id: int, epoch: int) -> dict[TopicPartition, str]:
+        """Append a marker of this producer with this epoch to partitions: from then on their leaders refuse whatever
+        it sends with a lower one (INVALID_PRODUCER_EPOCH), as transactional producers fence their former selves
+        (KIP-98). The marker takes one offset that no consumer sees. Needs ALTER (or CLUSTER_ACTION) on the cluster.
+
+        Returns:
+            The partitions that did not take it within some seconds, and why; those that don't exist are left out.
+        """
+        pending = dict.fromkeys(tps, NO_ANSWER)
+        refused: dict[TopicPartition, str] = {}
+        patience: list[Deadline] = []
+
+        async def step(connection: AdminConnection) -> None:
+            if not patience:
+                patience.append(Deadline.after(_EPOCH_SECONDS))
+            gone: set[TopicPartition] = set()
+            leaderless: dict[TopicPartition, str] = {}
+            leaders = await find_leaders(connection, list(pending), gone, denied=gone, leaderless=leaderless)
+            pending.update(leaderless)
+            for tp in gone:
+                del pending[tp]
+            for leader, led in leaders.items():
+                for start in range(0, len(led), _PARTITIONS_A_REQUEST):
+                    portion = led[start : start + _PARTITIONS_A_REQUEST]
+                    await _mark(connection, leader, portion, (producer_id, epoch), pending, refused)
+            if pending and not patience[0].passed:
+                raise without_answer(pending)
+
+        if pending:
+            try:
+                self._connection.call("raise a producer's epoch", step)
+            except (Unreachable, Refused) as error:
+                pending.update({tp: error.what for tp, why in pending.items() if why == NO_ANSWER})
+        return refused | pending
+
+    def _described(
+        self, tps: Iterable[TopicPartition], producer_id: int, value: Callable[[Any], int]
+    ) -> dict[TopicPartition, int | None]:
         found: dict[TopicPartition, int | None] = {}
         pending = dict.fromkeys(tps, NO_ANSWER)
 
@@ -80,9 +127,8 @@ class ProducerStateAdmin(ClusterClient):
                 pending.pop(tp, None)
             for leader, led in leaders.items():
                 for start in range(0, len(led), _PARTITIONS_A_REQUEST):
-                    await _ask(
-                        connection, leader, led[start : start + _PARTITIONS_A_REQUEST], producer_id, found, pending
-                    )
+                    portion = led[start : start + _PARTITIONS_A_REQUEST]
+                    await _ask(connection, leader, portion, producer_id, value, found, pending)
             if pending:
                 raise without_answer(pending)
 
@@ -100,30 +146,25 @@ async def _ask(
     leader: int,
     tps: list[TopicPartition],
     producer_id: int,
+    value: Callable[[Any], int],
     found: dict[TopicPartition, int | None],
     pending: dict[TopicPartition, str],
 ) -> None:
     """Ask one leader; if it can't be reached, its partitions stay pending."""
-    by_topic: dict[str, list[int]] = defaultdict(list)
-    for tp in tps:
-        by_topic[tp.topic].append(tp.partition)
     topic_type = DescribeProducersRequest.TopicRequest
-    request = DescribeProducersRequest(
-        topics=[topic_type(name=name, partition_indexes=numbers) for name, numbers in by_topic.items()]
-    )
+    topics = [topic_type(name=name, partition_indexes=numbers) for name, numbers in _by_topic(tps).items()]
+    request = DescribeProducersRequest(topics=topics)
     try:
         response = await connection.send(request, leader)
     except kafka_errors.KafkaError as error:
-        if not error.retriable and not isinstance(error, kafka_errors.UnknownBrokerIdError):
-            raise
-        pending.update(dict.fromkeys(tps, str(error)))
+        _unanswered(error, tps, pending)
         return
     for topic in response.topics:
         for partition in topic.partitions:
             tp = TopicPartition(topic.name, partition.partition_index)
             failed = error_class(partition.error_code)
             if partition.error_code == 0:
-                states = {state.producer_id: state.last_sequence for state in partition.active_producers}
+                states = {state.producer_id: value(state) for state in partition.active_producers}
                 found[tp] = states.get(producer_id)
                 pending.pop(tp, None)
             elif failed is kafka_errors.TopicAuthorizationFailedError:
@@ -132,6 +173,59 @@ async def _ask(
                 pending[tp] = describe(failed)
             else:
                 raise failed(str(tp))
+
+
+async def _mark(
+    connection: AdminConnection,
+    leader: int,
+    tps: list[TopicPartition],
+    producer: tuple[int, int],
+    pending: dict[TopicPartition, str],
+    refused: dict[TopicPartition, str],
+) -> None:
+    """Append a marker of this producer (id, epoch) to partitions of one leader; those that took it are pending no
+    more."""
+    marker_type = WriteTxnMarkersRequest.WritableTxnMarker
+    topic_type = marker_type.WritableTxnMarkerTopic
+    marker = marker_type(
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        transaction_result=False,
+        topics=[topic_type(name=name, partition_indexes=numbers) for name, numbers in _by_topic(tps).items()],
+        coordinator_epoch=0,
+    )
+    try:
+        response = await connection.send(WriteTxnMarkersRequest(markers=[marker]), leader)
+    except kafka_errors.KafkaError as error:
+        _unanswered(error, tps, pending)
+        return
+    for topic in response.markers[0].topics:
+        for partition in topic.partitions:
+            tp = TopicPartition(topic.name, partition.partition_index)
+            failed = error_class(partition.error_code)
+            if partition.error_code == 0 or failed is kafka_errors.NotEnoughReplicasAfterAppendError:
+                pending.pop(tp, None)
+            elif failed.retriable:
+                pending[tp] = describe(failed)
+            else:
+                pending.pop(tp, None)
+                refused[tp] = describe(failed)
+
+
+def _by_topic(tps: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = defaultdict(list)
+    for tp in tps:
+        found[tp.topic].append(tp.partition)
+    return found
+
+
+def _unanswered(
+    error: kafka_errors.KafkaError, tps: Iterable[TopicPartition], pending: dict[TopicPartition, str]
+) -> None:
+    """A leader gave no answer: its partitions stay pending; other errors are raised."""
+    if not error.retriable and not isinstance(error, kafka_errors.UnknownBrokerIdError):
+        raise error
+    pending.update(dict.fromkeys(tps, str(error)))
 
 
 class TransactionalId(NamedTuple):

@@ -16,7 +16,14 @@ from drkit.model.clock import now
 from drkit.model.topology import LinkId
 from drkit.store import open_store
 from drkit.store.api import Store
-from drkit.store.workers import WorkerNote, live_workers, put_worker, read_workers
+from drkit.store.workers import (
+    WorkerNote,
+    forget_lost_workers,
+    live_workers,
+    lost_workers,
+    put_worker,
+    read_workers,
+)
 from tests.support.wait import wait_until
 
 LINK = LinkId("primary", "dr")
@@ -53,7 +60,7 @@ def make(store: Store) -> Iterator[Callable[[], Made]]:
 
     yield begin
     for each in made:
-        each.worker.end()
+        each.worker.end(settled=True)
 
 
 def dead_owner(store: Store) -> str:
@@ -80,7 +87,7 @@ def test_a_lone_worker_leads_and_mirrors_everything_at_once(store: Store, make: 
     assert lone.alone
     (kept,) = live_workers(store, LINK, now())
     assert (kept.owner, kept.leads, kept.everything, kept.partitions) == (lone.owner, True, True, 3)
-    lone.end()
+    lone.end(settled=True)
     assert not lone.valid()
     assert read_workers(store, LINK) == []
 
@@ -108,7 +115,7 @@ def test_a_second_waits_until_the_first_has_let_go(make: Callable[[], Made]) -> 
 def test_the_one_that_is_left_leads_and_mirrors_everything(store: Store, make: Callable[[], Made]) -> None:
     first = make()
     second = make().worker
-    first.worker.end()
+    first.worker.end(settled=True)
     first.lease.release()
     assert second.heartbeat()
     assert second.leads()
@@ -124,6 +131,19 @@ def test_a_dead_leader_is_replaced_at_once(store: Store, make: Callable[[], Made
     assert worker.leads()
     assert worker.everything
     assert [each.owner for each in read_workers(store, LINK)] == [worker.owner]
+    assert lost_workers(store, LINK, now()) == [owner], "what it sent may still be on its way"
+    assert lost_workers(store, LINK, now() + timedelta(days=2)) == [worker.owner], "its own note has expired"
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_a_worker_that_leaves_with_requests_unanswered_stays_on_record(
+    store: Store, make: Callable[[], Made], settled: bool
+) -> None:
+    worker = make().worker
+    worker.end(settled=settled)
+    assert lost_workers(store, LINK, now()) == ([] if settled else [worker.owner])
+    forget_lost_workers(store, LINK, [worker.owner])
+    assert not lost_workers(store, LINK, now())
 
 
 def test_a_leader_does_not_mirror_everything_beside_a_worker_that_lives(store: Store, make: Callable[[], Made]) -> None:
