@@ -4,8 +4,8 @@ If it was fenced, somebody has opened it meanwhile (an operator removed the ACLs
 
 Once a failback has turned the link, a mirror may write there, too. Below its watermark the mapping rows say what the
 mirror wrote; beyond it the producers of the records do (`drkit.lag.beyond_watermarks`). A batch of the mirror's that
-was on its way may land behind a stranger's: so where the last one is its own, its watermark is waited for. It halts
-instead, if its batch is not where it should be.
+was on its way may land behind a stranger's: so where the last one is its own and it runs, its watermark is waited for.
+It halts instead, if its batch is not where it should be.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from drkit.failover.fencing.cluster_fence import ClusterFence, FenceProof
+from drkit.failover.fencing.cluster_fence import ClusterFence
 from drkit.failover.fencing.quiescence import ends_of, topic_ids_of
 from drkit.failover.plan.take_snapshot import mirror_at_work
 from drkit.failover.run.state_machine import Facts, Loss, Mode, TopicLoss
@@ -22,6 +22,7 @@ from drkit.failover.stages.stage import StageContext
 from drkit.lag.beyond_watermarks import beyond_watermarks
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, PartlyDone
+from drkit.model.link_state import TopicState
 from drkit.model.offsets import OffsetMapping, merged_ranges, without_ranges
 from drkit.model.topology import TopicPartition, is_canary
 from drkit.model.wording import and_more
@@ -44,27 +45,21 @@ def find_late_writes(context: StageContext, *, turned: bool) -> tuple[Facts, str
     source = context.link.id.source
     try:
         after = ends_of(context, context.link, may_be_gone=True)
-        anew = _recreated(context, topic_ids_of(context, context.link, may_be_gone=True))
+        ids = topic_ids_of(context, context.link, may_be_gone=True)
+        anew = _recreated(context, ids)
     except DrkitError as error:
         return _not_seen(facts, source, error)
     before = {tp: 0 if tp.rpartition(":")[0] in anew else facts.ends.get(tp, 0) for tp in after}
     late = {tp: (before[tp], end) for tp, end in after.items() if end > before[tp]}
-    worker = mirror_at_work(context.estate, context.link.reversed()) if turned and late else None
-    if worker is not None:
-        return _beside_the_mirror(context, worker, late)
+    if turned and late:
+        return _beside_the_mirror(context, mirror_at_work(context.estate, context.link.reversed()), late, ids)
     if not late:
         quiet = f"; {source} isn't fenced, and nothing was written there until {now():%H:%M:%S} UTC"
         if facts.mode is Mode.UNPLANNED and facts.loss is not None:
             facts = replace(facts, loss=replace(facts.loss, observed_at=now()))
         return facts, "" if facts.fenced else quiet
     loss = _with(facts, {tp: end - max(_known(facts, tp, begin), begin) for tp, (begin, end) in late.items()})
-    why = "UNFENCED"
-    if facts.fenced:
-        why = "in topics that were created after its fence"
-        if any(tp in facts.ends and late[tp] != facts.late.get(tp) for tp in late):
-            proof = _closed_again(context, turned=turned)
-            why = f"somebody opened {source} behind its fence (closed again: {proof.reason})"
-            facts = replace(facts, fence_reason=proof.reason, fence_epoch=proof.epoch)
+    facts, why = _closed_again(context, facts, late, turned=turned)
     facts = replace(facts, loss=loss, late=facts.late | late)
     return facts, f"; {why}: {_told(source, late)}"
 
@@ -80,27 +75,33 @@ def _known(facts: Facts, tp: str, begin: int) -> int:
     return facts.late.get(tp, (begin, begin))[1]
 
 
-def _beside_the_mirror(context: StageContext, worker: str, written: Mapping[str, tuple[int, int]]) -> tuple[Facts, str]:
-    """As `find_late_writes`, where the link's mirror writes to that cluster again. `written`: by anybody."""
+def _beside_the_mirror(
+    context: StageContext, worker: str | None, written: Mapping[str, tuple[int, int]], ids: Mapping[str, str]
+) -> tuple[Facts, str]:
+    """As `find_late_writes`, where the link's mirror may have written to that cluster again. `worker`: the mirror that
+    runs now, or None; `written`: by anybody; `ids`: of that cluster's topics."""
     facts, source = context.facts, context.link.id.source
     since = {tp: (max(_known(facts, tp, begin), begin), end) for tp, (begin, end) in written.items()}
-    seen = others_beside_mirror(context, since)
+    seen = others_beside_mirror(context, since, ids, at_work=worker is not None)
     late = {tp: (ranges[0][0], ranges[-1][1]) for tp, ranges in seen.others.items()}
     counts = {tp: sum(end - begin for begin, end in ranges) for tp, ranges in seen.others.items()}
     loss = facts.loss or Loss(None, None, None)
     said = ""
     if late:
         loss = _with(facts, counts)
-        said = f"; beside {worker}, which mirrors to {source} again: {_told(source, late)}"
+        why = f"beside {worker}, which mirrors to {source} again"
+        if worker is None:  # or the fence would be in its way
+            facts, why = _closed_again(context, facts, late, turned=True)
+        said = f"; {why}: {_told(source, late)}"
         if seen.at_most:
             loss = replace(loss, upper_bound=True)
             said += " (some may be the mirror's own)"
-    elif not facts.fenced and not seen.unknown:
-        said = f"; {source} isn't fenced, and only {worker} wrote there until {now():%H:%M:%S} UTC"
+    elif not (facts.fenced or facts.late or seen.unknown):
+        said = f"; {source} isn't fenced, and only the link's mirror wrote there until {now():%H:%M:%S} UTC"
     if seen.unknown:
         why = (
-            f"how much of {and_more(seen.unknown)} {worker} has written to {source} isn't known yet: what others wrote "
-            "there since the last look isn't counted (drkit status names what they wrote)"
+            f"how much of {and_more(seen.unknown)} the link's mirror has written to {source} isn't known: what others "
+            "wrote there since the last look isn't counted (drkit status names what they wrote)"
         )
         loss = replace(loss, lower_bound=True, reason=f"{loss.reason}; {why}" if loss.reason else why)
         said += f"; {why}"
@@ -133,9 +134,16 @@ def _not_seen(facts: Facts, source: str, error: DrkitError) -> tuple[Facts, str]
     return replace(facts, loss=loss), f"; {why}: {error.what}"
 
 
-def _closed_again(context: StageContext, *, turned: bool) -> FenceProof:
-    """Close the cluster that groups left again; where its mirror may write there by now, not to that."""
+def _closed_again(
+    context: StageContext, facts: Facts, late: Mapping[str, tuple[int, int]], *, turned: bool
+) -> tuple[Facts, str]:
+    """Close the cluster that groups left again if its fence should have kept these late writes out; where its mirror
+    may write there by now, not to that. Returns the facts with the new fence, and why there could be late writes."""
     source = context.link.id.source
+    if not facts.fenced:
+        return facts, "UNFENCED"
+    if not any(tp in facts.ends and late[tp] != facts.late.get(tp) for tp in late):
+        return facts, "in topics that were created after its fence"
     proof = ClusterFence(context, source).close()
     if not proof.proven and not context.facts.unfenced_accepted:
         raise PartlyDone(
@@ -145,7 +153,8 @@ def _closed_again(context: StageContext, *, turned: bool) -> FenceProof:
         )
     if turned:
         ClusterFence(context, source).admit_mirror()
-    return proof
+    why = f"somebody opened {source} behind its fence (closed again: {proof.reason})"
+    return replace(facts, fence_reason=proof.reason, fence_epoch=proof.epoch), why
 
 
 def _with(facts: Facts, counts: Mapping[str, int]) -> Loss:
@@ -185,9 +194,15 @@ class BesideMirror:
     unknown: list[str] = field(default_factory=list)
 
 
-def others_beside_mirror(context: StageContext, written: Mapping[str, tuple[int, int]]) -> BesideMirror:
+def others_beside_mirror(
+    context: StageContext, written: Mapping[str, tuple[int, int]], ids: Mapping[str, str], *, at_work: bool
+) -> BesideMirror:
     """What others have written of these ranges, by `topic:partition` of the cluster that groups left, the target of
-    the mirror that runs now."""
+    the link's mirror.
+
+    `ids`: of that cluster's topics. `at_work`: the mirror runs now, and is waited for; else it has written no topic
+    that it has no record of.
+    """
     forward, store, ends = context.link.reversed(), context.estate.store, context.facts.ends
     logs = {name: _partition(name) for name, (begin, end) in written.items() if begin < end}
     logs = {name: there for name, there in logs.items() if not is_canary(there.topic)}
@@ -196,22 +211,26 @@ def others_beside_mirror(context: StageContext, written: Mapping[str, tuple[int,
     }
     strangers = _strangers(context, {tp: logs[name] for tp, name in names.items()}, written)
     found = BesideMirror()
+    known = store.topic_states(forward.id)
+    alien = {tp for tp, name in names.items() if _is_alien(known.get(tp.topic), ids.get(logs[name].topic), at_work)}
+    strangers |= {tp: written[names[tp]][0] for tp in alien}
 
     def halted() -> set[TopicPartition]:
         problems = [problem for problem in store.problems(forward.id) if problem.halted]
-        return {tp for tp in names if any(problem.concerns(tp) for problem in problems)}
+        return {tp for tp in names if any(problem.concerns(tp) for problem in problems)} - alien
 
     def unrecorded() -> set[TopicPartition]:
         marks = store.watermarks(forward.id)
         beyond = {tp for tp, name in names.items() if tp not in marks or marks[tp].target_end < written[name][1]}
         return beyond - strangers.keys() - halted()
 
-    context.wait(lambda: not unrecorded(), MIRROR_SECONDS)
-    unknown, stopped = unrecorded(), halted()
+    if at_work:
+        context.wait(lambda: not unrecorded(), MIRROR_SECONDS)
     marks, states = store.watermarks(forward.id), store.topic_states(forward.id)
+    unknown, stopped = unrecorded(), halted()
     for tp, name in sorted(names.items()):
         begin, end = written[name]
-        mark, state = marks.get(tp), states.get(tp.topic)
+        mark, state = None if tp in alien else marks.get(tp), states.get(tp.topic)
         rows = store.mappings(forward.id, tp, mark.epoch) if mark is not None else []
         if name not in ends and state is not None and state.created_by_drkit and rows:
             begin = max(begin, rows[0].target_offset)  # filler is below it
@@ -225,6 +244,13 @@ def others_beside_mirror(context: StageContext, written: Mapping[str, tuple[int,
         if ranges:
             found.others[name] = ranges
     return found
+
+
+def _is_alien(state: TopicState | None, topic_id: str | None, at_work: bool) -> bool:
+    """Whether the mirror never wrote to this topic: it has no record of it, or somebody has made it anew since."""
+    if state is None:
+        return not at_work
+    return topic_id is not None and state.target_topic_id not in {"", topic_id}
 
 
 def _strangers(

@@ -260,6 +260,25 @@ def test_what_others_write_beside_the_mirror_before_a_failback_is_closed_counts_
     assert result.evidence.fenced is True
 
 
+@pytest.mark.parametrize("late", [3, 0], ids=["late", "none"])
+def test_a_mirror_that_ran_and_stopped_before_a_failback_is_closed_is_no_stranger(
+    own: OwnLink, away: tuple[str, str], tmp_path: Path, late: int
+) -> None:
+    """A scheduled `mirror --until-caught-up`, or a restart."""
+    topic, _ = away
+    salvage = tmp_path / "salvage"
+    killed_at(own, "failback", ("switch", "outcome", "after"), str(salvage))
+    own.produce("primary", topic, texts("after", 5))
+    assert mirror(own) == 10
+    own.produce("dr", topic, texts("late", late))
+    with own.estate() as estate:
+        result = resume_run(estate, own.store.runs()[0].run, reading_ports(own, salvage))
+    assert result.error is None
+    assert result.machine.facts.late == ({f"{topic}:{number}": (20, 23) for number in (0, 1)} if late else {})
+    assert (result.evidence.rpo_records, result.evidence.rpo_lower_bound) == (2 * late, False)
+    assert ("somebody opened dr behind its fence" in " ".join(stage.reason for stage in result.stages)) is bool(late)
+
+
 @pytest.mark.parametrize("mode", [Mode.PLANNED, Mode.UNPLANNED])
 def test_where_the_last_look_at_a_fenced_primary_fails_the_loss_is_a_lower_bound_until_it_is_counted(
     own: OwnLink, secure_lab: Lab, mode: Mode
