@@ -181,6 +181,9 @@ def _assumptions(plan: Document, facts: Mapping[str, Any]) -> Iterator[str]:
         yield "Groups may go back behind what they have on the target (--allow-rewind)"
     if facts.get("salvage_only"):
         yield f"An operator accepted that these are only in the salvage: {', '.join(facts['salvage_only'])}"
+    if facts.get("gone"):
+        gone = ", ".join(facts["gone"])
+        yield f"An operator accepted that records went from the live cluster before they were brought back: {gone}"
     if plan.get("at"):
         yield f"Groups go back to {plan['at']['local']} ({plan['at']['timezone']}) at least"
     yield "The recovery time counts from the start of the run (a failback's: from its fence), not from the disaster"

@@ -204,7 +204,7 @@ class Runner:
             if report.positions is not None:
                 self.journal.places(stage.name, report.places)
                 self.journal.positions(stage.name, report.positions)
-            moved = advance(self.machine, stage.name, report.outcome, report.facts)
+            moved = advance(self.machine, stage.name, report.outcome, replace(report.facts, asked=()))
         except DrkitError as error:
             self.lease.check_not_taken()
             raise self._failed(stage.name, error, time.monotonic() - began) from error

@@ -34,7 +34,7 @@ from drkit.failover.run.journal.run_record import (
 )
 from drkit.failover.run.lease import RunLease
 from drkit.failover.run.runner import Gate, Runner, RunResult, Watch, give_up, nobody_watches, take_over
-from drkit.failover.run.state_machine import BEHIND_THE_FENCE, PATHS, Facts, Kind, Mode, State
+from drkit.failover.run.state_machine import BEHIND_THE_FENCE, PATHS, Facts, Kind, Mode, Run, State
 from drkit.failover.stages.hooks import Hooks, hooks_of
 from drkit.failover.stages.stage import Stage, WantedGroups, at_once
 from drkit.model.clock import now
@@ -218,10 +218,10 @@ def resume_run(
 ) -> RunResult:
     """Finish an interrupted run. A finished one is returned unchanged.
 
-    A run whose fence is gone first goes back to before it. `accept_unfenced`, `accept_salvage_only`: like a failback's,
-    for what the run has found since. `unplanned`: a failback whose live cluster is gone; it moves groups to what was
-    brought back and audited, and loses no more than the link's budget, or than `accept_loss`. `part`: like
-    `run_failover`'s.
+    A run whose fence is gone first goes back to before it. `accept_unfenced`: like a failback's. `accept_salvage_only`:
+    the topics that the run named when it stopped last, and nothing more. `unplanned`: a failback whose live cluster is
+    gone; it moves groups to what was brought back and audited, and loses no more than the link's budget, or than
+    `accept_loss`. `part`: like `run_failover`'s.
 
     Raises:
         Refused: no such run, another process executes it, its target is another cluster now, or more would be lost
@@ -260,19 +260,27 @@ def resume_run(
             runner.as_planned(f"{live} may be back")
         elif gone and not record.journal.attempted("switch"):
             runner.back_before_fence(f"{live} may have been written since it was quiet")
-        facts = _accepted(runner.machine.facts, record.plan, accept_unfenced, accept_salvage_only)
+        facts = _accepted(runner.machine, accept_unfenced, accept_salvage_only)
         runner.machine = replace(runner.machine, facts=facts)
         runner.before_fence = before_fence
         return runner.run()
 
 
-def _accepted(facts: Facts, plan: Plan, unfenced: bool, salvage_only: bool) -> Facts:
-    """The run's facts with the operator's acceptances, which the next stage's entry journals."""
+def _accepted(machine: Run, unfenced: bool, salvage_only: bool) -> Facts:
+    """The run's facts with the operator's acceptances, which the next stage's entry journals: of topics those that the
+    last stop named, for the stage that stopped, so that what is lost later is asked for again."""
+    facts = machine.facts
     if unfenced:
         facts = replace(facts, unfenced_accepted=True)
-    if salvage_only and isinstance(plan, FailbackPlan):
-        facts = replace(facts, salvage_only=tuple(topic.topic for topic in plan.topics))
+    if salvage_only and machine.state in {State.PLANNED, State.SALVAGED}:
+        facts = replace(facts, salvage_only=_with(facts.salvage_only, facts.asked), asked=())
+    elif salvage_only:
+        facts = replace(facts, gone=_with(facts.gone, facts.asked), asked=())
     return facts
+
+
+def _with(known: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*known, *more)))
 
 
 def _was_unplanned(record: RunRecord) -> bool:

@@ -13,8 +13,8 @@ through the same phases again, and finds each link in its journaled state.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from itertools import pairwise
@@ -282,20 +282,22 @@ class SiteFailbackRunner:
     def _look_again(self, links: Sequence[LinkId]) -> None:
         """Salvages may take hours: check all preconditions again before the first topic is deleted."""
 
-        def look(link: Link) -> DrkitError | None:
+        def look(link: Link) -> tuple[DrkitError | None, set[str]]:
             try:
                 plan = self._look(link)
             except DrkitError as error:
-                return error
+                return error, set()
             waived = self.means.waived | self._accepted_before()
-            if set(plan.gaps) - self._may_be_salvage_only(link.id):
+            gaps = set(plan.gaps)
+            if gaps - self._may_be_salvage_only(link.id):
                 waived -= {ACCEPT_SALVAGE_ONLY}
             left = standing_obstacles(plan, waived=waived)
-            return left[0].refusal() if left else None
+            return (left[0].refusal() if left else None), gaps
 
         chosen = [link for link in self.site.links if link.id in links]
-        for link, error in zip(chosen, self.site.side_by_side(look, chosen), strict=True):
+        for link, (error, gaps) in zip(chosen, self.site.side_by_side(look, chosen), strict=True):
             if error is not None:
+                self._ask(link.id, gaps)
                 told = PartlyDone(error.what, meaning=error.meaning or "Nothing is deleted yet", remedy=error.remedy)
                 self._end(self._as_it_is(link.id, told))
 
@@ -329,13 +331,25 @@ class SiteFailbackRunner:
         return made
 
     def _may_be_salvage_only(self, link: LinkId) -> frozenset[str]:
-        """Topics for which an operator accepted that only the salvage has what the live cluster lacks: those named
-        then, and all on a resume.
+        """Topics for which an operator accepted that only the salvage has what the live cluster lacks: those that the
+        plan named, and on a resume those that the last stop named.
         """
         plan, child = self._plan(link), self.record.children.get(link)
-        if self.again and self.means.accept_salvage_only:
-            return frozenset(topic.topic for topic in plan.topics)
-        return frozenset(plan.gaps if child is None else child.machine.facts.salvage_only)
+        if child is None:
+            return frozenset(plan.gaps)
+        facts = child.machine.facts
+        asked = facts.asked if self.again and self.means.accept_salvage_only else ()
+        return frozenset({*facts.salvage_only, *asked})
+
+    def _ask(self, link: LinkId, topics: Collection[str]) -> None:
+        """Journal the topics for which a link stops before its scrub, in its own run: a resume accepts these."""
+        child = self.record.children.get(link)
+        topics = () if child is None else set(topics) - {*child.machine.facts.salvage_only}
+        if child is None or not topics:
+            return
+        child.journal.anchor = self.site.of(link).anchors.on(child.plan.target.alias)
+        child.journal.established("scrub", replace(child.machine.facts, asked=tuple(sorted(topics))))
+        self.record.children[link] = load_run(self.site.estate.store, child.run)
 
     def _accepted_before(self) -> frozenset[str]:
         flags = {

@@ -6,7 +6,7 @@ An audit compares what both sides hold: it can't see what the live cluster lost 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from drkit.failover.failback.failback_plan import ScrubTopic
@@ -36,14 +36,23 @@ def seed_anew(context: StageContext, cluster: str) -> str:
     )
 
 
-def unlike_now(context: StageContext) -> list[str]:
-    """Why the old primary, where nothing was deleted, and the live cluster don't begin alike any more: groups of the
-    live cluster may be behind records that they never had there, and that the old primary holds."""
+def unlike_now(context: StageContext) -> dict[TopicPartition, str]:
+    """Why the old primary, where nothing was deleted, and the live cluster don't begin alike any more, by the old
+    primary's partitions: groups of the live cluster may be behind records that they never had there, and that the old
+    primary holds."""
     snapshot = take_failback_snapshot(context.estate, context.link.reversed())
-    return [why for tp, why in sorted(snapshot.unlike.items()) if tp.topic not in context.facts.salvage_only]
+    return {tp: why for tp, why in sorted(snapshot.unlike.items()) if tp.topic not in context.facts.gone}
 
 
-def refuse_missing(context: StageContext, problems: Iterable[Problem], unlike: Sequence[str] = ()) -> str:
+def ask_for(context: StageContext, topics: Iterable[str]) -> None:
+    """Journal the topics of the old primary for which the run stops now: a resume accepts these, nothing that goes
+    later."""
+    context.establish(replace(context.facts, asked=tuple(sorted(set(topics)))), context.carried)
+
+
+def refuse_missing(
+    context: StageContext, problems: Iterable[Problem], unlike: Mapping[TopicPartition, str] | None = None
+) -> str:
     """Raise `AuditFailed` if the old primary lacks what the live cluster holds, or held until somebody deleted it; a
     clause about what the live cluster's retention removed before it was brought back.
 
@@ -63,10 +72,11 @@ def refuse_missing(context: StageContext, problems: Iterable[Problem], unlike: S
     gaps = [
         problem
         for problem in found
-        if problem.kind == RETENTION_GAP and context.link.target_topic(problem.topic) not in context.facts.salvage_only
+        if problem.kind == RETENTION_GAP and context.link.target_topic(problem.topic) not in context.facts.gone
     ]
     endless = without_retention(context, {problem.topic for problem in gaps})
-    purged = [f"{each.reason}, and no retention is set" for each in gaps if each.topic in endless]
+    told = [each for each in gaps if each.topic in endless]
+    purged = [f"{each.reason}, and no retention is set" for each in told]
     if not purged and not unlike:
         return f"; {and_more([each.reason for each in gaps], separator='; ')}" if gaps else ""
     meaning, remedy = [], []
@@ -77,9 +87,9 @@ def refuse_missing(context: StageContext, problems: Iterable[Problem], unlike: S
         meaning.append(f"Groups may not have read what only one of both holds, and would be put behind it on {cluster}")
         remedy.append(seed_anew(context, cluster))
     remedy.append(f"To go on as it is: drkit resume {run} {ACCEPT_SALVAGE_ONLY}")
-    raise AuditFailed(
-        and_more([*purged, *unlike], separator="; "), meaning=". ".join(meaning), remedy=". ".join(remedy)
-    )
+    ask_for(context, [*(context.link.target_topic(each.topic) for each in told), *(tp.topic for tp in unlike or ())])
+    named = [*purged, *(unlike or {}).values()]
+    raise AuditFailed(and_more(named, separator="; "), meaning=". ".join(meaning), remedy=". ".join(remedy))
 
 
 def without_retention(context: StageContext, topics: Collection[str]) -> set[str]:
@@ -106,7 +116,7 @@ class Audit:
     def execute(self, context: StageContext) -> StageReport:
         """Audit."""
         lost = "" if self.level else self._lost_since_the_scrub(context)
-        unlike = unlike_now(context) if self.level else ()
+        unlike = unlike_now(context) if self.level else None
         lost += refuse_missing(context, context.estate.store.problems(context.link.id), unlike)
         verdict = context.required_ports.auditor.audit(context.link, context.say)
         if verdict.verdict != "clean":
@@ -137,7 +147,7 @@ class Audit:
         logs = live_logs(estate.admin(self.live), [topic for topic, _ in kept.values()])
         states = estate.store.topic_states(link.id)
         endless = without_retention(context, {topic.live_topic for topic, _ in kept.values()})
-        torn, purged, retired = [], [], []
+        torn, purged, retired = dict[str, str](), dict[str, str](), list[str]()
         for name, (topic, live) in kept.items():
             missing = deleted = 0
             still = logs[name].topic_id == live.topic_id
@@ -153,10 +163,11 @@ class Audit:
                     deleted += max(0, min(first, logs[name].starts.get(number, 0)) - live.starts[number])
                 else:
                     missing += lost_since(live, mark if same else None, rows, number)
-            if missing and not still and name not in context.facts.salvage_only:
-                torn.append(f"{topic.live_topic} ({counted(missing, 'offset')})")
-            elif deleted and topic.live_topic in endless and name not in context.facts.salvage_only:
-                purged.append(f"{topic.live_topic} ({counted(deleted, 'offset')})")
+            accepted = name in context.facts.gone
+            if missing and not still and not accepted:
+                torn[name] = f"{topic.live_topic} ({counted(missing, 'offset')})"
+            elif deleted and topic.live_topic in endless and not accepted:
+                purged[name] = f"{topic.live_topic} ({counted(deleted, 'offset')})"
             elif missing:
                 retired.append(f"{topic.live_topic} ({counted(missing, 'offset')})")
         for places, what in ((torn, "deleted or recreated"), (purged, "no retention is set, and records were deleted")):
@@ -168,8 +179,9 @@ class Audit:
                 if not lost
                 else f"what only the old primary held isn't kept either: {and_more(list(lost.values()))}"
             )
+            ask_for(context, places)
             raise AuditFailed(
-                f"{and_more(places)}: {what} on {self.live} after {self.cluster} was scrubbed",
+                f"{and_more(list(places.values()))}: {what} on {self.live} after {self.cluster} was scrubbed",
                 meaning=f"Until they were brought back, these records were nowhere else; {rest}",
                 remedy=f"Put them back on {self.live} from where you have them; or, if it was intended, "
                 f"drkit resume {context.run} {ACCEPT_SALVAGE_ONLY}",

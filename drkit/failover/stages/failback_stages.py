@@ -429,7 +429,7 @@ class ReverseLink:
 
 def _given_up(facts: Facts, view: PartitionView) -> bool:
     """Whether a partition vanished from the live cluster before anything was brought back, and that was accepted."""
-    return view.source_end is None and view.watermark is None and view.target_topic in facts.salvage_only
+    return view.source_end is None and view.watermark is None and view.target_topic in facts.gone
 
 
 def catch_up(

@@ -248,7 +248,8 @@ def stale(facts: Facts, unreadable: Mapping[str, str], now: Mapping[str, TopicAt
 
 
 def refuse_gaps(context: StageContext, live: str, topics: Sequence[ScrubTopic], facts: Facts) -> None:
-    """Raise `Refused` if the live cluster now lacks mirrored records of a topic, and nobody accepted that."""
+    """Raise `Refused` if the live cluster now lacks mirrored records of a topic, and nobody accepted that; the topics
+    are journaled, so that a resume accepts these."""
     mappings = mappings_of(context.estate.store, context.link.id.reversed(), mapped_topics(topics))
     gaps = [
         topic
@@ -258,6 +259,7 @@ def refuse_gaps(context: StageContext, live: str, topics: Sequence[ScrubTopic], 
     if not gaps:
         return
     named = [f"{topic.live_topic} {topic.gap} ({counted(topic.only_here, 'offset')})" for topic in gaps]
+    context.establish(replace(facts, asked=tuple(topic.topic for topic in gaps)), context.carried)
     raise Refused(
         f"on {live}, {and_more(named)}",
         meaning=f"After a failback these records would be in the salvage only ({facts.salvage_path})",

@@ -256,6 +256,37 @@ def test_records_that_somebody_deletes_on_the_live_cluster_after_the_scrub_stop_
     assert own.values("primary", topic) == own.values("dr", topic)
 
 
+def test_what_was_accepted_before_the_scrub_is_no_acceptance_of_what_goes_after_it(own, tmp_path):
+    """Of another topic, and of the same one."""
+    topics = [own.create("primary", name, retention_ms="-1") for name in ("a", "b")]
+    for topic in topics:
+        own.produce("primary", topic, texts("before", 20))
+    mirror(own)
+    for topic in topics:
+        own.produce("primary", topic, texts("never-mirrored", 3))
+    fail_over(own)
+    killed(own, "failback", tmp_path / "salvage", ("scrub", INTENT, "after"))
+    run, ports = own.store.runs()[0].run, reading_ports(own, tmp_path / "salvage")
+
+    def purged(stage, record, _text):
+        if stage == "reverse" and record is None:
+            estate.admin("dr").delete_records({TopicPartition(topic, 0): 12 for topic in topics})
+
+    with own.estate() as estate:
+        estate.admin("dr").delete_records({TopicPartition(topics[0], 0): 5})
+        early = resume_run(estate, run, ports, accept_salvage_only=True)
+        assert f"{topics[0]} starts later than what was mirrored" in early.error.what, "nothing had been asked"
+        stopped = resume_run(estate, run, ports, accept_salvage_only=True, watch=purged)
+        assert stopped.machine.facts.salvage_only == (topics[0],)
+        assert f"{topics[0]} (7 offsets)" in stopped.error.what
+        assert f"{topics[1]} (12 offsets)" in stopped.error.what
+        assert "no retention is set, and records were deleted" in stopped.error.what
+        done = resume_run(estate, run, ports, accept_salvage_only=True)
+    assert done.error is None
+    assert (done.machine.facts.salvage_only, done.machine.facts.gone) == ((topics[0],), tuple(topics))
+    assert done.machine.facts.asked == ()
+
+
 def test_a_run_that_stood_still_before_its_deletion_deletes_no_topic_of_the_run_that_took_over(own, tmp_path):
     """Frozen when all its checks were done; the topics of that name are live again when it wakes up."""
     topic = own.create("primary", "t", cleanup_policy="compact")
