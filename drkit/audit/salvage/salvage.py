@@ -25,7 +25,6 @@ import errno
 import gzip
 import json
 import os
-import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -41,15 +40,16 @@ from pyspark.sql import functions as F
 from drkit import __version__
 from drkit.audit.classify.classifier import TARGET_HIDDEN, TARGET_RETIRED, TARGET_UNPROVEN
 from drkit.audit.compare.offset_zones import FOREVER, place
-from drkit.audit.compare.scope import PartitionScope, Scope
+from drkit.audit.compare.scope import NOTHING_HIDDEN, PartitionScope, Scope
 from drkit.audit.read.record_frames import ScopeReader, date_column, keep
 from drkit.audit.run import ClassifiedScope, judged, refuse_altered
 from drkit.audit.salvage.salvage_folder import FORMAT, MANIFEST, PARQUET, POSITIONS
 from drkit.audit.spark.failures import in_words
-from drkit.audit.spark.session import Progress, SparkRuntime, Tasks, described, watching
+from drkit.audit.spark.session import Progress, SparkRuntime, Tasks, described, make_folder, watching
 from drkit.config import Config
 from drkit.files import sha256_of
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.client.record_probe import OffsetRange
 from drkit.model.audit.audit_result import AuditRequest, FindingKind, SalvageClass, SalvageKind, SalvageResult
 from drkit.model.clock import iso
 from drkit.model.errors import DrkitError, FolderUnusable, Refused
@@ -66,12 +66,18 @@ def with_target_ends_now(scope: Scope, config: Config) -> Scope:
     with ClusterAdmin(link.target, config.clusters[link.target]) as admin:
         found = admin.topics(sorted({each.target_topic for each in scope.partitions}))
         tps = [TopicPartition(name, number) for name, info in found.items() for number in range(info.partitions)]
+        watermarks = admin.end_offsets(tps, committed=False)  # first: they only rise
         ends = admin.end_offsets(tps, committed=True)
-    partitions = tuple(
-        replace(each, target_end=max(each.target_end, ends.get(TopicPartition(each.target_topic, each.partition), 0)))
-        for each in scope.partitions
-    )
-    return replace(scope, partitions=partitions)
+
+    def now_of(each: PartitionScope) -> PartitionScope:
+        tp = TopicPartition(each.target_topic, each.partition)
+        if tp not in ends or found[tp.topic].topic_id != each.target_id:
+            return each
+        end, watermark = ends[tp], watermarks.get(tp, 0)
+        hidden = OffsetRange(end, watermark) if end < watermark else NOTHING_HIDDEN
+        return replace(each, target_end=max(each.target_end, end), hidden=hidden)
+
+    return replace(scope, partitions=tuple(map(now_of, scope.partitions)))
 
 
 def with_standing(
@@ -96,10 +102,14 @@ def with_standing(
             low = max(each.target_start, min(first, others[each.number]))
             if low < each.target_end:
                 bounds[each.number] = (low, each.target_end)
-    if not bounds:
+    behind = sorted((each.number, each.hidden.end - 1) for each in reader.scope.partitions if any(each.hidden))
+    if not bounds and not behind:
         return records.select("p", "s", F.lit(SalvageClass.NEW.value).alias("standing"))
     there = size.together(_of_these(reader.target_records(bounds), records, size))
     hidden = there.groupBy("p").agg((F.max("unreadable_until") - 1).alias("hidden_at"))
+    if behind:
+        both = hidden.unionByName(reader.frame({"p": pa.int32(), "hidden_at": pa.int64()}, behind))
+        hidden = both.groupBy("p").agg(F.max("hidden_at").alias("hidden_at"))
     target = there.where("unreadable_until is null")
     equal = target.groupBy("p", "h1", "h2").agg(F.max("t").alias("equal_at"))
     keyed = target.where("key is not null").groupBy("p", "key").agg(F.max("t").alias("key_at"))
@@ -137,7 +147,8 @@ def _of_these(target: DataFrame, records: DataFrame, size: SalvageSize) -> DataF
 
 
 def _later() -> Column:
-    """Whether its key stands behind it, or may: what can't be read there may be of any key."""
+    """Whether its key stands behind it, or may: what can't be read there, or not before an open transaction ends, may
+    be of any key."""
     seen = F.col("key_at") >= F.least("begins", "others_from")
     hidden = F.col("key").isNotNull() & (F.col("hidden_at") >= F.least("begins", "others_from"))
     return F.coalesce(seen, F.lit(False)) | F.coalesce(hidden, F.lit(False))
@@ -215,6 +226,8 @@ _FOLDERS_UNSYNCED = {errno.EINVAL, errno.ENOTSUP}
 """What file systems answer that can't sync a folder; the files in it are synced one by one."""
 
 REPLAY = "replay"
+STAGING = ".drkit-salvage-"
+"""Beside a salvage, what is being written of one; those of killed processes are removed by the next one."""
 
 
 def salvage(
@@ -249,31 +262,30 @@ def salvage(
     found = judged(request, store, config, spark, "the salvage", say, tasks)
     say = described(found.reader.spark, f"salvage of {request.link.id}", say)
     say("writing the records that only the source holds")
-    staging = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
     try:
-        with in_words("the salvage"), watching(found.reader.spark, tasks):
-            wanted = _wanted(found)
-            names = {each.number: f"{each.topic}:{each.partition}" for each in found.reader.scope.partitions}
-            counts = {(names[p], kind): records for (p, kind), records in wanted.counts.items()}
-            say("comparing them with what the target holds")
-            latest = ScopeReader(found.reader.spark, with_target_ends_now(found.reader.scope, config))
-            standings = _write(replace(found, reader=latest), wanted, staging)
-        if positions:
-            staging.joinpath(POSITIONS).write_text(json.dumps(list(positions), indent=1) + "\n", encoding="utf-8")
-        facts = _facts(request, replace(found, reader=latest), counts, standings, config)
-        manifest = _checked_manifest(staging, facts, sum(counts.values()))
-        (staging / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-        _sync(staging)
-        staging.rename(folder)
-        _sync_one(folder.parent)
+        with make_folder(folder.parent, STAGING) as held:
+            staging = held.path / folder.name
+            with in_words("the salvage"), watching(found.reader.spark, tasks):
+                wanted = _wanted(found)
+                names = {each.number: f"{each.topic}:{each.partition}" for each in found.reader.scope.partitions}
+                counts = {(names[p], kind): records for (p, kind), records in wanted.counts.items()}
+                say("comparing them with what the target holds")
+                latest = ScopeReader(found.reader.spark, with_target_ends_now(found.reader.scope, config))
+                standings = _write(replace(found, reader=latest), wanted, staging)
+            if positions:
+                staging.joinpath(POSITIONS).write_text(json.dumps(list(positions), indent=1) + "\n", encoding="utf-8")
+            facts = _facts(request, replace(found, reader=latest), counts, standings, config)
+            manifest = _checked_manifest(staging, facts, sum(counts.values()))
+            (staging / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+            _sync(staging)
+            staging.rename(folder)
+            _sync_one(folder.parent)
     except OSError as error:
         raise FolderUnusable(
             f"the salvage can't be written to {folder}: {error.strerror or error}",
             meaning="Nothing was kept",
             remedy="Give another --out, on a disk with room",
         ) from error
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
     kinds = dict.fromkeys(SalvageKind, 0)
     for (_, kind), records in counts.items():
         kinds[kind] += records
@@ -302,7 +314,7 @@ class _Facts:
     through: dict[str, int]
     uncommitted: dict[str, int]
     unreadable: dict[str, list[tuple[int, int]]]
-    compared: dict[str, tuple[str, int]]
+    compared: dict[str, tuple[str, str | None, int]]
     counts: Mapping[tuple[str, SalvageKind], int]
     standings: Mapping[SalvageClass, int]
 
@@ -456,7 +468,7 @@ def _facts(
     unreadable = {
         names[number]: list(members) for number, members in found.judgement.comparison.source_unreadable.items()
     }
-    compared = {str(tp): (each.target_topic, each.target_end) for tp, each in tps.items()}
+    compared = {str(tp): (each.target_topic, each.target_id, each.target_end) for tp, each in tps.items()}
     return _Facts(head, through, uncommitted, unreadable, compared, counts, standings)
 
 
@@ -500,7 +512,8 @@ def _checked_manifest(staging: Path, facts: _Facts, expected: int) -> dict[str, 
             "uncommitted_end": facts.uncommitted.get(name),
             "unreadable": facts.unreadable.get(name, []),
             "target_topic": facts.compared[name][0],
-            "target_through": facts.compared[name][1],
+            "target_topic_id": facts.compared[name][1],
+            "target_through": facts.compared[name][2],
             "records": {kind.value: facts.counts.get((name, kind), 0) for kind in SalvageKind},
         }
         for name, end in facts.through.items()

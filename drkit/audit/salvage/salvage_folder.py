@@ -15,7 +15,7 @@ from drkit.model.errors import Refused
 MANIFEST = "manifest.json"
 PARQUET = "records.parquet"
 POSITIONS = "positions.json"
-FORMAT = 1
+FORMAT = 2
 """Of a salvage's files."""
 
 

@@ -26,7 +26,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Self, TextIO
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark import SparkConf, SparkContext, StatusTracker
@@ -53,6 +53,12 @@ class TempDir:
     path: Path
     _lock: TextIO
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
     def remove(self) -> None:
         """Remove it with all that is in it."""
         shutil.rmtree(self.path, ignore_errors=True)
@@ -60,22 +66,25 @@ class TempDir:
         _mine.discard(self.path)
 
 
-def make_folder() -> TempDir:
-    """Make one, and remove those that processes which were killed have left."""
-    sweep()
-    path = Path(tempfile.gettempdir()) / f"{PREFIX}{secrets.token_hex(8)}"
+def make_folder(parent: Path | None = None, prefix: str = PREFIX) -> TempDir:
+    """Make one (in the user's folder for temporary files), and remove those of that prefix that processes which were
+    killed have left there."""
+    parent = parent or Path(tempfile.gettempdir())
+    sweep(parent, prefix)
+    path = parent / f"{prefix}{secrets.token_hex(8)}"
     _mine.add(path)  # before it is there, so that an interrupt in between leaves nothing
     path.mkdir(mode=0o700)
     new = path / f"{OWNER}.new"
     lock = new.open("w")
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    new.rename(path / OWNER)  # under this name it is locked from the first moment
+    with suppress(OSError):  # on a file system without locks it stays nobody's to judge
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        new.rename(path / OWNER)  # under this name it is locked from the first moment
     return TempDir(path, lock)
 
 
-def sweep() -> None:
+def sweep(parent: Path | None = None, prefix: str = PREFIX) -> None:
     """Remove this user's folders whose process is gone; one without an owner's file is nobody's to judge."""
-    for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+    for path in (parent or Path(tempfile.gettempdir())).glob(f"{prefix}*"):
         with suppress(OSError):  # gone meanwhile, another user's, or in use
             if path.lstat().st_uid != os.getuid():
                 continue
