@@ -1,13 +1,14 @@
 """Writes salvaged records back, into a topic of the target, exactly once however often it is run.
 
-Each record keeps key, value, headers and timestamp, and gets a header PROVENANCE that names its origin:
-`cluster id/topic/partition/offset`. The topic is read before anything is written, and records whose header is already
-there are left out. One transactional id per topic fences off another running replay, and ends an interrupted one's
-last transaction, both before the topic is read: so what was read is final. What stands behind a transaction that
-somebody has open is there as well: its end is waited for.
+Each record keeps key, value, headers and timestamp, and gets a header PROVENANCE that names its origin and content:
+`cluster id/topic/partition/offset/digest` (a source topic that was made anew has the same offsets again). The topic is
+read before anything is written, and records whose header is already there are left out. One transactional id per topic
+fences off another running replay, and ends an interrupted one's last transaction, both before the topic is read: so
+what was read is final. What stands behind a transaction that somebody has open is there as well: its end is waited for.
 
 A record that was `new` when it was salvaged need not be now: it is conflicting if others have written its key since,
-to the compared topic or to the topic that is replayed into.
+to the compared topic or to the topic that is replayed into. If the compared topic is another one by now, all that it
+holds was written since.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ PROVENANCE = "drkit-salvaged-from"
 """The header that says where a replayed record came from."""
 
 _RECORDS_A_TRANSACTION = 5_000
+_BYTES_A_TRANSACTION = 16 << 20  # which has _SECONDS, as each of its requests does
 _BATCH_BYTES = 512 * 1024
 _LARGEST_BYTES = 1 << 30  # the broker says what is too large
 _SECONDS = 60.0
@@ -112,12 +114,14 @@ def replay(
     with _Writer(cluster, link.target, topic, partitions) as writer:
         say(f"reading {topic} for records that are already there")
         tps = [TopicPartition(topic, number) for number in range(partitions)]
-        compared = _compared(manifest)
         with ClusterAdmin(link.target, cluster) as admin:
-            logs = _settled_logs(admin, {*tps, *compared}, say)
+            logs = _settled_logs(admin, {*tps, *_compared(manifest)}, say)
+            compared = _still_compared(manifest, admin, logs)
         others = compared.keys() - set(tps)
         since = {tp: (max(start, compared[tp]), end) for tp, (start, end) in logs.items() if tp in others}
-        seen = _TargetContents(manifest["source_cluster_id"], _salvaged_through(manifest), _keys(folder))
+        seen = _TargetContents(manifest["source_cluster_id"])
+        for rows in _batches(folder):
+            seen.expect(rows)
         _read(client, link.target, {tp: logs[tp] for tp in tps}, lambda message: seen.add(message, compared))
         say("looking for keys that were written since the salvage")
         _read(client, link.target, since, seen.add_key)
@@ -128,11 +132,11 @@ def replay(
             since_then += sum(row["standing"] != stands for row, stands in zip(chosen, standings, strict=True))
             rows = [row for row, stands in zip(chosen, standings, strict=True) if stands in approved]
             aside += len(chosen) - len(rows)
-            left = [(row, name) for row in rows if (name := seen.provenance(row)) not in seen.there]
+            left = [(row, name) for row in rows if not seen.has(name := seen.provenance(row))]
             already += len(rows) - len(left)
-            if left:
-                writer.write(left)
-                written += len(left)
+            for portion in _portions(left):
+                writer.write(portion)
+                written += len(portion)
                 say(f"{written:,} records written to {topic}")
     return Replayed(topic, written, already, aside, elsewhere, since_then)
 
@@ -167,8 +171,7 @@ def refuse_mirrored(topic: str, cluster: str, config: Config, store: Store) -> N
             raise Refused(
                 f"{topic} on {cluster} is written by the mirror of {flows}",
                 meaning="Another record takes the offset of the mirror's next record: the mirror halts there",
-                remedy=f"Replay into a topic of its own, or into the topic on {flows.source}, from which records are "
-                "mirrored",
+                remedy="Replay into a topic of its own",
             )
 
 
@@ -242,45 +245,68 @@ def _compared(manifest: Mapping[str, Any]) -> dict[TopicPartition, int]:
     }
 
 
-def _salvaged_through(manifest: Mapping[str, Any]) -> dict[str, int]:
-    return {f"{each['topic']}/{each['partition']}": each["through"] for each in manifest["partitions"]}
+def _still_compared(
+    manifest: Mapping[str, Any], admin: ClusterAdmin, logs: Mapping[TopicPartition, tuple[int, int]]
+) -> dict[TopicPartition, int]:
+    """As `_compared`, and 0 where the log is another one now, or was cut: nothing of it is known from then."""
+    ids = {each["target_topic"]: each["target_topic_id"] for each in manifest["partitions"]}
+    here = {name: info.topic_id for name, info in admin.topics(sorted(ids)).items()}
+    same_cluster = admin.cluster_id() == manifest["target_cluster_id"]
+
+    def is_same(tp: TopicPartition, through: int) -> bool:
+        return same_cluster and here.get(tp.topic) == ids[tp.topic] and through <= logs.get(tp, (0, 0))[1]
+
+    return {tp: through if is_same(tp, through) else 0 for tp, through in _compared(manifest).items()}
 
 
-def _keys(folder: Path) -> frozenset[bytes]:
-    """Digests of the keys that are new in a salvage."""
-    return frozenset(
-        _digest(row["key"])
-        for rows in _batches(folder)
-        for row in rows
-        if row["key"] is not None and row["standing"] == SalvageClass.NEW
-    )
+def _digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=16).digest()
 
 
-def _digest(key: bytes) -> bytes:
-    return hashlib.blake2b(key, digest_size=16).digest()
+def _content(row: Mapping[str, Any]) -> bytes:
+    """What a record says, in bytes that no other record has."""
+    return b"".join(b"-" if part is None else b"%d:%b" % (len(part), part) for part in _parts(row))
+
+
+def _parts(row: Mapping[str, Any]) -> list[bytes | None]:
+    parts = [row["key"], row["value"], str(row["timestamp_ms"]).encode()]
+    for header in row["headers"]:
+        parts += [header["key"].encode(), header["value"]]
+    return parts
 
 
 @dataclass(slots=True)
 class _TargetContents:
     """What the target holds: which salvaged records were put back already, and which of their keys others wrote.
 
-    `through`: the salvaged offsets' ends, by `topic/partition` of the source; `keys`: digests of those that were new.
+    `mine`: digests of the provenance of all records of the salvage; `keys`: of the keys of those that were new.
     """
 
     cluster_id: str
-    through: Mapping[str, int]
-    keys: frozenset[bytes]
+    mine: set[bytes] = field(default_factory=set)
+    keys: set[bytes] = field(default_factory=set)
     there: set[bytes] = field(default_factory=set)
     written_since: set[bytes] = field(default_factory=set)
 
+    def expect(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Records of the salvage, before anything is added."""
+        for row in rows:
+            self.mine.add(_digest(self.provenance(row)))
+            if row["key"] is not None and row["standing"] == SalvageClass.NEW:
+                self.keys.add(_digest(row["key"]))
+
     def provenance(self, row: Mapping[str, Any]) -> bytes:
         """What the header of a replayed record says."""
-        return f"{self.cluster_id}/{row['topic']}/{row['partition']}/{row['offset']}".encode()
+        place = f"{self.cluster_id}/{row['topic']}/{row['partition']}/{row['offset']}"
+        return f"{place}/{_digest(_content(row)).hex()}".encode()
+
+    def has(self, provenance: bytes) -> bool:
+        """Whether the record was put back already."""
+        return _digest(provenance) in self.there
 
     def add(self, message: Message, compared: Mapping[TopicPartition, int]) -> None:
         """A record of the topic that is replayed into; `compared`: below these offsets the salvage has judged it."""
-        headers: Any = message.headers() or ()  # untyped pairs
-        self.there.update(value for name, value in headers if name == PROVENANCE)
+        self.there |= self._mine_of(message)
         place: Any = (message.topic(), message.partition())
         if (message.offset() or 0) >= compared.get(TopicPartition(*place), 0):
             self.add_key(message)
@@ -288,11 +314,13 @@ class _TargetContents:
     def add_key(self, message: Message) -> None:
         """A record that was written since the salvage, or to another topic."""
         key: Any = message.key()
-        if key is None or (digest := _digest(key)) not in self.keys:
-            return
-        headers: Any = message.headers() or ()
-        if not any(name == PROVENANCE and self._is_ours(value) for name, value in headers):
+        if key is not None and (digest := _digest(key)) in self.keys and not self._mine_of(message):
             self.written_since.add(digest)
+
+    def _mine_of(self, message: Message) -> set[bytes]:
+        """Which records of the salvage this one is a copy of."""
+        headers: Any = message.headers() or ()  # untyped pairs
+        return {_digest(value) for name, value in headers if name == PROVENANCE and value is not None} & self.mine
 
     def standing(self, row: Mapping[str, Any]) -> SalvageClass:
         """How a salvaged record stands to the target now."""
@@ -301,19 +329,31 @@ class _TargetContents:
             return SalvageClass.CONFLICTING
         return standing
 
-    def _is_ours(self, name: bytes) -> bool:
-        """Whether the header is that of a record that this salvage holds."""
-        cluster_id, _, place = name.decode(errors="replace").partition("/")
-        partition, _, offset = place.rpartition("/")
-        return cluster_id == self.cluster_id and offset.isdecimal() and int(offset) < self.through.get(partition, 0)
-
 
 def _batches(folder: Path) -> Iterator[list[dict[str, Any]]]:
-    """The records kept, in order within each partition."""
+    """The records kept, in order within each partition; few at a time where they are large."""
     for path in sorted((folder / PARQUET).glob("*.parquet")):
         with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=_RECORDS_A_TRANSACTION):
+            groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
+            size = max((group.total_byte_size // group.num_rows for group in groups if group.num_rows), default=0)
+            most = max(1, min(_RECORDS_A_TRANSACTION, _BYTES_A_TRANSACTION // max(1, size)))
+            for batch in file.iter_batches(batch_size=most):
                 yield batch.to_pylist()
+
+
+def _portions(rows: Iterable[tuple[dict[str, Any], bytes]]) -> Iterator[list[tuple[dict[str, Any], bytes]]]:
+    """The records of a transaction each: of so many bytes, or one that is larger."""
+    portion: list[tuple[dict[str, Any], bytes]] = []
+    held = 0
+    for row, name in rows:
+        size = sum(len(part) for part in _parts(row) if part is not None)
+        if portion and held + size > _BYTES_A_TRANSACTION:
+            yield portion
+            portion, held = [], 0
+        portion.append((row, name))
+        held += size
+    if portion:
+        yield portion
 
 
 def _unread(alias: str, message: Message, error: KafkaError) -> DrkitError:

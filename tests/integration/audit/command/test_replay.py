@@ -59,6 +59,7 @@ def kept(folder: Path, bench: Bench, topic: str, found: Sequence[Record], *, fir
     pq.write_table(pa.Table.from_pylist(rows, schema=ROW), table)
     lines.write_bytes(gzip.compress(b"{}\n" * len(rows)))
     with bench.admin("primary") as primary, bench.admin("dr") as dr:
+        on_target = dr.topics([topic]).get(topic)
         manifest = {
             "format": FORMAT,
             "source": LINK.source,
@@ -72,6 +73,7 @@ def kept(folder: Path, bench: Bench, topic: str, found: Sequence[Record], *, fir
                     "partition": 0,
                     "through": first + len(rows),
                     "target_topic": topic,
+                    "target_topic_id": None if on_target is None else on_target.topic_id,
                     "target_through": compared,
                 }
             ],
@@ -166,3 +168,43 @@ def test_a_replay_that_is_overtaken_writes_nothing_that_the_next_one_has_not_rea
     (refused,) = outcome
     assert isinstance(refused, Refused)
     assert f"another replay into {into} has begun" in str(refused)
+
+
+def test_what_a_recreated_source_topic_has_at_the_same_offsets_is_written_too(bench, unique_name, tmp_path):
+    """A failback makes the primary's topics anew on the same cluster: a second salvage of the same offsets."""
+    topic, into = bench.create(unique_name), bench.create(f"{unique_name}.replayed", on=["dr"])
+    earlier, later = numbered(20), [Record(b"new%d" % n, b"later", STAMP + n) for n in range(10)]
+    later[3] = Record(b"k3", b"later", STAMP + 100)
+    both = [
+        (kept(tmp_path / str(at), bench, topic, found, first=1_000), into, LINK, bench.config, bench.store)
+        for at, found in enumerate((earlier, later))
+    ]
+
+    assert replay(*both[0]).written == 20
+    second = replay(*both[1])
+
+    # which of both has the newer value of k3 can't be told: whoever runs it says
+    assert (second.written, second.there_already, second.conflicting_since) == (9, 0, 1)
+    assert keys_of(bench, into) == [each.key for each in (*earlier, *later[:3], *later[4:])]
+    again = [replay(*each) for each in both]
+    assert [(each.written, each.there_already) for each in again] == [(0, 20), (0, 9)]
+
+
+@pytest.mark.parametrize("why", ["recreated", "another cluster"])
+def test_what_a_recreated_target_topic_holds_was_written_since(bench, unique_name, tmp_path, why):
+    topic, into = bench.create(unique_name), bench.create(f"{unique_name}.replayed", on=["dr"])
+    folder = kept(tmp_path / "kept", bench, topic, numbered(20), compared=2)
+    newer = [Record(b"k%d" % n, b"newer", STAMP) for n in range(5)]
+    if why == "recreated":
+        with bench.admin("dr") as admin:
+            admin.delete_topics([topic])
+        bench.create(topic, on=["dr"])
+    else:
+        manifest = json.loads((folder / MANIFEST).read_text())
+        (folder / MANIFEST).write_text(json.dumps(manifest | {"target_cluster_id": "another"}))
+    bench.produce("dr", topic, 0, newer)
+
+    found = replay(folder, into, LINK, bench.config, bench.store)
+
+    assert (found.written, found.conflicting_since) == (15, 5)
+    assert keys_of(bench, into) == [b"k%d" % n for n in range(5, 20)]

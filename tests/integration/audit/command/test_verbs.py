@@ -21,7 +21,7 @@ from confluent_kafka import Producer
 from drkit.audit.salvage import replay as replaying
 from drkit.audit.salvage.replay import PROVENANCE, replay
 from drkit.audit.salvage.salvage import salvage
-from drkit.audit.spark.session import spark_session
+from drkit.audit.spark.session import OWNER, spark_session
 from drkit.kafka.config.client_config import confluent_config
 from drkit.model.audit.audit_result import AuditRequest, SalvageClass, SalvageKind, TopicChoice
 from drkit.model.clock import now
@@ -290,7 +290,7 @@ def test_salvaged_records_are_replayed_once_however_often_it_is_run(lab, bench, 
         origin = f"{admin.cluster_id()}/{topic}/0/"
     landed = [each.record for each in bench.read("dr", into, 0) if each.record.key != b"other"]
     marks = [dict(each.headers)[PROVENANCE].decode() for each in landed]
-    offsets = [int(mark.removeprefix(origin)) for mark in marks]
+    offsets = [int(mark.removeprefix(origin).split("/")[0]) for mark in marks]
     assert len(offsets) == kept.total
     assert [replace(each, headers=each.headers[:-1]) for each in landed] == [there[offset] for offset in offsets]
 
@@ -437,6 +437,43 @@ def test_salvage_says_what_open_transactions_hold(bench, spark, unique_name, tmp
 
     producer.abort_transaction(30)
     assert (result.total, result.through, result.uncommitted) == (5, {f"{topic}:0": 5}, {f"{topic}:0": 8})
+
+
+def test_what_may_stand_behind_an_open_transaction_on_the_target_is_no_older_value(bench, spark, unique_name, tmp_path):
+    """A client's producer died on dr after the failover, and others have written behind it, of any key."""
+    topic, quiet = (bench.create(f"{unique_name}.{name}") for name in ("open", "quiet"))
+    for name in (topic, quiet):
+        bench.produce("primary", name, 0, [Record(b"k%d" % n, b"value", STAMP + n) for n in range(5)])
+    sealed(bench)
+    producer = Producer(confluent_config(bench.config.clusters["dr"]) | {"transactional.id": unique_name})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, key=b"other", value=b"not committed", partition=0)
+    assert producer.flush(30) == 0
+    bench.produce("dr", topic, 0, [Record(b"k3", b"newer on dr", STAMP)])
+    request = AuditRequest(bench.link, str(tmp_path / "kept"), (TopicChoice(topic), TopicChoice(quiet)))
+
+    result = salvage(request, bench.store, bench.config, spark)
+
+    producer.abort_transaction(30)
+    rows = pq.read_table(Path(result.path) / "records.parquet").to_pylist()
+    assert {(row["topic"], row["standing"]) for row in rows} == {(topic, "conflicting"), (quiet, "new")}
+
+
+def test_what_a_killed_salvage_left_is_in_no_other_s_way_and_removed(bench, spark, unique_name, tmp_path):
+    """In a container the next process has the same id."""
+    topic = bench.create(unique_name)
+    bench.produce("primary", topic, 0, records(3, rng=seeded(7)))
+    (tmp_path / f".kept.{os.getpid()}.partial" / "records.parquet").mkdir(parents=True)
+    left = tmp_path / ".drkit-salvage-of-a-killed-process"
+    (left / "another-name" / "records.parquet").mkdir(parents=True)
+    (left / OWNER).touch()
+    request = AuditRequest(bench.link, str(tmp_path / "kept"), (TopicChoice(topic),))
+
+    assert salvage(request, bench.store, bench.config, spark).total == 3
+
+    assert not left.exists()
+    assert not list(tmp_path.glob(".drkit-salvage-*"))
 
 
 def test_nothing_to_salvage_is_a_whole_salvage_too(lab, bench, unique_name, tmp_path):

@@ -7,11 +7,14 @@ import json
 from pathlib import Path
 
 import jsonschema
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from drkit.audit.salvage.replay import refuse_mirrored, replay
+from drkit.audit.salvage import replay as replaying
+from drkit.audit.salvage.replay import _batches, _portions, refuse_mirrored, replay
 from drkit.audit.salvage.salvage import _sync
-from drkit.audit.salvage.salvage_folder import FORMAT, MANIFEST, POSITIONS, checked_manifest, is_salvage
+from drkit.audit.salvage.salvage_folder import FORMAT, MANIFEST, PARQUET, POSITIONS, checked_manifest, is_salvage
 from drkit.cli.verbs.audit.salvage import _manifest_document
 from drkit.config import Config
 from drkit.model.audit.audit_result import TopicChoice
@@ -162,3 +165,42 @@ def test_what_the_disk_does_not_take_is_an_error(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("os.fsync", failing)
     with pytest.raises(OSError, match="Input/output error"):
         _sync(tmp_path)
+
+
+def test_a_transaction_has_so_many_bytes_at_most_or_one_larger_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """5,000 records of 1 MB each are never through within a transaction's time, however often it is tried."""
+    monkeypatch.setattr(replaying, "_BYTES_A_TRANSACTION", 1_000)
+    sizes = [400] * 7 + [5_000] + [1] * 3_000
+    rows = [
+        {"key": None, "value": bytes(size), "timestamp_ms": 1, "headers": [], "offset": at}
+        for at, size in enumerate(sizes)
+    ]
+    schema = pa.schema(
+        [
+            ("key", pa.binary()),
+            ("value", pa.binary()),
+            ("timestamp_ms", pa.int64()),
+            ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+            ("offset", pa.int64()),
+        ]
+    )
+    (tmp_path / PARQUET).mkdir()
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), tmp_path / PARQUET / "part-0.parquet")
+
+    read = list(_batches(tmp_path))
+    portions = [[row["offset"] for row, _ in each] for rows in read for each in _portions([(row, b"") for row in rows])]
+
+    assert [at for each in portions for at in each] == list(range(len(sizes)))
+    assert portions[:5] == [[0, 1], [2, 3], [4, 5], [6], [7]]
+    assert max(sum(sizes[at] for at in each) for each in portions if each != [7]) <= 1_000
+
+
+def test_large_records_are_read_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replaying, "_BYTES_A_TRANSACTION", 10_000)
+    table = pa.table({"value": [b"%d" % at * 1_000 for at in range(100, 200)]})
+    (tmp_path / PARQUET).mkdir()
+    pq.write_table(table, tmp_path / PARQUET / "part-0.parquet")
+
+    assert max(sum(len(row["value"]) for row in rows) for rows in _batches(tmp_path)) <= 10_000
