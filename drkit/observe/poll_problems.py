@@ -18,7 +18,8 @@ from drkit.model.topics.acls import Acl, fence_rules_kind, topics_denied
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.model.wording import and_more
 from drkit.store.api import Store
-from drkit.store.link_notes import alignments, command_fences
+from drkit.store.fences_beside import fences_beside, lift_of, names_closed
+from drkit.store.link_notes import alignments
 
 FENCED = "fenced"
 """Kind of the problem that a cluster that clients should use is fenced; checked at each poll."""
@@ -45,7 +46,7 @@ def fence_problem(
         control: its decision.
         rules: the ACLs on that cluster; None: they can't be read.
         at: now.
-        others: the configured links: a command that closes a cluster for one closes it for all.
+        others: the configured links: their fences may keep out clients of this one, too.
     """
     cluster = serving_cluster(link, None if control is None else control.direction)
     noted = {Acl.parse(key) for key in store.notes(link.id, fence_rules_kind(cluster))}
@@ -53,21 +54,9 @@ def fence_problem(
     standing = denying if rules is None else denying & set(rules)
     record = newest(store.notes(link.id, FENCES), cluster)
     by_command = record is not None and record.method is FenceMethod.COMMAND and record.state is not FenceState.OPEN
-    shut = {} if by_command else command_fences(store, (other for other in others if other != link.id), cluster)
-    if shut and not standing:
-        for_links = and_more([str(each) for each in shut])
-        return Problem(
-            FENCED,
-            WHOLE_LINK,
-            None,
-            f"{cluster} is closed to its clients by its command, for {for_links}, and those of {link.id} are to use it",
-            f"It opens once it isn't needed closed for any link: drkit failback --link '{min(shut, key=str)}'",
-            halted=False,
-            since=max(each.at for each in shut.values()),
-        )
     marked = rules is not None and mark_of(link) in rules
     if not (standing or marked or by_command):
-        return None
+        return _fenced_for_others(store, link, cluster, rules, others)
     whose = f" by run {record.run}" if record is not None and record.state is not FenceState.OPEN else ""
     seen = "" if rules is not None or by_command else " as far as the store knows"
     return Problem(
@@ -78,6 +67,27 @@ def fence_problem(
         _remedy(store, link, None if record is None else record.run),
         halted=False,
         since=at if record is None else record.at,
+    )
+
+
+def _fenced_for_others(
+    store: Store, link: Link, cluster: str, rules: Collection[Acl] | None, others: Collection[LinkId]
+) -> Problem | None:
+    shut = fences_beside(store, link, others, cluster, rules)
+    if not shut:
+        return None
+    denied = [each for each in shut.values() if not each.by_command]
+    by_command = len(denied) < len(shut)
+    how = "by its command" if by_command else f"by rules ({names_closed(denied)})"
+    links, first = and_more(list(map(str, shut))), min(shut, key=str)
+    return Problem(
+        FENCED,
+        WHOLE_LINK,
+        None,
+        f"{cluster} is closed to its clients {how}, for {links}, and those of {link.id} are to use it",
+        f"It opens once no link needs it closed: drkit failback --link '{first}'. {lift_of(first, cluster)}",
+        halted=False,
+        since=max(each.record.at for each in shut.values()),
     )
 
 

@@ -28,7 +28,6 @@ from drkit.model.errors import NotShown, Refused
 from drkit.model.groups import UnmovableGroup
 from drkit.model.link_state import Alignment, note_name, read_alignment
 from drkit.model.offsets import MOST_RANGES, Watermark, merged_ranges, without_ranges
-from drkit.model.runs import FENCES, FenceMethod, FenceRecord, newest
 from drkit.model.topics.acls import ACL_NOTES, Acl, AclRole, fence_rules_kind
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.store.api import LinkStore
@@ -198,17 +197,6 @@ def fence_rules(store: LinkStore, links: Iterable[LinkId], cluster: str) -> set[
     """The ACLs by which drkit fences a cluster for any of these links: they concern only that cluster."""
     kind = fence_rules_kind(cluster)
     return {Acl.parse(key) for link in links for key in store.notes(link, kind)}
-
-
-def command_fences(store: LinkStore, links: Iterable[LinkId], cluster: str) -> dict[LinkId, FenceRecord]:
-    """The fences of a cluster by its command that stand for any of these links. The command closes the cluster to the
-    clients of all links alike."""
-    found = {link: newest(store.notes(link, FENCES), cluster) for link in links}
-    return {
-        link: record
-        for link, record in found.items()
-        if record is not None and record.stands and record.method is FenceMethod.COMMAND
-    }
 
 
 def put_unmovable(store: LinkStore, link: LinkId, groups: Iterable[UnmovableGroup]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from drkit.failover.failback.carried_offsets import carried, not_on
@@ -32,8 +32,9 @@ from drkit.failover.stages.hooks import Hooks, hooks_of, with_hooks
 from drkit.failover.stages.salvage_stage import Salvage
 from drkit.failover.stages.scrub_stage import Scrub
 from drkit.failover.stages.stage import Stage
+from drkit.kafka.admin.write_block import WriteProbe
 from drkit.model.clock import now
-from drkit.model.errors import ConfigError, Refused
+from drkit.model.errors import ConfigError, Refused, Unreachable
 from drkit.model.link_state import Direction
 from drkit.model.offsets import Certainty
 from drkit.model.runs import FenceMethod
@@ -43,7 +44,7 @@ from drkit.model.wording import and_more, counted
 from drkit.permissions.missing import Names
 from drkit.permissions.resolve import CLUSTER_NAME
 from drkit.permissions.table import Command, Operation, Side, Subject
-from drkit.store.link_notes import command_fences
+from drkit.store.fences_beside import fences_beside, lift_of, names_closed
 from drkit.store.links_beside import links_beside
 
 _DECISIONS = 2  # reversed, then active again
@@ -104,9 +105,11 @@ def make_failback_plan(
             uncompared = (not_compared(chosen.id, age.unknown),)
         else:
             older = decision_not_compared(estate, chosen, age.unknown)
-    further = (*_left_by_others(estate, snapshot), *_in_the_way(estate, snapshot))
-    if not for_good:
-        further += tuple(_kept_closed(estate, chosen, together))
+    further = (
+        *_left_by_others(estate, snapshot),
+        *_in_the_way(estate, snapshot),
+        *_kept_closed(estate, snapshot, together, for_good=for_good),
+    )
     return replace(
         plan,
         warnings=(*plan.warnings, *_other_readers(estate, plan, together), *uncompared, *found.warnings),
@@ -159,21 +162,50 @@ def _other_readers(estate: ClusterContext, plan: FailbackPlan, together: Collect
         )
 
 
-def _kept_closed(estate: ClusterContext, link: Link, together: Collection[LinkId]) -> Iterator[Obstacle]:
-    """Links that aren't brought back `together` with this one, and for which a command keeps all clients out of the old
-    primary."""
-    old = link.id.source
-    brought_back = {link.id, *together}
-    links = [each.link().id for each in estate.config.links if each.link().id not in brought_back]
-    shut = sorted(map(str, command_fences(estate.store, links, old)))
-    if shut:
+def _kept_closed(
+    estate: ClusterContext, snapshot: FailbackSnapshot, together: Collection[LinkId], *, for_good: bool
+) -> Iterator[Obstacle]:
+    """Links that aren't brought back `together` with this one, and whose fences would keep its clients out of the old
+    primary: by a command, or by ACLs on topics and groups that they have in common. If that stays a standby `for_good`,
+    what matters is the mirror alone."""
+    link, old = snapshot.link, snapshot.link.id.source
+    links = [each.link().id for each in estate.config.links if each.link().id not in together]
+    try:
+        there = estate.admin(old).acls()
+    except (Refused, Unreachable):
+        there = None
+    shut = fences_beside(estate.store, link, links, old, there)
+    if for_good and (
+        not shut or _may_write(estate, old, [name for name in snapshot.topics if link.covers_topic(name)])
+    ):
+        return
+    commanded = {each: fence for each, fence in shut.items() if fence.by_command}
+    denied = {each: fence for each, fence in shut.items() if not fence.by_command}
+    in_one_run = "Bring all of them back in one run: drkit failback. "
+    if commanded:
+        named = and_more(sorted(map(str, commanded)))
         yield Obstacle(
-            f"{old} is closed to all clients by its command, for {and_more(shut)}, too",
-            f"If opened for {link.id}, clients of {and_more(shut)} may write there, which reaches no other cluster; if "
+            f"{old} is closed to all clients by its command, for {named}, too",
+            f"If opened for {link.id}, clients of {named} may write there, which reaches no other cluster; if "
             f"not, those of {link.id} can't use it",
-            "Bring all of them back in one run: drkit failback; or, to go back without what clients have written to "
-            f"{shut[0].partition('->')[2]} since: drkit fence --lift --cluster {old} --yes --link '{shut[0]}'",
+            f"{in_one_run}{lift_of(min(commanded, key=str), old)}",
         )
+    if denied:
+        shared = any(rule.resource == "topic" for each in denied.values() for rule in each.denied)
+        yield Obstacle(
+            f"the fence of {and_more(sorted(map(str, denied)))} needs closed on {old}, too: "
+            f"{names_closed(denied.values())}",
+            f"Clients of {link.id} couldn't use that, and to closed topics no mirror writes that is no super user",
+            # only one of them can bring a topic back that they share
+            f"{'' if shared else in_one_run}{lift_of(min(denied, key=str), old)}",
+        )
+
+
+def _may_write(estate: ClusterContext, cluster: str, topics: Sequence[str]) -> bool:
+    """Whether drkit itself may write to the first of these topics."""
+    config = estate.config.clusters[cluster]
+    with WriteProbe(cluster, config, timeout_seconds=estate.timeout_seconds) as probe:
+        return all(names >= set(topics[:1]) for names in probe.may_write(topics[:1]).values())
 
 
 def _in_the_way(estate: ClusterContext, snapshot: FailbackSnapshot) -> Iterator[Obstacle]:

@@ -13,7 +13,7 @@ An ACL names a topic. A link's topics are patterns, and a new topic may match at
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -54,7 +54,16 @@ from drkit.model.topics.acls import Acl, fence_rules_kind, others_rules_kind, to
 from drkit.model.topology import Link, LinkId, TopicPartition, is_canary
 from drkit.model.wording import and_more, counted
 from drkit.store.api import Store
-from drkit.store.link_notes import check_source_cluster, command_fences
+from drkit.store.fences_beside import (
+    FenceBeside,
+    command_fences,
+    fences_beside,
+    lift_of,
+    names_closed,
+    noted_rules_of,
+    rules_wanted,
+)
+from drkit.store.link_notes import check_source_cluster
 
 
 class FenceContext(Protocol):
@@ -388,22 +397,26 @@ class ClusterFence:
         blocked = let_writes_in(self._estate, self._link, self._cluster, also)
         return "; ".join(filter(None, (*opened, blocked)))
 
-    def closed_for_others(self) -> list[LinkId]:
-        """The other links for whose sake the cluster's command keeps the clients of all links out."""
-        return list(command_fences(self._store, self._other_links(), self._cluster))
+    def closed_for_others(self) -> dict[LinkId, FenceBeside]:
+        """The fences of other links that keep the clients of this one out, too, by link."""
+        try:
+            there = self._admin().acls()
+        except (Refused, Unreachable):
+            there = None  # the cluster has no ACLs, or doesn't show them
+        return fences_beside(self._store, self._acting.link, self._other_links(), self._cluster, there)
 
     def closed_before(self) -> frozenset[Acl]:
         """ACLs of others that closed topics or groups already when the fence was put up."""
         return frozenset(Acl.parse(key) for key in self._store.notes(self._link, others_rules_kind(self._cluster)))
 
     def denied_by_others(self, expected: Collection[Acl]) -> tuple[list[str], list[str]]:
-        """ACLs of an open cluster, besides the `expected` ones, that still deny writing to some of the link's topics:
-        those that deny it to everybody, and those that deny it to single principals.
+        """ACLs of an open cluster, besides the `expected` ones and those of drkit's fences, that still deny writing to
+        some of the link's topics: those that deny it to everybody, and those that deny it to single principals.
 
         None where the cluster has no ACLs, or doesn't show them.
         """
         try:
-            there = self._admin().acls() - self._ours()
+            there = self._admin().acls() - self._ours() - self._wanted_elsewhere()
             found = writing_denied(there, self._topics()) - frozenset(expected)
         except (Refused, Unreachable):
             return [], []
@@ -430,11 +443,11 @@ class ClusterFence:
     def _open_noted(self) -> str:
         before = fence_record(self._store, self._link, self._cluster)
         if before is None or before.state is FenceState.OPEN:
-            return self._stays_closed(self.closed_for_others())
+            return self._stays_closed()
         record = self._claim(FenceState.OPENING, before.method)
         if not before.stands:
             self._keep(replace(record, state=FenceState.OPEN))
-            return self._stays_closed(self.closed_for_others())
+            return self._stays_closed()
         if before.method is FenceMethod.COMMAND:
             done = self._lift_command(record)
         else:
@@ -443,30 +456,34 @@ class ClusterFence:
             there = {rule for rule in remove & self._admin().acls() if not is_mark(rule)}
             self._remove(record, remove, forget=ours)
             gone = f"{counted(len(there), 'rule')} removed" if there else "none of its rules was left"
-            done = f"the fence of {self._cluster} is lifted: {gone}"
+            done = "; ".join(filter(None, (f"the fence of {self._cluster} is lifted: {gone}", self._stays_closed())))
         self._note_others(record, frozenset())
         self._keep(replace(record, state=FenceState.OPEN, detail=done))
         return done
 
     def _lift_command(self, record: FenceRecord) -> str:
         """Run the command that opens the cluster, unless another link's fence needs it closed; in words."""
-        others = self.closed_for_others()
+        others = self._commanded_for()
         if others:
             self._keep(replace(record, state=FenceState.OPEN))
-            others = self.closed_for_others()  # they may have been opened meanwhile, and have seen this one's
+            others = self._commanded_for()  # they may have been opened meanwhile, and have seen this one's
         if not others:
             self._keep(record)
             self._still_mine(record)
             run_command(self._config.fence, "unfence", record, self._link, self._acting.say)
             self._refuse_if_late(record, frozenset(), frozenset())
-            others = self.closed_for_others()
+            others = self._commanded_for()
             if others:  # meanwhile
                 run_command(self._config.fence, "fence", record, self._link, self._acting.say)
-        return self._stays_closed(others) or f"the fence of {self._cluster} is lifted by its command"
+        return self._stays_closed() or f"the fence of {self._cluster} is lifted by its command"
 
-    def _stays_closed(self, others: Collection[LinkId]) -> str:
-        links = and_more([str(link) for link in others])
-        return f"{self._cluster} stays closed by its command, which the fence of {links} needs" if others else ""
+    def _commanded_for(self) -> list[LinkId]:
+        """The other links for whose sake the cluster's command keeps the clients of all links out."""
+        return list(command_fences(self._store, self._other_links(), self._cluster))
+
+    def _stays_closed(self) -> str:
+        """What other links' fences keep closed to this one's clients, in words; "" for nothing."""
+        return describe_closed(self._cluster, self.closed_for_others())
 
     def admit_mirror(self) -> str:
         """Let drkit itself, and nobody else, write to a closed cluster; returns what was done, "" for nothing.
@@ -480,11 +497,13 @@ class ClusterFence:
             return ""
         if before.method is FenceMethod.COMMAND:
             return self._admit_past_command(before)
-        record = self._claim(FenceState.STANDBY, before.method)
         closed = for_everybody(self._ours())
         topics = sorted(rule.name for rule in closed if rule.resource == "topic")
         with WriteProbe(self._cluster, self._config, timeout_seconds=self._estate.timeout_seconds) as probe:
             passes = bool(topics) and all(probe.may_write(topics[:1]).values())
+        if not passes:
+            self._refuse_if_shared()
+        record = self._claim(FenceState.STANDBY, before.method)
         if passes:
             done, kept_closed = f"{self._cluster} stays closed to all but super users, of whom drkit is one", True
         else:
@@ -504,13 +523,28 @@ class ClusterFence:
         self._keep(replace(record, detail=done, proven=before.proven and kept_closed))
         return done
 
+    def _refuse_if_shared(self) -> None:
+        """Raise `Refused` if another link's fence denies the mirror, too, writing to this link's topics: its ACLs stay,
+        and behind them a mirror that is no super user writes nothing."""
+        others = {
+            link: replace(each, denied=topics)
+            for link, each in self.closed_for_others().items()
+            if (topics := frozenset(rule for rule in for_everybody(each.denied) if rule.resource == "topic"))
+        }
+        if others:
+            raise Refused(
+                describe_closed(self._cluster, others),
+                meaning=f"The mirror can't write to {self._cluster}: drkit is no super user there",
+                remedy=lift_of(min(others, key=str), self._cluster),
+            )
+
     def _admit_past_command(self, before: FenceRecord) -> str:
         """As `admit_mirror`, of a cluster that its command closes: it can make no exception, but need not concern
         drkit."""
         topics = self._topics() or ["drkit"]  # brokers check the right first, then whether there is such a topic
         with WriteProbe(self._cluster, self._config, timeout_seconds=self._estate.timeout_seconds) as probe:
             passes = all(names >= {topics[0]} for names in probe.may_write(topics[:1]).values())
-        others = self.closed_for_others()
+        others = self._commanded_for()
         if passes:
             record = self._claim(FenceState.STANDBY, before.method)
             done = f"{self._cluster} stays closed by its command, which lets drkit itself write"
@@ -627,7 +661,7 @@ class ClusterFence:
         return [name for name in topics if not is_canary(name) and any(link.covers_topic(name) for link in links)]
 
     def _ours(self) -> frozenset[Acl]:
-        return frozenset(Acl.parse(key) for key in self._store.notes(self._link, fence_rules_kind(self._cluster)))
+        return noted_rules_of(self._store, self._link, self._cluster)
 
     def _other_links(self) -> list[LinkId]:
         configured = (each.link().id for each in self._estate.config.links)
@@ -635,12 +669,20 @@ class ClusterFence:
 
     def _wanted_elsewhere(self) -> frozenset[Acl]:
         """ACLs that a fence of another link needs on this cluster."""
-        found: set[Acl] = set()
-        for link in self._other_links():
-            record = fence_record(self._store, link, self._cluster)
-            if record is not None and record.stands:
-                found |= {Acl.parse(key) for key in self._store.notes(link, fence_rules_kind(self._cluster))}
-        return frozenset(found)
+        return rules_wanted(self._store, self._other_links(), self._cluster)
+
+
+def describe_closed(cluster: str, others: Mapping[LinkId, FenceBeside]) -> str:
+    """What other links' fences keep closed, and for which of them; "" for nothing."""
+    words = []
+    commanded = [str(link) for link, each in others.items() if each.by_command]
+    if commanded:
+        words.append(f"{cluster} stays closed by its command, which the fence of {and_more(commanded)} needs")
+    denied = {link: each for link, each in others.items() if not each.by_command}
+    if denied:
+        links = and_more(list(map(str, denied)))
+        words.append(f"the fence of {links} needs closed on {cluster}, too: {names_closed(denied.values())}")
+    return "; ".join(words)
 
 
 def run_command(fence: FenceConfig, action: str, record: FenceRecord, link: LinkId, say: Callable[[str], None]) -> None:

@@ -7,7 +7,7 @@ Only a cluster that was failed away from is fenced this way; a failover closes o
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -24,7 +24,7 @@ from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused, answered, unreached
 from drkit.model.link_state import Direction
 from drkit.model.runs import FenceState, RunSummary, serving_cluster
-from drkit.model.topology import Link, is_canary
+from drkit.model.topology import Link, LinkId, is_canary
 from drkit.model.wording import and_more, counted
 
 KIND = "fence"
@@ -95,7 +95,13 @@ def fence_again(estate: ClusterContext, link: Link, say: Callable[[str], None]) 
 
 
 def lift_fence(
-    estate: ClusterContext, link: Link, cluster: str, say: Callable[[str], None], *, meant: bool = False
+    estate: ClusterContext,
+    link: Link,
+    cluster: str,
+    say: Callable[[str], None],
+    *,
+    meant: bool = False,
+    next_links: Collection[LinkId] = (),
 ) -> tuple[str, FenceProof]:
     """Open a cluster of a link to its clients; journaled as a run of its own.
 
@@ -108,6 +114,7 @@ def lift_fence(
         say: receives progress messages.
         meant: the operator wants it even if clients should use the other cluster: the link is then decided for this
         one.
+        next_links: the links whose fences of that cluster are lifted next: what they keep closed doesn't stay so.
 
     Returns:
         The run, and in the proof's `reason` what was done (`proven`: a fence is still in place).
@@ -117,7 +124,7 @@ def lift_fence(
         Unreachable: the store doesn't answer.
     """
     check = partial(_check_meant, estate, link, cluster, meant=meant)
-    return _journaled(estate, link, cluster, say, check=check, act=_opened, lift=True)
+    return _journaled(estate, link, cluster, say, check=check, act=partial(_opened, next_links=next_links), lift=True)
 
 
 def _check_decision(estate: ClusterContext, link: Link, say: Callable[[str], None]) -> None:
@@ -178,7 +185,7 @@ def _closed(context: CommandFenceContext, cluster: str) -> FenceProof:
     return ClusterFence(context, cluster).close()
 
 
-def _opened(context: CommandFenceContext, cluster: str) -> FenceProof:
+def _opened(context: CommandFenceContext, cluster: str, *, next_links: Collection[LinkId]) -> FenceProof:
     """Let clients into a cluster; where they use the other one, decide the link for this one first.
 
     Raises:
@@ -204,7 +211,9 @@ def _opened(context: CommandFenceContext, cluster: str) -> FenceProof:
             f"{'denies' if len(others) == 1 else 'deny'} it ({and_more(others)}): remove those that aren't "
             "wanted with kafka-acls.sh --remove"
         )
-    return FenceProof(proven=bool(fence.closed_for_others()), reason=done, denied_by=tuple(others))
+    return FenceProof(
+        proven=bool(fence.closed_for_others().keys() - {*next_links}), reason=done, denied_by=tuple(others)
+    )
 
 
 def _also_let_in(estate: ClusterContext, link: Link) -> str:

@@ -191,18 +191,19 @@ def _lift(run: Invocation, estate: ClusterContext, links: list[Link], cluster: s
         opened[each.id] = chosen, meant
     outcomes = _FenceOutcomes()
 
-    def open_cluster(link: Link) -> None:
+    def open_cluster(link: Link, later: Sequence[Link]) -> None:
         chosen, meant = opened[link.id]
+        next_links = [each.id for each in later if opened[each.id][0] == chosen]
         named = "" if cluster is None else f" --cluster {cluster}"
         outcomes.attempt(
             link,
             chosen,
             f"drkit fence --lift{named} --link '{link.id}'",
-            lambda: lift_fence(estate, link, chosen, run.writer.log.print, meant=meant),
+            lambda: lift_fence(estate, link, chosen, run.writer.log.print, meant=meant, next_links=next_links),
         )
 
-    for each in links:
-        open_cluster(each)
+    for number, each in enumerate(links, 1):
+        open_cluster(each, links[number:])
     error = outcomes.error()
     run.writer.emit(
         {
