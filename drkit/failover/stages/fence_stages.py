@@ -9,6 +9,7 @@ the source's ends is recorded as mirrored) this shows that the mapping fits the 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -27,7 +28,7 @@ from drkit.kafka.client.record_probe import LogPosition
 from drkit.lag.last_records import compare_records
 from drkit.lag.source_batches import compare_batches, replaced_reason, set_back_remedy
 from drkit.model.clock import now
-from drkit.model.errors import PartlyDone, Refused, Unreachable, unreached
+from drkit.model.errors import PartlyDone, Refused, Unreachable, answered, unreached
 from drkit.model.link_state import Direction, Problem
 from drkit.model.runs import ACCEPT_LOSS, FenceMethod
 from drkit.model.topology import TopicPartition
@@ -38,6 +39,8 @@ from drkit.store.workers import forget_lost_workers
 MIRROR_SECONDS = 60.0
 DRAIN_SECONDS = 300.0
 CATCH_UP_SECONDS = 60.0
+SILENT_SECONDS = 10.0
+"""How long a source that is waited for has to be silent, look after look, before it is given up."""
 _OPEN = frozenset({Direction.ACTIVE, Direction.PAUSED})
 
 
@@ -122,17 +125,21 @@ class Fence:
     def _catch_up(self, context: StageContext, fenced_ends: Mapping[str, int] | None) -> str:
         """Wait until the target has what the source held when it was closed; stop waiting if the source disappears.
 
+        One look without an answer says nothing: a frozen broker, a slow disk, a moving leader come back.
+
         Raises:
             Refused: the source keeps answering, and more than is accepted is missing when the time is up.
+            NotShown: it answers, but doesn't show drkit what it holds.
         """
         context.say(f"waiting until the mirror has copied everything that {self.source} holds")
         seen: list[Snapshot] = []
         left: list[str] = []
         silent: dict[TopicPartition, str] = {}
-        try:
-            ends = fenced_ends if fenced_ends is not None else ends_of(context, context.link, silent=silent)
-        except Unreachable as error:
-            return f"{error.what}: records that were not mirrored are lost; "
+        quiet: list[float] = []
+        ends = fenced_ends if fenced_ends is not None else _shown_ends(context, silent)
+        gone = f"{self.source} stopped answering: records that were not mirrored are lost; "
+        if ends is None:
+            return gone
         unread = and_more([f"{tp} ({why})" for tp, why in sorted(silent.items())])
         if silent and self.accept_loss != "unknown":
             raise Refused(
@@ -146,21 +153,32 @@ class Fence:
         def over() -> bool:
             snapshot = observe(context.estate, context.link, groups=False)
             seen[:] = [snapshot]
-            left[:] = behind(snapshot, ends) if snapshot.source.reachable else []
+            if not snapshot.source.reachable and snapshot.source.denied is None:
+                quiet.append(time.monotonic())
+                return quiet[-1] - quiet[0] >= SILENT_SECONDS
+            quiet.clear()
+            left[:] = behind(snapshot, ends)
             return not left or snapshot.mirror is None
 
-        context.wait(over, self.seconds)
+        if not context.wait(over, self.seconds) and quiet:
+            context.wait(over, SILENT_SECONDS)
         snapshot = seen[0]
-        if not snapshot.source.reachable:
-            return f"{self.source} stopped answering: records that were not mirrored are lost; "
-        if not left and silent:
-            return f"the mirror has copied everything that {self.source} shows; {unread} can't be read, as accepted; "
+        if quiet:
+            return gone
         if not left:
-            return f"the mirror has copied everything that {self.source} held; "
-        if within(snapshot.lag, self.accept_loss):
+            shown = f"shows; {unread} can't be read, as accepted" if silent else "held"
+            return f"the mirror has copied everything that {self.source} {shown}; "
+        lost = snapshot.lag if snapshot.source.reachable else None
+        if within(lost, self.accept_loss):
             return f"{and_more(left)} not copied, as accepted; "
-        lag = "an unknown number of records" if snapshot.lag is None else counted(snapshot.lag, "record")
+        raise self._not_copied(snapshot, lost, left)
+
+    def _not_copied(self, snapshot: Snapshot, lost: int | None, left: list[str]) -> Refused:
+        """The refusal of a loss that nobody accepted, of a source that answers."""
+        lag = "an unknown number of records" if lost is None else counted(lost, "record")
         why = "no mirror runs any more" if snapshot.mirror is None else f"the mirror had {self.seconds:g} s"
+        if snapshot.source.denied is not None:
+            why += f"; drkit can't work with it: {snapshot.source.reason}"
         held = sorted(str(tp) for tp, view in snapshot.partitions.items() if view.held)
         end_them = ""
         if held:
@@ -168,12 +186,32 @@ class Fence:
             end_them = (
                 "`kafka-transactions.sh … find-hanging` names a transaction that was left open, `abort` ends it. "
             )
-        raise Refused(
+        return Refused(
             f"{lag} of {self.source} would be lost although it answers ({why}): {and_more(left)}",
             meaning="While the source answers, nothing need be lost; nothing was changed",
             remedy=f"{end_them}--planned waits longer and loses nothing; --unplanned, or {ACCEPT_LOSS} N, continues "
             "without them",
         )
+
+
+def _shown_ends(context: StageContext, silent: dict[TopicPartition, str]) -> dict[str, int] | None:
+    """As `ends_of`; None: the source doesn't answer for `SILENT_SECONDS`.
+
+    Raises:
+        NotShown: it answers, but doesn't show them.
+    """
+    found: list[dict[str, int]] = []
+
+    def shown() -> bool:
+        silent.clear()
+        try:
+            found.append(ends_of(context, context.link, silent=silent))
+        except Unreachable as error:
+            if answered(error):
+                raise
+        return bool(found)
+
+    return found[0] if context.wait(shown, SILENT_SECONDS) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from drkit.failover.plan import planner as failover_planner
 from drkit.failover.plan.failover_plan import same_decision
 from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.plan.point_in_time import TimeBasis, parse_moment
-from drkit.failover.plan.take_snapshot import mirror_at_work
+from drkit.failover.plan.take_snapshot import mirror_at_work, observe
 from drkit.failover.positions.positions import Selection, Strategy
 from drkit.failover.run.audited_loss import complete_evidence
 from drkit.failover.run.evidence import missed_objectives, unproven_objectives
@@ -26,6 +26,7 @@ from drkit.failover.run.journal.run_record import load_run
 from drkit.failover.run.run_document import run_document
 from drkit.failover.run.service import plan_again, resume_run, run_failover, standing_obstacles
 from drkit.failover.run.state_machine import Mode, StageOutcome, State
+from drkit.failover.stages import fence_stages
 from drkit.failover.stages.fence_stages import Fence
 from drkit.mirror.control import accept_recreated
 from drkit.model.clock import iso, now
@@ -255,6 +256,36 @@ def test_unless_told_otherwise_the_backlog_of_a_primary_that_answers_is_brought_
         assert slow.values("dr", topic) == slow.values("primary", topic)
         assert "the mirror has copied everything that primary held" in result.stages[0].reason
     finally:
+        slow.store.close()
+
+
+def test_a_primary_that_freezes_for_a_moment_is_waited_for_all_the_same(lab, tmp_path, unique_name, monkeypatch):
+    slow = own_link(lab, tmp_path, unique_name, extra="max_bytes_per_second = 10000")
+    looks = []
+
+    def look(*given, **more):
+        snapshot = observe(*given, **more)
+        looks.append(snapshot.source.reachable)
+        if len(looks) == 1:
+            lab.pause("primary")
+        elif looks.count(False) == 1 and not looks[-1]:
+            lab.resume("primary")
+        return snapshot
+
+    try:
+        topic = slow.create("primary", "t")
+        with mirroring(slow):
+            wait_until(lambda: slow.store.watermarks(slow.link.id), what="the mirror to begin")
+            for batch in range(10):
+                slow.produce("primary", topic, texts(f"{batch}" * 100, 40))
+            monkeypatch.setattr(fence_stages, "observe", look)
+            _plan, result = away(slow, catch_up=True)
+        assert False in looks
+        assert result.error is None
+        assert "the mirror has copied everything that primary held" in result.stages[0].reason
+        assert slow.values("dr", topic) == slow.values("primary", topic)
+    finally:
+        lab.resume("primary")
         slow.store.close()
 
 

@@ -1,0 +1,103 @@
+"""A run that waits for the backlog: what ends the wait, and what a look without an answer means."""
+
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from drkit.failover.run.state_machine import Mode
+from drkit.failover.stages import fence_stages
+from drkit.failover.stages.fence_stages import Fence
+from drkit.model.errors import NotShown, Refused, Unreachable
+from tests.unit.failover.plan.test_plan import a_world
+
+ENDS = {"t:0": 100}
+
+
+@dataclass
+class Waiting:
+    """A run whose looks come one after the other; the last one lasts. `looked`: how many there were."""
+
+    looks: list[Any]
+    most: int = 9
+    looked: int = 0
+    link: Any = None
+    estate: Any = None
+    said: list[str] = field(default_factory=list)
+
+    def say(self, text):
+        self.said.append(text)
+
+    def look(self, *_args, **_more):
+        self.looked += 1
+        return self.looks[min(self.looked, len(self.looks)) - 1]
+
+    def wait(self, done, _seconds):
+        return any(done() for _ in range(self.most))
+
+
+def look(*, left=0, mirror="a worker", reason=None, denied=None):
+    world = a_world(source_reachable=True)
+    source = replace(world.source, reachable=reason is None, reason=reason, denied=denied)
+    return replace(world, source=source, mirror=mirror, notes=(str(left),))
+
+
+SILENT = look(reason="connection timed out")
+
+
+@pytest.fixture
+def caught_up(monkeypatch):
+    def run(*looks, silent_seconds=1e9, accept_loss=None):
+        waiting = Waiting(list(looks))
+        monkeypatch.setattr(fence_stages, "observe", waiting.look)
+        monkeypatch.setattr(fence_stages, "behind", lambda seen, _ends: ["t:0 (5)"] if seen.notes != ("0",) else [])
+        monkeypatch.setattr(fence_stages, "SILENT_SECONDS", silent_seconds)
+        stage = Fence("primary", "dr", Mode.UNPLANNED, True, catch_up=True, accept_loss=accept_loss)
+        return stage._catch_up(waiting, ENDS), waiting.looked
+
+    return run
+
+
+def test_one_look_without_an_answer_does_not_end_the_wait(caught_up):
+    said, looked = caught_up(look(left=5), SILENT, SILENT, look(left=5), look())
+    assert said == "the mirror has copied everything that primary held; "
+    assert looked == 5
+
+
+def test_a_source_that_stays_silent_is_given_up(caught_up):
+    said, looked = caught_up(look(left=5), SILENT, silent_seconds=0)
+    assert said == "primary stopped answering: records that were not mirrored are lost; "
+    assert looked == 2
+
+
+def test_a_source_that_falls_silent_as_the_time_is_up_is_looked_at_again(caught_up):
+    said, _looked = caught_up(*[look(left=5)] * 8, SILENT, SILENT, look())
+    assert said == "the mirror has copied everything that primary held; "
+
+
+@pytest.mark.parametrize("mirror", ["a worker", None])
+def test_what_answers_and_refuses_drkit_is_not_gone(caught_up, mirror):
+    denied = look(left=5, mirror=mirror, reason="password refused", denied="Correct the password")
+    with pytest.raises(Refused, match=r"an unknown number of records .* although it answers .*password refused"):
+        caught_up(look(left=5), denied, silent_seconds=0)
+
+
+def test_ends_that_are_not_shown_once_are_asked_for_again(monkeypatch):
+    answers = [Unreachable("no answer", remedy=""), Unreachable("no answer", remedy=""), ENDS]
+
+    def ends_of(_context, _link, *, silent):
+        silent["t:0"] = "no leader"
+        found = answers.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    monkeypatch.setattr(fence_stages, "ends_of", ends_of)
+    waiting = SimpleNamespace(link=None, wait=Waiting([]).wait)
+    assert fence_stages._shown_ends(waiting, {}) == ENDS
+    answers[:] = [Unreachable("no answer", remedy="")] * 9
+    assert fence_stages._shown_ends(waiting, {}) is None
+    answers[:] = [NotShown("denied", remedy="")]
+    with pytest.raises(NotShown):
+        fence_stages._shown_ends(waiting, {})
