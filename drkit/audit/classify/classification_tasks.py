@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from drkit.audit.classify.classifier import (
+    SOURCE_RETIRED,
     TARGET_APPENDED,
     Classification,
     ClassifiedPartition,
@@ -24,7 +25,7 @@ from drkit.audit.classify.classifier import (
 )
 from drkit.audit.classify.displaced_runs import Both, DisplacedRuns
 from drkit.audit.classify.log_lookups import LogRequest, MatchedRecords
-from drkit.audit.compare.merge_join import MatchedRange, Piece
+from drkit.audit.compare.merge_join import MatchedRange, Piece, TargetLeft
 from drkit.audit.compare.merge_join_tasks import read_piece, read_span
 from drkit.audit.read.log_tasks import failures, opened, settle
 from drkit.audit.read.offset_ranges import Span
@@ -132,13 +133,12 @@ def unit_rows(source: BatchReader, target: BatchReader, unit: Unit, *, full: boo
             elif compacted:  # where it is asked which offsets are empty, every record counts
                 kept.source_left += part.source_left
                 kept.target_left += part.target_left
-            else:  # what the target's own producers wrote may be much, and needs nobody else
+            else:  # either may be much, and needs nobody else
                 appended = [row for row in part.target_left if limits.appended(row.t)]
-                yield from (
-                    classification_row(Classification(TARGET_APPENDED, limits.number, None, row.t, None, row))
-                    for row in appended
-                )
-                mirrored = part.target_left[: len(part.target_left) - len(appended)]
+                former = [row for row in part.target_left if limits.former(row.t)]
+                yield from _aside(TARGET_APPENDED, appended)
+                yield from _aside(SOURCE_RETIRED, former)
+                mirrored = part.target_left[len(former) : len(part.target_left) - len(appended)]
                 yield from _pair_rows(kept.add(part.source_left, mirrored))
     if unit.alone:
         yield _facts(limits.number, limits.through, of_source, of_target, exact=True)
@@ -155,6 +155,11 @@ def unit_rows(source: BatchReader, target: BatchReader, unit: Unit, *, full: boo
             request = MatchedRecords(limits.number, [within], unmatched, limits.zones)
             for record in _answer(source, request, unit):
                 yield classification_row(reordered(limits.number, record, line.displaced))
+
+
+def _aside(outcome: str, rows: Iterable[TargetLeft]) -> Iterator[Row]:
+    """Target residuals that stand for nothing of the source, whatever stands there."""
+    return (classification_row(Classification(outcome, row.p, None, row.t, None, row)) for row in rows)
 
 
 def _facts(number: int, through: int | None, of_source: int, of_target: int, *, exact: bool) -> Row:

@@ -4,6 +4,7 @@ The first pass (`compare/merge_join.py`) leaves residuals: records of either sid
 Target residuals, by the first reason that holds:
 
     target_appended   beyond what a sealed link mirrored
+    source_retired    in the former copy of a topic that was accepted as a new one
     (paired)          an equal source record is elsewhere in the partition: matched, displaced
     uncompared        at an offset where the source can't be read, or the link's result is unknown
     source_retired    corresponds to a record that the source's retention or compaction removed
@@ -124,6 +125,11 @@ class PartitionLimits:
         """Whether a target residual is beyond what a sealed link mirrored."""
         return self.bound is not None and t >= self.bound
 
+    def former(self, t: int) -> bool:
+        """Whether a target residual is in the former copy of a topic that is mirrored anew behind it. Its records stand
+        for none of the source, though they may be equal to some."""
+        return self.recorded and self.earlier_until is not None and t < self.earlier_until
+
 
 class Classification(NamedTuple):
     """The outcome of a residual, or of a matched record that is out of order. Offsets are null where a side has no
@@ -227,8 +233,12 @@ class _Classifier:
     def run(self) -> Steps:
         limits = self._limits
         appended = [row for row in self._target if limits.appended(row.t)]
-        mirrored = [row for row in self._target if not limits.appended(row.t)] if appended else self._target
+        former = [row for row in self._target if limits.former(row.t)]
+        mirrored = self._target
+        if appended or former:
+            mirrored = [row for row in mirrored if not (limits.appended(row.t) or limits.former(row.t))]
         self._add(TARGET_APPENDED, targets=appended)
+        self._add(SOURCE_RETIRED, targets=former)
         if self._runs or (self._source and mirrored):
             yield from self._pair(mirrored)
         paired_target = set(self._paired.values())
@@ -413,7 +423,7 @@ class _Classifier:
 
     def _before_source_start(self, row: TargetLeft) -> bool:
         """Whether it stands for a source record that is no longer on the source: either retention took the source's
-        beginning, or the whole topic was recreated there."""
+        beginning, or the whole topic was recreated there (and what is there now is equal to nothing of it)."""
         limits = self._limits
         if limits.earlier_until is not None and row.t < limits.earlier_until:
             return True

@@ -393,6 +393,22 @@ def test_what_an_earlier_topic_of_the_name_left_is_retired(cases: Cases):
 
 
 @case
+def mirrored_anew(bench: Bench, topic: str) -> None:
+    source = mirrored(bench, topic, 20)
+    bench.produce("dr", topic, 0, [each.record for each in source[:8] if each.offset != 3])
+    places = {offset: 20 + offset for offset in range(3)} | {offset: 19 + offset for offset in range(4, 8)}
+    bench.remember(topic, {0: places}, epoch=1)
+
+
+def test_a_topic_that_is_mirrored_anew_is_unseen_as_far_as_its_new_copy_lacks_it(cases: Cases):
+    unseen = {("unseen", offset, None) for offset in range(8, 20)}
+    assert cases.findings("mirrored_anew") == {("lost", 3, None), *unseen}
+    assert cases.counts("mirrored_anew") == Counts(
+        source_records=20, target_records=7, matched=7, lost=1, unseen=12, source_retired=20
+    )
+
+
+@case
 def unrecorded(bench: Bench, topic: str) -> None:
     bench.create(topic)
     source = records(40, rng=seeded(8))

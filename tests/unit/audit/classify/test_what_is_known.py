@@ -96,6 +96,33 @@ def test_what_an_earlier_topic_of_the_name_left_is_no_finding():
     }
 
 
+def accepted_anew(count: int, mirrored: int) -> InMemory:
+    """A topic that was accepted as a new one: the former copy is whole, of the new one so many records are there."""
+    made = by_offset(written(count))
+    target = made | {count + n: made[n] for n in range(mirrored)}
+    places = {n: count + n for n in range(count)}
+    return InMemory(log(made), log(target), places, through=mirrored, known={"earlier_until": count})
+
+
+@pytest.mark.parametrize("count", [35, 350])  # 64 records and more are paired as they are read in tasks
+def test_a_former_copy_stands_for_nothing_while_a_topic_is_mirrored_anew(count: int):
+    half = count // 5
+    logs = accepted_anew(count, half)
+    found, findings = logs.classified()
+    assert findings == {("unseen", n, None) for n in range(half, count)}
+    assert (found.through, found.pairs) == (half, [])
+    assert {each.t for each in found.classifications if each.outcome == "source_retired"} == set(range(count))
+    assert logs.in_a_task() == ({"unseen": count - half, "source_retired": count, "facts": 1}, findings)
+
+
+def test_what_is_lost_of_a_new_copy_is_not_found_in_the_former_one():
+    logs = accepted_anew(20, 10)
+    made = written(20)
+    logs.target = log(by_offset(made) | {20 + n: made[n] for n in range(10) if n != 4})
+    _, findings = logs.classified()
+    assert findings == {("lost", 4, None), *(("unseen", n, None) for n in range(10, 20))}
+
+
 def test_records_whose_place_is_before_the_target_s_start_were_retired_there_unless_somebody_purged_them():
     made = by_offset(written(20))
     target = log({n: each for n, each in made.items() if n > 6}, start=6)
