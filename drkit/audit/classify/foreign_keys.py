@@ -2,20 +2,23 @@
 
 A mirror keeps order within partitions, not between topics, so after a failover line items may exist whose orders had
 not arrived. A parent exists if any record of its key is on the log, whatever came later, but a tombstone alone doesn't
-count. The source is read in the same way: an orphan there, too, was never complete.
+count. The source is read in the same way: an orphan there, too, was never complete. What can't be read of either topic
+is neither child nor parent, and named: whoever has a parent there seems an orphan.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from drkit.audit.compare.first_pass import within
-from drkit.audit.compare.scope import observe_scope
+from drkit.audit.compare.scope import Scope, observe_scope
 from drkit.audit.read.record_frames import ScopeReader, keep
 from drkit.audit.spark.session import SparkRuntime, spark_session
 from drkit.config import Config
@@ -23,6 +26,7 @@ from drkit.config.schema.base import named_callable
 from drkit.config.schema.config import RECORD_KEY, ForeignKeyConfig
 from drkit.model.audit.audit_result import AuditRequest, ForeignKeyAudit, Orphan, TopicChoice
 from drkit.model.clock import date_of, to_millis
+from drkit.model.offsets import merged_ranges
 from drkit.store.api import Store
 
 _SHOWN = 100
@@ -31,10 +35,16 @@ _WHERE = "where drkit and Spark's workers run"
 
 @dataclass(frozen=True, slots=True)
 class _Keyed:
-    """Children and parents of one side: `p`, `offset`, `ts`, `parent`; and `parent`, distinct."""
+    """Children and parents of one side, and a row for each stretch that can't be read: `p`, `offset`, `ts`, `parent`,
+    `unreadable_until`; and `parent`, `unread`, distinct, kept. Either `parent` or the other is null, or both."""
 
     children: DataFrame
     parents: DataFrame
+
+    def without_parents(self) -> DataFrame:
+        """The children that have none, and the stretches of children that can't be read; kept."""
+        asked = self.children.where("parent is not null or unreadable_until is not null")
+        return keep(asked.join(self.parents.where("parent is not null").select("parent"), "parent", "left_anti"))
 
 
 def concerned(request: AuditRequest, config: Config) -> list[ForeignKeyConfig]:
@@ -76,9 +86,17 @@ def audit_foreign_key(
     window = _window(request, reader)
     target = _keyed(reader, foreign_key, window, of_source=False)
     source = _keyed(reader, foreign_key, window, of_source=True)
-    orphans = keep(target.children.where("parent is not null").join(target.parents, "parent", "left_anti"))
-    elsewhere = keep(source.children.where("parent is not null").join(source.parents, "parent", "left_anti"))
-    counted = target.children.agg(F.count("parent").alias("children"), F.count("*").alias("all")).first()
+    alone, alone_there = target.without_parents(), source.without_parents()
+    unread = (
+        *_unread(scope, target, alone, of_source=False),
+        *_unread(scope, source, alone_there, of_source=True),
+    )
+    orphans, elsewhere = (each.where("unreadable_until is null") for each in (alone, alone_there))
+    counted = (
+        target.children.where("unreadable_until is null")
+        .agg(F.count("parent").alias("children"), F.count("*").alias("all"))
+        .first()
+    )
     same = elsewhere.select("parent").distinct().withColumn("there", F.lit(True))
     marked = orphans.join(same, "parent", "left").withColumn("there", F.coalesce("there", F.lit(False)))
     sums = marked.groupBy("there").count().collect()
@@ -99,7 +117,25 @@ def audit_foreign_key(
         first=tuple(
             Orphan(numbers[row["p"]], row["offset"], row["parent"], date_of(row["ts"]), row["there"]) for row in first
         ),
+        unread=unread,
     )
+
+
+def _unread(scope: Scope, side: _Keyed, alone: DataFrame, *, of_source: bool) -> Iterator[str]:
+    """What can't be read of both topics on one side, in words."""
+    stretches: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+    for row in alone.where("unreadable_until is not null").collect():
+        stretches[row["p"]].append((row["offset"], row["unreadable_until"]))
+    for (row,) in side.parents.where("unread is not null").select("unread").collect():
+        stretches[row["p"]].append((row["offset"], row["unreadable_until"]))
+    alias = scope.link.id.source if of_source else scope.link.id.target
+    for each in scope.partitions:
+        name = f"{each.topic if of_source else each.target_topic}:{each.partition} on {alias}"
+        for first, until in merged_ranges(stretches[each.number]):
+            yield f"{name} can't be read from offset {first} to {until - 1}"
+        hidden = each.source_hidden if of_source else each.hidden
+        if hidden.begin < hidden.end:
+            yield f"a transaction is open on {name} at offset {hidden.begin}: what stands behind it can't be read yet"
 
 
 def _window(request: AuditRequest, reader: ScopeReader) -> Column:
@@ -117,17 +153,22 @@ def _keyed(reader: ScopeReader, foreign_key: ForeignKeyConfig, window: Column, *
     for each in reader.scope.partitions:
         bounds = (each.source_from, each.source_end) if of_source else (each.target_from, each.target_end)
         ranges[each.topic][each.number] = bounds
-    read = reader.source_records if of_source else reader.target_records
+    read = partial(reader.source_records, unreadable=True) if of_source else reader.target_records
+    readable, whole = F.col("unreadable_until").isNull(), F.col("value").isNotNull()
     children = read(ranges[foreign_key.child]).select(
         "p",
         "offset",
         F.col("stamp").alias("ts"),
         _key(foreign_key.key, foreign_key.decoder).alias("parent"),
-        F.col("value").isNotNull().alias("whole"),
+        whole.alias("whole"),
+        "unreadable_until",
     )
-    parents = read(ranges[foreign_key.parent]).where("value is not null")
-    found = parents.select(_key(foreign_key.parent_key, foreign_key.parent_decoder).alias("parent"))
-    return _Keyed(children.where("whole").where(window).drop("whole"), found.where("parent is not null").distinct())
+    parents = read(ranges[foreign_key.parent]).where(whole | ~readable)
+    found = parents.select(
+        F.when(readable, _key(foreign_key.parent_key, foreign_key.parent_decoder)).alias("parent"),
+        F.when(~readable, F.struct("p", "offset", "unreadable_until")).alias("unread"),
+    )
+    return _Keyed(children.where(~readable | (F.col("whole") & window)).drop("whole"), keep(found.distinct()))
 
 
 def _key(place: str, decoder: str | None) -> Column:

@@ -58,14 +58,16 @@ class ScopeReader:
         """Tasks that run at a time."""
         return int(self.spark.sparkContext.defaultParallelism)
 
-    def source_records(self, ranges: Ranges) -> DataFrame:
-        """The source's records that can be read, of these partitions and offsets: all fields (`log_source.RECORD_ROW`),
-        `s`, `e`, `h1`, `h2`, and `topic`, `partition`."""
+    def source_records(self, ranges: Ranges, *, unreadable: bool = False) -> DataFrame:
+        """The source's records, of these partitions and offsets: all fields (`log_source.RECORD_ROW`), `s`, `e`, `h1`,
+        `h2`, and `topic`, `partition`. `unreadable`: with a row for each stretch that can't be read."""
         scope = self.scope
         names = [(each.number, each.topic, each.partition) for each in scope.partitions]
         bounds = {each.number: (each.source_from, each.source_end) for each in scope.partitions}
         spans = _spans([each[1:] for each in names], bounds, ranges)
-        rows = read_records(self.spark, scope.source_reached(), spans).where("unreadable_until is null")
+        rows = read_records(self.spark, scope.source_reached(), spans)
+        if not unreadable:
+            rows = rows.where("unreadable_until is null")
         named = self.frame({"p": pa.int32(), "topic": pa.string(), "partition": pa.int32()}, names)
         first, second = digest_columns()
         return (

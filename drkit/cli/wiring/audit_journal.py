@@ -14,6 +14,7 @@ from drkit.model.clock import iso, now
 from drkit.model.errors import DrkitError
 from drkit.model.runs import JournalEntry, RunSummary
 from drkit.model.topology import LinkId
+from drkit.model.wording import and_more
 
 if TYPE_CHECKING:
     from drkit.store.api import Store
@@ -123,7 +124,8 @@ def entry_summary(entry: JournalEntry) -> str:
 def foreign_key_line(audit: ForeignKeyAudit) -> str:
     """One foreign key as a sentence."""
     name = f"{audit.child} {audit.key} -> {audit.parent} {audit.parent_key}"
+    unread = f"; not known for sure: {and_more(audit.unread, separator='; ')}" if audit.unread else ""
     if not audit.orphans:
-        return f"{name}: all {audit.children:,} have their parent on the target"
+        return f"{name}: all {audit.children:,} have their parent on the target{unread}"
     torn = "all of them on the source, too" if not audit.brought else f"{audit.brought:,} of them not on the source"
-    return f"{name}: {audit.orphans:,} of {audit.children:,} have no parent on the target, {torn}"
+    return f"{name}: {audit.orphans:,} of {audit.children:,} have no parent on the target, {torn}{unread}"

@@ -245,7 +245,8 @@ class ForeignKeyAudit:
     `children`: child records on the target within the time window that name a parent; `keyless`: those that name
     none. `orphans`: children whose parent isn't on the target; `orphans_on_source`: the same count on the source.
     `brought`: orphans whose parent key is no orphan's on the source, so the mirror or a failover separated them.
-    `first`: some of the orphans.
+    `first`: some of the orphans. `unread`: what can't be read of both topics on either side, in words: it counts
+    neither as children nor as parents, so there may be fewer orphans, or more.
     """
 
     child: str
@@ -258,6 +259,7 @@ class ForeignKeyAudit:
     orphans_on_source: int
     brought: int
     first: tuple[Orphan, ...]
+    unread: tuple[str, ...] = ()
 
 
 ANY_AGE = datetime.max.replace(tzinfo=UTC)

@@ -411,6 +411,7 @@ def _foreign_key(foreign_key: ForeignKeyAudit) -> dict[str, Any]:
             }
             for each in foreign_key.first
         ],
+        "unread": list(foreign_key.unread),
     }
 
 
