@@ -62,6 +62,7 @@ _PASSING = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, Kafka
 class Replayed:
     """What a replay did: records written now, those that were there already, those that weren't approved, those of
     topics that weren't chosen. `conflicting_since`: those that were new when they were salvaged, and aren't now.
+    `unwritable`: approved ones that aren't there, of which a header's name is no UTF-8: a producer can't write it.
     """
 
     topic: str
@@ -70,6 +71,7 @@ class Replayed:
     not_approved: int
     not_chosen: int
     conflicting_since: int
+    unwritable: int
 
 
 def replay(
@@ -108,7 +110,7 @@ def replay(
     refuse_mirrored(topic, link.target, config, store)
     cluster = config.clusters[link.target]
     client = confluent_config(cluster)
-    written = already = aside = elsewhere = since_then = 0
+    written = already = aside = elsewhere = since_then = unwritable = 0
     with ClusterAdmin(link.target, cluster) as admin:
         partitions = _partitions(admin, topic)
     with _Writer(cluster, link.target, topic, partitions) as writer:
@@ -134,11 +136,13 @@ def replay(
             aside += len(chosen) - len(rows)
             left = [(row, name) for row in rows if not seen.has(name := seen.provenance(row))]
             already += len(rows) - len(left)
-            for portion in _portions(left):
+            writable = [(row, name) for row, name in left if _is_writable(row)]
+            unwritable += len(left) - len(writable)
+            for portion in _portions(writable):
                 writer.write(portion)
                 written += len(portion)
                 say(f"{written:,} records written to {topic}")
-    return Replayed(topic, written, already, aside, elsewhere, since_then)
+    return Replayed(topic, written, already, aside, elsewhere, since_then, unwritable)
 
 
 def refuse_missing(topic: str, cluster: str, config: Config) -> None:
@@ -271,8 +275,12 @@ def _content(row: Mapping[str, Any]) -> bytes:
 def _parts(row: Mapping[str, Any]) -> list[bytes | None]:
     parts = [row["key"], row["value"], str(row["timestamp_ms"]).encode()]
     for header in row["headers"]:
-        parts += [header["key"].encode(), header["value"]]
+        parts += [header["key_bytes"] or header["key"].encode(), header["value"]]
     return parts
+
+
+def _is_writable(row: Mapping[str, Any]) -> bool:
+    return all(header["key_bytes"] is None for header in row["headers"])
 
 
 @dataclass(slots=True)

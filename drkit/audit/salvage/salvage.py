@@ -402,7 +402,7 @@ def _write(found: ClassifiedScope, wanted: _Wanted, staging: Path) -> dict[Salva
             "value",
             F.transform(
                 F.coalesce("headers", F.array().cast("array<struct<key:binary,value:binary>>")),
-                lambda each: F.struct(F.make_valid_utf8(each["key"].cast("string")).alias("key"), each["value"]),
+                _header,
             ).alias("headers"),
         )
         .transform(lambda rows: size.spread(rows, "topic", "partition"))
@@ -420,12 +420,24 @@ def _write(found: ClassifiedScope, wanted: _Wanted, staging: Path) -> dict[Salva
         _base64("key"),
         _base64("value"),
         F.transform(
-            "headers", lambda each: F.struct(each["key"].alias("key"), _plain_base64(each["value"]).alias("value"))
+            "headers",
+            lambda each: F.struct(
+                each["key"].alias("key"),
+                _plain_base64(each["value"]).alias("value"),
+                _plain_base64(each["key_bytes"]).alias("key_bytes"),
+            ),
         ).alias("headers"),
     )
     replay.write.option("ignoreNullFields", "false").json((staging / REPLAY).as_uri(), compression="gzip")
     stand = {row["standing"]: row["count"] for row in size.together(records).groupBy("standing").count().collect()}
     return {standing: stand.get(standing.value, 0) for standing in SalvageClass}
+
+
+def _header(each: Column) -> Column:
+    """A header whose name is text; `key_bytes` is null unless the name is no UTF-8, which the text then only shows."""
+    key = F.make_valid_utf8(each["key"].cast("string"))
+    key_bytes = F.when(key.cast("binary") != each["key"], each["key"])
+    return F.struct(key.alias("key"), each["value"].alias("value"), key_bytes.alias("key_bytes"))
 
 
 def _base64(name: str) -> Column:

@@ -82,7 +82,7 @@ def salvage_verb(
     With --replay-to the records are also written back, with a header that names each one's origin: those that are new,
     or those that --approve names, of all topics or those that --topic names. Running it again with the same DIR writes
     only missing records. Exits 8 where the source itself can't deliver some offsets, which are named: all others are
-    kept.
+    kept; and where records can't be written back, as a header's name is no UTF-8.
 
     Several links are salvaged one after the other, each into DIR/SOURCE-to-TARGET. If one fails, the others' salvages
     are still complete, and the command exits 7.
@@ -133,7 +133,7 @@ def salvage_verb(
                 ) from None
     document = kept | {"replayed": None if written is None else _replay_document(written)}
     run.writer.emit(document, lambda console: _print(console, document, made=made))
-    if made and document["unreadable"]:
+    if (made and document["unreadable"]) or (written is not None and written.unwritable):
         run.exit(ExitCode.UNKNOWN)
 
 
@@ -269,6 +269,7 @@ def _replay_document(written: Replayed) -> dict[str, Any]:
         "not_approved": written.not_approved,
         "not_chosen": written.not_chosen,
         "conflicting_since": written.conflicting_since,
+        "unwritable": written.unwritable,
     }
 
 
@@ -304,4 +305,9 @@ def _print(console: Console, document: dict[str, Any], *, made: bool) -> None:
         console.print(
             f"[yellow]{replayed['conflicting_since']:,} of them were new when they were kept: others have written "
             "their keys since, so they count as conflicting[/]"
+        )
+    if replayed is not None and replayed["unwritable"]:
+        console.print(
+            f"[yellow]{replayed['unwritable']:,} of them can't be written: a header's name is no UTF-8; the salvage "
+            "holds it as it is (key_bytes)[/]"
         )

@@ -33,7 +33,7 @@ ROW = pa.schema(
         ("timestamp_ms", pa.int64()),
         ("key", pa.binary()),
         ("value", pa.binary()),
-        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary()), ("key_bytes", pa.binary())]))),
     ]
 )
 
@@ -49,7 +49,7 @@ def kept(folder: Path, bench: Bench, topic: str, found: Sequence[Record], *, fir
             "timestamp_ms": each.stamp,
             "key": each.key,
             "value": each.value,
-            "headers": [{"key": name, "value": value} for name, value in each.headers],
+            "headers": [{"key": name, "value": value, "key_bytes": None} for name, value in each.headers],
         }
         for at, each in enumerate(found)
     ]

@@ -23,14 +23,17 @@ from drkit.audit.salvage.replay import PROVENANCE, replay
 from drkit.audit.salvage.salvage import salvage
 from drkit.audit.spark.session import OWNER, spark_session
 from drkit.kafka.config.client_config import confluent_config
+from drkit.kafka.protocol.record_batch import parse
 from drkit.model.audit.audit_result import AuditRequest, SalvageClass, SalvageKind, TopicChoice
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.link_state import Direction, LinkControl
 from drkit.model.topology import TopicPartition
 from drkit.store import open_store
-from tests.support.audits.damage import LINK, STAMP, Bench, Record, damaged, dense, records, seeded
+from tests.support.audits.damage import LINK, STAMP, Bench, Record, damaged, dense, forwarded, records, seeded
+from tests.support.clusters import raw
 from tests.support.collection.sampling import sampled, some_of
+from tests.support.links.batches import batch_bytes, retouched
 
 pytestmark = [pytest.mark.lab, pytest.mark.spark, some_of("audit verbs", 3)]
 
@@ -284,6 +287,7 @@ def test_salvaged_records_are_replayed_once_however_often_it_is_run(lab, bench, 
         "not_approved": 0,
         "not_chosen": 0,
         "conflicting_since": 0,
+        "unwritable": 0,
     }
     there = {each.offset: each.record for each in bench.read("primary", topic, 0)}
     with bench.admin("primary") as admin:
@@ -359,6 +363,35 @@ def test_salvaged_records_are_classed_and_replayed_by_class(lab, bench, spark, u
         *("salvage", "--out", "kept", "--replay-to", into, "--topic", "other"), config=lab.config_path, folder=tmp_path
     )
     assert elsewhere.returncode == 2, elsewhere.stderr
+
+
+def test_a_header_name_that_is_no_text_is_kept_as_it_is_and_never_written_as_another(
+    lab, bench, spark, unique_name, tmp_path
+):
+    topic, into = bench.create(unique_name), bench.create(f"{unique_name}.replayed", on=["dr"])
+    rows = [(STAMP, b"a", b"1", [("plain", b"h")]), (STAMP, b"b", b"2", [("plain", b"h"), ("xx", b"1")])]
+    data = retouched(batch_bytes(rows).replace(b"xx", b"\xfex"))
+    batch = next(parse(memoryview(data)))
+    raw.produce(bench.config.clusters["primary"].bootstrap_servers, topic, 0, forwarded(batch))
+    request = AuditRequest(bench.link, str(tmp_path / "kept"), (TopicChoice(topic),))
+
+    kept = salvage(request, bench.store, bench.config, spark)
+    approve = [word for each in SalvageClass for word in ("--approve", each.value)]
+    done = drkit("salvage", "--out", "kept", "--replay-to", into, *approve, config=lab.config_path, folder=tmp_path)
+
+    first, second = pq.read_table(Path(kept.path) / "records.parquet").to_pylist()
+    assert [(each["key"], each["key_bytes"]) for each in first["headers"]] == [("plain", None)]
+    assert [(each["key"], each["key_bytes"]) for each in second["headers"]] == [("plain", None), ("\ufffdx", b"\xfex")]
+    lines = [
+        json.loads(line)
+        for path in (Path(kept.path) / "replay").iterdir()
+        for line in gzip.decompress(path.read_bytes()).splitlines()
+    ]
+    names = [base64.b64decode(each["key_bytes"] or "") for line in lines for each in line["headers"]]
+    assert sorted(names) == [b"", b"", b"\xfex"]
+    assert done.returncode == 8, done.stderr
+    replayed = document(done, "salvage")["replayed"]
+    assert (replayed["written"], replayed["unwritable"]) == (1, 1)
 
 
 def test_only_the_topics_named_are_replayed(lab, bench, spark, unique_name, tmp_path):

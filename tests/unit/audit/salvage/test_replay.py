@@ -182,7 +182,10 @@ def test_a_transaction_has_so_many_bytes_at_most_or_one_larger_record(
             ("key", pa.binary()),
             ("value", pa.binary()),
             ("timestamp_ms", pa.int64()),
-            ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+            (
+                "headers",
+                pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary()), ("key_bytes", pa.binary())])),
+            ),
             ("offset", pa.int64()),
         ]
     )
