@@ -52,8 +52,8 @@ def warnings(snapshot: FailbackSnapshot, plan: FailbackPlan) -> Iterator[str]:
         )
     if plan.level:
         yield from _shorter(snapshot)
-    elif snapshot.unlike:
-        yield f"{and_more([why for _, why in sorted(snapshot.unlike.items())], separator='; ')}: all is seeded again"
+    elif differences := _differences(snapshot):
+        yield f"{differences}: all is seeded again"
     if plan.only_here:
         yield (
             f"{counted(plan.only_here, 'offset')} only on {link.id.source}: salvaged, not brought to {link.id.target}; "
@@ -251,8 +251,8 @@ def _foreign_topics(snapshot: FailbackSnapshot) -> Iterator[Obstacle]:
 def why_not_level(snapshot: FailbackSnapshot, topics: Sequence[ScrubTopic]) -> str | None:
     """Why the old primary can't just be brought up to date, with nothing deleted there: it holds something of these
     topics that the live cluster lacks or has otherwise, or that can't be told. None: it can."""
-    if snapshot.unlike:
-        return and_more([why for _, why in sorted(snapshot.unlike.items())], separator="; ")
+    if differences := _differences(snapshot):
+        return differences
     old, live = snapshot.link.id.source, snapshot.link.id.target
     if snapshot.other_records:
         places = and_more([str(tp) for tp in sorted(snapshot.other_records)])
@@ -263,6 +263,13 @@ def why_not_level(snapshot: FailbackSnapshot, topics: Sequence[ScrubTopic]) -> s
     return (
         None if level else f"{old} doesn't hold exactly what was mirrored, or {live} no longer has all that came since"
     )
+
+
+def _differences(snapshot: FailbackSnapshot) -> str:
+    """How the beginnings of both logs differ, and what is on record of differences that neither beginnings nor ends
+    show; "": nothing is known."""
+    found = [why for differing in (snapshot.unlike, snapshot.not_there) for _, why in sorted(differing.items())]
+    return and_more(found, separator="; ")
 
 
 def is_caught_up(

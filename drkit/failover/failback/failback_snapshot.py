@@ -15,7 +15,7 @@ from drkit.failover.fencing.write_block import settings_before
 from drkit.failover.plan.snapshot import ClusterView
 from drkit.failover.plan.take_snapshot import mirror_at_work
 from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.journal.run_record import KINDS, load_anchored_run
+from drkit.failover.run.journal.run_record import KINDS, load_anchored_run, since_brought_back
 from drkit.failover.run.state_machine import Kind, State
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
 from drkit.kafka.admin.write_block import is_blocked
@@ -28,7 +28,7 @@ from drkit.mapping.mapping_rows import source_at
 from drkit.mapping.translate import translate_by_rows
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused, Unreachable
-from drkit.model.link_state import Direction, LinkControl, TopicState
+from drkit.model.link_state import RECORDS_GIVEN_UP, Direction, LinkControl, TopicState
 from drkit.model.offsets import Watermark
 from drkit.model.runs import FenceMethod, FenceRecord
 from drkit.model.topic_policy import TopicSettings
@@ -48,10 +48,12 @@ class FailbackSnapshot:
 
     `mirrored_to`: the cluster id of the target that the mirror wrote to; None: it was never noted.
 
-    `back_states`: by the old primary's names, the topics that a failback that was given up recreated there.
-    `configs_before`: their configuration before that. `other_records`: partitions of the old primary that end where the
+    `back_states`: by the old primary's names, the topics that a failback that was given up recreated and filled there.
+    `recreated`: those that it recreated and left empty. `configs_before`: the configuration of both before that.
+    `other_records`: partitions of the old primary that end where the
     mirror ended, and whose last records aren't those that were mirrored, or can't be compared. `unlike`: why
-    the beginning of other partitions isn't the same on both, though no retention is known to explain that.
+    the beginning of other partitions isn't the same on both, though no retention is known to explain that. `not_there`:
+    records of the old primary, by partition, that a problem on record says the live cluster never got, or lacks.
     """
 
     link: Link
@@ -76,10 +78,12 @@ class FailbackSnapshot:
     run_readable: bool = True
     other_records: frozenset[TopicPartition] = frozenset()
     unlike: Mapping[TopicPartition, str] = field(default_factory=dict)
+    not_there: Mapping[TopicPartition, str] = field(default_factory=dict)
     fence: FenceRecord | None = None
     kept: bool = False
     old_cluster_id: str | None = None
     back_states: Mapping[str, TopicState] = field(default_factory=dict)
+    recreated: frozenset[str] = frozenset()
     configs_before: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     live_fence: tuple[FenceMethod, str] = (FenceMethod.NONE, "not looked at")
     mirrored_to: str | None = None
@@ -104,7 +108,8 @@ class FailbackSnapshot:
         """Whether a topic of the old primary is the incarnation that was mirrored, or that a failback recreated."""
         state, made = self.states.get(info.name), self.back_states.get(info.name)
         mirrored = state is not None and info.topic_id == state.source_topic_id
-        return mirrored or (made is not None and info.topic_id == made.target_topic_id)
+        made_by_it = made is not None and info.topic_id == made.target_topic_id
+        return mirrored or made_by_it or info.name in self.recreated
 
 
 def _mirror(estate: ClusterContext, link: Link) -> str | None:
@@ -147,13 +152,16 @@ def take_failback_snapshot(estate: ClusterContext, link: Link) -> FailbackSnapsh
     topics = old_admin.topics()
     covered = [name for name in topics if link.covers_topic(name)]
     tps = [TopicPartition(name, partition) for name in covered for partition in range(topics[name].partitions)]
+    ends = old_admin.end_offsets(tps, committed=False)
+    written = {tp.topic for tp, end in ends.items() if end}
+    left = _recreated(estate, snapshot, {name: topics[name] for name in covered if name not in written})
+    snapshot = replace(snapshot, recreated=frozenset(left), configs_before={**snapshot.configs_before, **left})
     names = snapshot.live_names()
     mirrored = [name for name in names if name in topics]
     old_offsets = _offsets(estate, link.id.source, None, sorted(mirrored))
     live_names = {link.target_topic(name) for name in (*covered, *snapshot.states)} | set(names.values())
     live_offsets = _offsets(estate, link.id.target, link, sorted(live_names))
     live = live_admin.topics(live_names)
-    ends = old_admin.end_offsets(tps, committed=False)
     starts = old_admin.start_offsets(tps)
     logs = logs_of(live_admin, live, names)
     mapped = [
@@ -161,6 +169,7 @@ def take_failback_snapshot(estate: ClusterContext, link: Link) -> FailbackSnapsh
         for name in mirrored
     ]
     mappings = mappings_of(store, link.id, mapped)
+    held = {tp: mapping for tp, mapping in mappings.items() if tp.topic not in left}
     return replace(
         snapshot,
         topics=topics,
@@ -170,7 +179,8 @@ def take_failback_snapshot(estate: ClusterContext, link: Link) -> FailbackSnapsh
         live_fence=_fence(estate, link.id.target),
         starts=starts,
         ends=ends,
-        unlike=_unlike(link, mappings, starts, logs, old_admin, live_admin),
+        unlike=_unlike(link, held, starts, logs, old_admin, live_admin),
+        not_there=_not_there(store, link.id, starts, ends),
         other_records=_other_records(store, link, snapshot.watermarks, ends, old_admin, live_admin),
         configs=_without_blocks(estate, link.id, old_admin.topic_configs(covered)),
         old_offsets=old_offsets,
@@ -205,6 +215,25 @@ def _other_records(
     found = compare_records(old, live, last_places(link.id, link.target_topic, marks, store), seconds=_RECORDS_SECONDS)
     unread = {place.tp for place, _ in found.unread}
     return frozenset({*batches.replaced, *batches.silent, *batches.rewritten, *found.differs_from(), *unread})
+
+
+def _not_there(
+    store: Store, link: LinkId, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, str]:
+    """Why the live cluster lacks offsets of the old primary below what was mirrored last, by partition there: came back
+    after they were passed over, given up, or purged on the live cluster. What the old primary no longer has of them
+    isn't in the answer."""
+    found = {}
+    for problem in store.problems(link):
+        lacks = problem.missing
+        if lacks is None and problem.kind == RECORDS_GIVEN_UP and problem.unsure_until is not None:
+            lacks = problem.unsure_from or 0, problem.unsure_until
+        if lacks is None or problem.partition is None:
+            continue
+        tp = TopicPartition(problem.topic, problem.partition)
+        if max(lacks[0], starts.get(tp, 0)) < min(lacks[1], ends.get(tp, 0)):
+            found[tp] = problem.reason
+    return found
 
 
 def _unlike(
@@ -333,6 +362,28 @@ def _made_by_the_way_back(estate: ClusterContext, control: LinkControl | None, b
     return {state.target_topic: state for state in estate.store.topic_states(back).values()}
 
 
+def _recreated(
+    estate: ClusterContext, snapshot: FailbackSnapshot, empty: Mapping[str, TopicInfo]
+) -> dict[str, Mapping[str, str]]:
+    """Empty topics of the old primary that a failback recreated and that was given up before it let data flow, with
+    their configuration before that. Nothing else can tell them: its journal may lack their ids."""
+    unknown = {name for name, info in empty.items() if name in snapshot.states and not snapshot.is_ours(info)}
+    if not unknown:
+        return {}
+    for summary in since_brought_back(estate.store, snapshot.link.id):
+        if summary.state != State.ABANDONED or summary.kind == Kind.FAILOVER:
+            continue
+        try:
+            record = load_anchored_run(estate, summary.run)
+        except Unreachable:
+            raise
+        except DrkitError:
+            continue
+        if isinstance(record.plan, FailbackPlan) and record.journal.attempted("scrub") and not record.plan.level:
+            return {topic.topic: topic.config for topic in record.plan.topics if topic.topic in unknown}
+    return {}
+
+
 def logs_of(admin: ClusterAdmin, found: Mapping[str, TopicInfo], names: Mapping[str, str]) -> dict[str, LiveLog]:
     """The logs of topics, by other names; `found`: the existing ones."""
     tps = [
@@ -375,7 +426,8 @@ def scrub_topics(snapshot: FailbackSnapshot) -> Iterator[ScrubTopic]:
             replication_factor=info.replication_factor,
             epoch=max(each.epoch for each in (state, made) if each is not None),
             created_by_drkit=state.created_by_drkit if state is not None else False,
-            config=dict(snapshot.configs_before.get(name, {}) if anew else {}) or dict(snapshot.configs.get(name, {})),
+            config=dict(snapshot.configs_before.get(name, {}) if anew or name in snapshot.recreated else {})
+            or dict(snapshot.configs.get(name, {})),
             starts={tp.partition: snapshot.starts[tp] for tp in tps if tp in snapshot.starts},
             ends={tp.partition: snapshot.ends[tp] for tp in tps if tp in snapshot.ends},
             live_topic_id=recorded,

@@ -14,6 +14,7 @@ from drkit.drill.environment.log_surgery import stopped
 from drkit.failover.failback.planner import make_failback_plan
 from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.positions.positions import Selection
+from drkit.failover.recovery.abandon import abandon_run
 from drkit.failover.run.journal.journal import INTENT, OUTCOME
 from drkit.failover.run.journal.run_record import load_run
 from drkit.failover.run.run_document import run_document
@@ -254,6 +255,33 @@ def test_records_that_somebody_deletes_on_the_live_cluster_after_the_scrub_stop_
         result = resume_run(estate, run, ports, accept_salvage_only=True)
     assert result.error is None
     assert own.values("primary", topic) == own.values("dr", topic)
+
+
+@pytest.mark.parametrize("place", [(OUTCOME, "after"), ("create_topics", "after")], ids=["outcome", "created"])
+def test_topics_that_an_abandoned_scrub_left_empty_are_seeded_as_before(own, tmp_path, place):
+    """At their offsets and with their settings; the journal doesn't always have their ids."""
+    settings = {"cleanup_policy": "compact,delete", "segment_ms": "123456789"}
+    topic = own.create("primary", "t", **settings)
+    own.produce("primary", topic, texts("before", 20))
+    mirror(own)
+    own.produce("primary", topic, texts("never-mirrored", 3))
+    fail_over(own)
+    own.produce("dr", topic, texts("on-dr", 4))
+    killed(own, "failback", tmp_path / "salvage", ("scrub", *place))
+    with own.estate() as estate:
+        estate.admin("dr").delete_records({TopicPartition(topic, 0): 12})
+        abandon_run(estate, own.store.runs()[0].run, print)
+        plan = make_failback_plan(estate, "primary")
+        assert [each.topic for each in plan.topics] == [topic]
+        assert {key.replace("_", "."): value for key, value in settings.items()}.items() <= plan.topics[
+            0
+        ].config.items()
+        ports = reading_ports(own, tmp_path / "salvage")
+        done = run_failback(estate, plan, ports, cluster_id=plan.target.cluster_id, accept_unfenced=True)
+        assert done.error is None, done.error
+        (found,) = estate.admin("primary").topic_configs([topic], keys=("cleanup.policy", "segment.ms")).values()
+    assert own.records("primary", topic) == own.records("dr", topic), "by offset"
+    assert found == {"cleanup.policy": "compact,delete", "segment.ms": "123456789"}
 
 
 def test_what_was_accepted_before_the_scrub_is_no_acceptance_of_what_goes_after_it(own, tmp_path):
