@@ -7,6 +7,7 @@ replace its record. Else the link's rows, watermarks and topic states become tho
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from drkit.failover.run.cluster_context import ClusterContext
@@ -83,7 +84,13 @@ class ReversedLink(NamedTuple):
 
 
 def reverse_record(
-    store: Store, link: Link, before: Mapping[str, FormerDirection], reason: str, *, only_known: bool
+    store: Store,
+    link: Link,
+    before: Mapping[str, FormerDirection],
+    reason: str,
+    *,
+    only_known: bool,
+    source_is_gone: bool = False,
 ) -> ReversedLink:
     """Make the record of the other direction, in new epochs, from this one's. Reads the store; changes nothing.
 
@@ -93,6 +100,7 @@ def reverse_record(
         before: the other direction's state, by topic name on its target.
         reason: stored with the topics' states.
         only_known: leave out topics that `before` lacks; otherwise they get the epoch after their current one.
+        source_is_gone: what it held beyond what was copied is given up: nothing of that gets a place in the new epoch.
 
     Raises:
         DrkitError: nothing is recorded, or the record can't be reversed.
@@ -118,10 +126,11 @@ def reverse_record(
         )
     rows: list[OffsetMapping] = []
     watermarks = []
-    for tp, mark in store.watermarks(link.id).items():
+    for tp, found in store.watermarks(link.id).items():
         if tp.topic not in epochs:
             continue
         topic, epoch = link.target_topic(tp.topic), epochs[tp.topic]
+        mark = replace(found, source_end=found.source_through) if source_is_gone else found
         rows += invert_mappings(store.mappings(link.id, tp, mark.epoch), mark, topic=topic, epoch=epoch)
         watermarks.append(invert_watermark(mark, topic=topic, epoch=epoch))
     if not states:

@@ -362,7 +362,8 @@ class ReverseLink:
             restore_configs(context.estate.admin(self.cluster), self.topics)
             before = {topic.topic: FormerDirection(topic.epoch, topic.created_by_drkit) for topic in self.topics}
             reason = f"reversed by failback {context.run}"
-            turned = reverse_record(store, context.link, before, reason, only_known=False)
+            gone = facts.mode is Mode.UNPLANNED
+            turned = reverse_record(store, context.link, before, reason, only_known=False, source_is_gone=gone)
             store.forget_link_data(self.configured)
             forget_transactions(store, self.configured)
             store.put_group_positions(self.configured, _group_positions(context, forward))

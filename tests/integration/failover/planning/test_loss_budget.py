@@ -110,7 +110,10 @@ def test_what_a_plan_file_accepts_cannot_be_changed_in_it(own: OwnLink, tmp_path
     assert own.committed("dr", group) == {}
 
 
-def test_a_failback_without_its_live_cluster_loses_no_more_than_its_budget(own: OwnLink, tmp_path: Path) -> None:
+@pytest.mark.parametrize("behind", [0, 5], ids=["its end unseen", "its end seen by the mirror"])
+def test_a_failback_without_its_live_cluster_loses_no_more_than_its_budget(
+    own: OwnLink, tmp_path: Path, behind: int
+) -> None:
     topic = own.create("primary", "t")
     own.produce("primary", topic, texts("x", 10))
     group = own.commit("primary", "g", topic, {0: 4, 1: 10})
@@ -133,6 +136,9 @@ def test_a_failback_without_its_live_cluster_loses_no_more_than_its_budget(own: 
         )
     assert paused.machine.state is State.AUDITED
     own.produce("dr", topic, texts("too late", 5))
+    back = own.link.reversed().id
+    marks = own.store.watermarks(back).values()
+    own.store.put_watermarks(back, [replace(mark, source_end=mark.source_through + behind) for mark in marks])
     with ClusterContext(without_dr(own), own.store, patience_seconds=2.0) as estate:
         ports = reading_ports(own, tmp_path / "salvage")
         with pytest.raises(OverBudget, match="max_loss_records") as refused:
@@ -142,6 +148,9 @@ def test_a_failback_without_its_live_cluster_loses_no_more_than_its_budget(own: 
         done = resume_run(estate, paused.run, ports, unplanned=True, accept_loss="unknown")
     assert (done.error, done.machine.state) == (None, State.CLOSED)
     assert own.committed("primary", group) == {(topic, 0): 4, (topic, 1): 10}
+    control = own.store.link_control(own.link.id)
+    assert control is not None
+    assert control.direction is Direction.ACTIVE
 
 
 def long_ago(own: OwnLink, minutes: int) -> None:
