@@ -280,8 +280,8 @@ def is_caught_up(
     live_topics: Mapping[str, TopicInfo],
     live_logs: Mapping[str, LiveLog],
 ) -> bool:
-    """Whether the old primary holds exactly what was mirrored of each topic, and the live cluster still has all later
-    records. Unknown counts as no.
+    """Whether the old primary holds exactly what was mirrored of each topic, and the live cluster has lost nothing of
+    that at its logs' ends, and still has all later records. Unknown counts as no.
 
     Args:
         topics: the topics that would be scrubbed: still the incarnations that were mirrored.
@@ -295,14 +295,15 @@ def is_caught_up(
     def partition_is(topic: ScrubTopic, number: int) -> bool:
         tp = TopicPartition(topic.topic, number)
         mark, live = watermarks.get(tp), live_topics.get(topic.live_topic)
-        start = live_logs.get(topic.topic, LiveLog()).starts.get(number)
-        if mark is None or mark.epoch != topic.epoch or live is None or start is None:
+        log = live_logs.get(topic.topic, LiveLog())
+        start, end = log.starts.get(number), log.ends.get(number)
+        if mark is None or mark.epoch != topic.epoch or live is None or start is None or end is None:
             return False
         return (
             ends.get(tp) == mark.source_through
             and mark.source_end <= mark.source_through
             and live.topic_id == states[topic.topic].target_topic_id
-            and start <= mark.target_end
+            and start <= mark.target_end <= end
         )
 
     return bool(topics) and all(partition_is(topic, number) for topic in topics for number in range(topic.partitions))

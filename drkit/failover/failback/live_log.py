@@ -34,12 +34,21 @@ class LiveLog:
         )
 
 
+class LastBatch(NamedTuple):
+    """The last batch of a log: its leader epoch, last offset and checksum (`drkit.model.offsets.SourceBatch`)."""
+
+    leader_epoch: int
+    last_offset: int
+    crc: int
+
+
 @dataclass(frozen=True, slots=True)
 class TopicKept:
     """What a salvage kept of a topic of the old primary, and the state when it began to read.
 
     `path`: its folder. `ends`: the old primary's high watermarks; `live`: the live cluster's log; `offsets`: a digest
-    of the committed offsets on the topic there; `tails`: one of the last records of both logs.
+    of the committed offsets on the topic there; `tails`: one of the last records of both logs; `live_batches`: the live
+    log's last batches by partition, where they could be read.
     """
 
     path: str
@@ -48,6 +57,7 @@ class TopicKept:
     live: LiveLog
     offsets: str
     tails: str
+    live_batches: dict[int, LastBatch] = field(default_factory=dict)
 
 
 class OnlyHere(NamedTuple):
@@ -92,6 +102,31 @@ def lost_since(kept: LiveLog, mark: Watermark | None, rows: Sequence[OffsetMappi
     if mark is None or not rows:
         return end - start
     return (end - start) - max(0, min(end, mark.source_through) - max(start, rows[0].source_offset))
+
+
+class GoneSince(NamedTuple):
+    """Offsets of a live partition that are gone without having been brought back: `below` what was brought back first,
+    or `above` where the log was cut; `deleted`: those of `below` that the log no longer has."""
+
+    below: int
+    above: int
+    deleted: int
+
+
+def gone_since(kept: LiveLog, log: LiveLog, rows: Sequence[OffsetMapping], number: int, cut: int | None) -> GoneSince:
+    """How many offsets of a partition of the same topic existed when it was kept, and are gone unread.
+
+    Args:
+        kept: the live log then.
+        log: now.
+        rows: of the way back, ascending; without any, nothing was brought back.
+        number: the partition.
+        cut: the offset from which the log doesn't hold what it held at its end; None: it does.
+    """
+    was, start = kept.starts[number], log.starts.get(number, 0)
+    first = rows[0].source_offset if rows else max(start, was)
+    above = 0 if cut is None else max(0, kept.ends[number] - max(cut, first))
+    return GoneSince(max(0, first - was), above, max(0, min(first, start) - was))
 
 
 def gap_of(found: Mapping[int, OnlyHere]) -> str | None:

@@ -6,12 +6,13 @@ An audit compares what both sides hold: it can't see what the live cluster lost 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from drkit.failover.failback.failback_plan import ScrubTopic
 from drkit.failover.failback.failback_snapshot import live_logs, take_failback_snapshot
-from drkit.failover.failback.live_log import lost_since
+from drkit.failover.failback.live_log import gone_since, lost_since
+from drkit.failover.failback.lost_tail import diverged, lost_tails
 from drkit.failover.run.state_machine import StageOutcome
 from drkit.failover.stages.salvage_stage import unreadable_salvages
 from drkit.failover.stages.stage import StageContext, StageReport
@@ -134,8 +135,8 @@ class Audit:
         """Records that only the live cluster held after the scrub, and that are gone without having been brought back.
 
         Raises:
-            AuditFailed: a topic was deleted or recreated there meanwhile, or records of one without retention were
-                deleted, and nobody accepted that.
+            AuditFailed: a topic was deleted or recreated there meanwhile, a log lost its end, or records of a topic
+                without retention were deleted, and nobody accepted that.
         """
         estate, link = context.estate, context.link
         kept = {
@@ -147,9 +148,12 @@ class Audit:
         logs = live_logs(estate.admin(self.live), [topic for topic, _ in kept.values()])
         states = estate.store.topic_states(link.id)
         endless = without_retention(context, {topic.live_topic for topic, _ in kept.values()})
-        torn, purged, retired = dict[str, str](), dict[str, str](), list[str]()
+        tails = self._lost_tails(
+            context, [topic for name, (topic, live) in kept.items() if logs[name].topic_id == live.topic_id]
+        )
+        torn, cut, purged, retired = dict[str, str](), dict[str, str](), dict[str, str](), list[str]()
         for name, (topic, live) in kept.items():
-            missing = deleted = 0
+            missing = deleted = lost = 0
             still = logs[name].topic_id == live.topic_id
             for number in live.starts:
                 tp = TopicPartition(topic.live_topic, number)
@@ -157,27 +161,44 @@ class Audit:
                 state = states.get(topic.live_topic)
                 same = state is not None and state.source_topic_id == live.topic_id
                 rows = estate.store.mappings(link.id, tp, mark.epoch) if mark is not None and same else []
-                if still:  # the audit compares what is left; what retention removed unread is gone
-                    first = rows[0].source_offset if rows else live.starts[number]
-                    missing += max(0, first - live.starts[number])
-                    deleted += max(0, min(first, logs[name].starts.get(number, 0)) - live.starts[number])
+                if still:  # the audit compares what is left; what retention removed unread, or was cut off, is gone
+                    gone = gone_since(live, logs[name], rows, number, tails.get(tp))
+                    missing += gone.below + gone.above
+                    deleted += gone.deleted
+                    lost += gone.above
                 else:
                     missing += lost_since(live, mark if same else None, rows, number)
-            accepted = name in context.facts.gone
-            if missing and not still and not accepted:
-                torn[name] = f"{topic.live_topic} ({counted(missing, 'offset')})"
+            place, accepted = f"{topic.live_topic} ({counted(missing, 'offset')})", name in context.facts.gone
+            if lost and not accepted:
+                cut[name] = f"{topic.live_topic} ({counted(lost, 'offset')})"
+            elif missing and not still and not accepted:
+                torn[name] = place
             elif deleted and topic.live_topic in endless and not accepted:
                 purged[name] = f"{topic.live_topic} ({counted(deleted, 'offset')})"
             elif missing:
-                retired.append(f"{topic.live_topic} ({counted(missing, 'offset')})")
-        for places, what in ((torn, "deleted or recreated"), (purged, "no retention is set, and records were deleted")):
+                retired.append(place)
+        self._refuse_lost(
+            context,
+            [topic.topic for topic, _ in kept.values()],
+            {
+                "deleted or recreated": torn,
+                "the end of the log was lost": cut,
+                "no retention is set, and records were deleted": purged,
+            },
+        )
+        return f"; gone from {self.live} since the scrub and not brought back: {and_more(retired)}" if retired else ""
+
+    def _refuse_lost(self, context: StageContext, topics: Sequence[str], lost: Mapping[str, Mapping[str, str]]) -> None:
+        """Raise `AuditFailed` if any of these topics has lost something. `lost`: by what happened, the topics, each
+        with its words."""
+        for what, places in lost.items():
             if not places:
                 continue
-            lost = unreadable_salvages(context, context.facts, [topic.topic for topic, _ in kept.values()])
+            unreadable = unreadable_salvages(context, context.facts, topics)
             rest = (
                 "what only the old primary held is in its salvage"
-                if not lost
-                else f"what only the old primary held isn't kept either: {and_more(list(lost.values()))}"
+                if not unreadable
+                else f"what only the old primary held isn't kept either: {and_more(list(unreadable.values()))}"
             )
             ask_for(context, places)
             raise AuditFailed(
@@ -186,7 +207,14 @@ class Audit:
                 remedy=f"Put them back on {self.live} from where you have them; or, if it was intended, "
                 f"drkit resume {context.run} {ACCEPT_SALVAGE_ONLY}",
             )
-        return f"; gone from {self.live} since the scrub and not brought back: {and_more(retired)}" if retired else ""
+
+    def _lost_tails(self, context: StageContext, topics: Sequence[ScrubTopic]) -> dict[TopicPartition, int]:
+        """From where on these topics' partitions have lost what they held at their ends when they were kept; without
+        those of which the way back had copied some of that before: the audit compares them."""
+        admin, marks = context.estate.admin(self.live), context.estate.store.watermarks(context.link.id)
+        lost = lost_tails(admin, {topic.live_topic: context.facts.kept[topic.topic] for topic in topics})
+        copied = diverged(admin, [marks[tp] for tp in lost if tp in marks])
+        return {tp: each for tp, each in lost.items() if tp not in copied}
 
     def _kept(self, context: StageContext, topic: ScrubTopic) -> bool:
         kept = context.facts.kept.get(topic.topic)

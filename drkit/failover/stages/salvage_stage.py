@@ -18,6 +18,7 @@ from drkit.failover.failback.carried_offsets import carried, documents, mappings
 from drkit.failover.failback.failback_plan import ScrubTopic
 from drkit.failover.failback.failback_snapshot import live_logs, mapped_topics, with_gaps_now
 from drkit.failover.failback.live_log import LiveLog, TopicKept
+from drkit.failover.failback.lost_tail import last_batches
 from drkit.failover.fencing.quiescence import differing, still_written
 from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.run.audited_loss import complete_evidence
@@ -125,8 +126,17 @@ def keep(
             "One that stays hangs: kafka-transactions.sh describe shows its state. If that is PrepareCommit, it was "
             "committed: restart the broker that coordinates it. Another one may be ended: kafka-transactions.sh abort",
         )
+    batches = last_batches(context.estate.admin(live), {names[name].live_topic: at.live for name, at in seen.items()})
     made = {
-        name: TopicKept(kept.path, kept.records.get(name, 0), at.ends, at.live, at.offsets, at.tails)
+        name: TopicKept(
+            kept.path,
+            kept.records.get(name, 0),
+            at.ends,
+            at.live,
+            at.offsets,
+            at.tails,
+            batches.get(names[name].live_topic, {}),
+        )
         for name, at in seen.items()
     }
     everything = {**context.facts.kept, **made}

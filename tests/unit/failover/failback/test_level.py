@@ -31,14 +31,15 @@ STATE = TopicState("t", "t", "id-old", "id-live", 3, 1, created_by_drkit=True)
 LIVE = TopicInfo("t", "id-live", 1, 1, internal=False)
 
 
-def level(topics=(TOPIC,), end=100, mark=MARK, live=LIVE, start=90):
+def level(topics=(TOPIC,), end=100, mark=MARK, live=LIVE, start=90, live_end=200):
     marks = {} if mark is None else {TP: mark}
-    logs = {} if start is None else {"t": LiveLog("id-live", {0: start}, {0: 200})}
+    logs = {} if start is None else {"t": LiveLog("id-live", {0: start}, {0: live_end})}
     return is_caught_up(topics, {TP: end}, marks, {"t": STATE}, {} if live is None else {"t": live}, logs)
 
 
 def test_it_is_where_all_was_mirrored_and_the_rest_is_still_there():
     assert level()
+    assert level(live_end=90), "nothing was written there since"
 
 
 @pytest.mark.parametrize(
@@ -55,6 +56,8 @@ def test_it_is_where_all_was_mirrored_and_the_rest_is_still_there():
         {"live": replace(LIVE, topic_id="another")},
         {"start": 91},
         {"start": None},
+        {"live_end": 89},
+        {"live_end": 0, "start": 0},
         {"topics": (replace(TOPIC, partitions=2),)},
     ],
 )

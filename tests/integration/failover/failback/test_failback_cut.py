@@ -1,0 +1,122 @@
+"""Failback from a dr whose broker loses the end of a log, or all of it: before the plan, or after the scrub."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from drkit.drill.environment.log_surgery import Disk, stopped
+from drkit.failover.failback.planner import make_failback_plan
+from drkit.failover.plan.planner import PlanRequest, make_plan
+from drkit.failover.run.journal.journal import OUTCOME
+from drkit.failover.run.runner import RunResult
+from drkit.failover.run.service import resume_run, run_failback, run_failover
+from drkit.failover.stages.audit_stage import AuditFailed
+from drkit.lab import Lab
+from tests.support.killing.killed_process import killed
+from tests.support.links.estates import OwnLink, mirror
+from tests.support.recovery.failback_ports import reading_ports, salvaged
+
+pytestmark = pytest.mark.lab
+
+RECORDS, KEPT = 100, 80
+
+
+def write(own: OwnLink, alias: str, topic: str, what: str, first: int, end: int) -> None:
+    """Records at these offsets, in batches of 10."""
+    for begin in range(first, end, 10):
+        own.produce(alias, topic, {0: [f"{what}-{number}" for number in range(begin, begin + 10)]})
+
+
+@pytest.fixture
+def away(own: OwnLink) -> str:
+    """Failed over with all of a topic mirrored, and nothing written on dr since."""
+    topic = own.create("primary", "t", partitions=1)
+    for first, end in ((0, KEPT), (KEPT, RECORDS)):  # batches on dr, too, so that its log can be cut between them
+        write(own, "primary", topic, "before", first, end)
+        mirror(own)
+    with own.estate() as estate:
+        assert run_failover(estate, make_plan(estate, PlanRequest("dr")), accept_unfenced=True).error is None
+    return topic
+
+
+def cut(disk: Disk, topic: str) -> None:
+    assert disk.cut(topic, 0, KEPT) == KEPT
+
+
+def emptied(disk: Disk, topic: str) -> None:
+    """A partition's only replica is gone; its topic is the same one."""
+    shutil.rmtree(disk.partition(topic, 0))
+
+
+def resume(own: OwnLink, salvage: Path, *, accept_salvage_only: bool = False) -> RunResult:
+    with own.estate() as estate:
+        return resume_run(
+            estate,
+            own.store.runs()[0].run,
+            reading_ports(own, salvage),
+            accept_unfenced=True,
+            accept_salvage_only=accept_salvage_only,
+        )
+
+
+@pytest.mark.parametrize(
+    ("loses", "held", "written"),
+    [(cut, KEPT, 0), (cut, KEPT, 40), (emptied, 0, 0)],
+    ids=["cut", "written on", "emptied"],
+)
+def test_what_dr_loses_after_the_scrub_before_it_was_brought_back_stops_the_run(
+    own: OwnLink,
+    away: str,
+    lab: Lab,
+    tmp_path: Path,
+    loses: Callable[[Disk, str], None],
+    held: int,
+    written: int,
+) -> None:
+    """Its topic is the same one, and its log begins where it did."""
+    own.produce("primary", away, {0: ["only-here"]})  # or nothing is scrubbed
+    killed(own, "failback", tmp_path, ("scrub", OUTCOME, "after"))
+    assert own.values("primary", away) == {0: []}
+    with stopped(lab, "dr-1") as disk:
+        loses(disk, away)
+    if written:
+        write(own, "dr", away, "after", held, RECORDS + written)
+    stopped_run = resume(own, tmp_path)
+    assert isinstance(stopped_run.error, AuditFailed), stopped_run.error
+    assert f"{away} ({RECORDS - held} offsets): the end of the log" in stopped_run.error.what
+    assert salvaged(tmp_path) == {"only-here"}
+    done = resume(own, tmp_path, accept_salvage_only=True)
+    assert done.error is None, done.error
+    said = " ".join(stage.reason for stage in done.stages)
+    assert f"gone from dr since the scrub and not brought back: {away} ({RECORDS - held} offsets)" in said
+    assert own.values("primary", away) == own.values("dr", away)
+
+
+@pytest.mark.parametrize("loses", [cut, emptied])
+def test_what_dr_lost_before_the_plan_is_told_by_it(
+    own: OwnLink, away: str, lab: Lab, tmp_path: Path, loses: Callable[[Disk, str], None]
+) -> None:
+    """The old primary alone holds it: it isn't what a failback that deletes nothing could bring up to date."""
+    with stopped(lab, "dr-1") as disk:
+        loses(disk, away)
+    with own.estate() as estate:
+        plan = make_failback_plan(estate, "primary")
+        assert not plan.level
+        (obstacle,) = [each for each in plan.obstacles if "lacks records that only primary still holds" in each.what]
+        assert f"{away} ends earlier than what was mirrored" in obstacle.what
+        result = run_failback(
+            estate,
+            plan,
+            reading_ports(own, tmp_path),
+            cluster_id=plan.target.cluster_id or "",
+            accept_unfenced=True,
+            accept_salvage_only=True,
+        )
+    assert result.error is None, result.error
+    assert own.values("primary", away) == own.values("dr", away)
+    left = len(own.values("dr", away)[0])
+    assert salvaged(tmp_path) == {f"before-{number}" for number in range(left, RECORDS)}
