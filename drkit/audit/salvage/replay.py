@@ -16,24 +16,24 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-import uuid
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import pyarrow.parquet as pq
 from aiokafka import AIOKafkaProducer, errors
 from aiokafka.partitioner import DefaultPartitioner
-from confluent_kafka import Consumer, KafkaError, Message
-from confluent_kafka import TopicPartition as Place
 
 from drkit.audit.salvage.salvage_folder import PARQUET, checked_manifest
 from drkit.config import ClusterConfig, Config
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.client.data_client import StreamError
-from drkit.kafka.config.client_config import aiokafka_config, confluent_config
+from drkit.kafka.client.log_reader import LogReader
+from drkit.kafka.config.client_config import aiokafka_config
+from drkit.kafka.protocol.record_columns import RecordColumns
 from drkit.model.audit.audit_result import SalvageClass, TopicChoice
 from drkit.model.clock import Deadline
 from drkit.model.errors import ConfigError, DrkitError, Refused, Unreachable
@@ -51,11 +51,8 @@ _BATCH_BYTES = 512 * 1024
 _LARGEST_BYTES = 1 << 30  # the broker says what is too large
 _SECONDS = 60.0
 _CLOSE_SECONDS = 10.0
-_MOST_SILENCE_SECONDS = 60.0
 _OPEN_SECONDS = 60.0  # by default a broker ends a client's transaction after that time
 _LOOK_SECONDS = 0.5
-_END = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own name of the event
-_PASSING = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT})  # noqa: SLF001 - as above
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +106,6 @@ def replay(
     manifest = _checked_source(folder, link, topics)
     refuse_mirrored(topic, link.target, config, store)
     cluster = config.clusters[link.target]
-    client = confluent_config(cluster)
     written = already = aside = elsewhere = since_then = unwritable = 0
     with ClusterAdmin(link.target, cluster) as admin:
         partitions = _partitions(admin, topic)
@@ -124,9 +120,10 @@ def replay(
         seen = _TargetContents(manifest["source_cluster_id"])
         for rows in _batches(folder):
             seen.expect(rows)
-        _read(client, link.target, {tp: logs[tp] for tp in tps}, lambda message: seen.add(message, compared))
+        own = {tp: logs[tp] for tp in tps}
+        _read(cluster, link.target, own, lambda tp, record: seen.add(record, compared.get(tp, 0)))
         say("looking for keys that were written since the salvage")
-        _read(client, link.target, since, seen.add_key)
+        _read(cluster, link.target, since, lambda _, record: seen.add_key(record))
         for everything in _batches(folder):
             chosen = [row for row in everything if _is_chosen(row, topics)]
             elsewhere += len(everything) - len(chosen)
@@ -283,6 +280,14 @@ def _is_writable(row: Mapping[str, Any]) -> bool:
     return all(header["key_bytes"] is None for header in row["headers"])
 
 
+class _Seen(NamedTuple):
+    """A record that the target holds."""
+
+    offset: int
+    key: bytes | None
+    headers: Iterable[tuple[str, bytes | None]]
+
+
 @dataclass(slots=True)
 class _TargetContents:
     """What the target holds: which salvaged records were put back already, and which of their keys others wrote.
@@ -312,23 +317,21 @@ class _TargetContents:
         """Whether the record was put back already."""
         return _digest(provenance) in self.there
 
-    def add(self, message: Message, compared: Mapping[TopicPartition, int]) -> None:
-        """A record of the topic that is replayed into; `compared`: below these offsets the salvage has judged it."""
-        self.there |= self._mine_of(message)
-        place: Any = (message.topic(), message.partition())
-        if (message.offset() or 0) >= compared.get(TopicPartition(*place), 0):
-            self.add_key(message)
+    def add(self, record: _Seen, judged_until: int) -> None:
+        """A record of the topic that is replayed into; below `judged_until` the salvage has judged it."""
+        self.there |= self._mine_of(record)
+        if record.offset >= judged_until:
+            self.add_key(record)
 
-    def add_key(self, message: Message) -> None:
+    def add_key(self, record: _Seen) -> None:
         """A record that was written since the salvage, or to another topic."""
-        key: Any = message.key()
-        if key is not None and (digest := _digest(key)) in self.keys and not self._mine_of(message):
+        if record.key is not None and (digest := _digest(record.key)) in self.keys and not self._mine_of(record):
             self.written_since.add(digest)
 
-    def _mine_of(self, message: Message) -> set[bytes]:
+    def _mine_of(self, record: _Seen) -> set[bytes]:
         """Which records of the salvage this one is a copy of."""
-        headers: Any = message.headers() or ()  # untyped pairs
-        return {_digest(value) for name, value in headers if name == PROVENANCE and value is not None} & self.mine
+        named = (value for name, value in record.headers if name == PROVENANCE and value is not None)
+        return {_digest(value) for value in named} & self.mine
 
     def standing(self, row: Mapping[str, Any]) -> SalvageClass:
         """How a salvaged record stands to the target now."""
@@ -364,10 +367,10 @@ def _portions(rows: Iterable[tuple[dict[str, Any], bytes]]) -> Iterator[list[tup
         yield portion
 
 
-def _unread(alias: str, message: Message, error: KafkaError) -> DrkitError:
+def _unread(alias: str, tp: TopicPartition, offset: int) -> DrkitError:
     """What can't be read may hold records that were put back already, or newer values of their keys."""
     return Refused(
-        f"{message.topic()}:{message.partition()} on {alias} can't be read at offset {message.offset()}: {error.str()}",
+        f"{tp} on {alias} can't be read at offset {offset}: its batch is damaged",
         meaning="The record there may be a salvaged one that was replayed before, or a newer value of its key: "
         "drkit writes no more",
         remedy="Replay into another topic; `drkit audit` names the unreadable offsets",
@@ -459,36 +462,17 @@ class _Writer:
 
 
 def _read(
-    client: Mapping[str, Any],
+    cluster: ClusterConfig,
     alias: str,
     bounds: Mapping[TopicPartition, tuple[int, int]],
-    take: Callable[[Message], None],
+    take: Callable[[TopicPartition, _Seen], None],
 ) -> None:
     """Hand over every committed record within these offsets."""
-    left = {tp: end for tp, (start, end) in bounds.items() if start < end}
-    if not left:
-        return
-    consumer = Consumer(
-        dict(client)
-        | {"group.id": f"drkit-replay-{uuid.uuid4().hex}", "isolation.level": "read_committed", "check.crcs": True}
-        | {"enable.auto.commit": False, "enable.partition.eof": True, "auto.offset.reset": "error"}
-    )
-    try:
-        consumer.assign([Place(tp.topic, tp.partition, bounds[tp][0]) for tp in left])
-        heard = time.monotonic()
-        while left:
-            messages = consumer.consume(1_000, 0.5)
-            for message in messages:
-                error = message.error()
-                if error is None:
-                    take(message)
-                elif error.code() not in {_END, *_PASSING}:
-                    raise _unread(alias, message, error)
-            heard = time.monotonic() if messages else heard
-            for place in consumer.position([Place(tp.topic, tp.partition) for tp in left]):
-                if place.offset >= left[TopicPartition(place.topic, place.partition)]:
-                    del left[TopicPartition(place.topic, place.partition)]
-            if time.monotonic() - heard > _MOST_SILENCE_SECONDS:
-                raise Unreachable(f"{alias} stopped answering while {next(iter(left))} was read", remedy="Run it again")
-    finally:
-        consumer.close()
+    with LogReader(alias, cluster) as reader:
+        for tp, (first, until) in bounds.items():
+            for batch in chain.from_iterable(reader.read(tp.topic, tp.partition, first, until)):
+                columns = RecordColumns()
+                if not columns.add_readable(batch, first, until):
+                    raise _unread(alias, tp, max(first, batch.base_offset))
+                for offset, key, headers in zip(columns.offsets, columns.keys, columns.headers, strict=True):
+                    take(tp, _Seen(offset, key, headers or ()))
