@@ -177,7 +177,7 @@ class Runner:
 
     def _carry_out(self, stage: Stage) -> None:
         self.lease.check()
-        again = self.journal.attempted(stage.name)
+        again, commit_begun = self.journal.attempted(stage.name), self.journal.attempted("commit")
         self.journal.intent(stage.name)
         self.watch(stage.name, None, stage.explain())
         began = time.monotonic()
@@ -197,6 +197,7 @@ class Runner:
             in_order=self.in_order,
             committed=self.journal.groups_committed() if again else (),
             note_committed=partial(self.journal.committed, stage.name),
+            commit_begun=commit_begun,
         )
         try:
             report = stage.execute(context)

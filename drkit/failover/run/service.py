@@ -35,12 +35,13 @@ from drkit.failover.run.journal.run_record import (
 from drkit.failover.run.lease import RunLease
 from drkit.failover.run.runner import Gate, Runner, RunResult, Watch, give_up, nobody_watches, take_over
 from drkit.failover.run.state_machine import BEHIND_THE_FENCE, PATHS, Facts, Kind, Mode, Run, State
+from drkit.failover.stages.failover_stages import written_since
 from drkit.failover.stages.hooks import Hooks, hooks_of
 from drkit.failover.stages.stage import Stage, WantedGroups, at_once
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused, StalePlan, Unreachable, answered, unreached
 from drkit.model.runs import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
-from drkit.model.topics.acls import Acl, fence_rules_kind
+from drkit.model.topics.acls import Acl, fence_rules_kind, others_rules_kind
 from drkit.model.topology import Link, LinkId
 from drkit.model.wording import and_more
 from drkit.store.link_notes import check_source_cluster
@@ -250,7 +251,8 @@ def resume_run(
             return runner.cancel("its cancelling was interrupted")
         live = live_cluster(record.plan)
         gone = fence_is_gone(record.machine, fence_record(estate.store, link.id, live)) or (
-            record.machine.state in BEHIND_THE_FENCE and _rules_are_gone(estate, link, live)
+            record.machine.state in BEHIND_THE_FENCE
+            and (_rules_are_gone(estate, link, live) or _written_since(estate, record, link))
         )
         if unplanned:
             _check_live_gone(estate, record, live)
@@ -296,7 +298,8 @@ def _rules_are_gone(estate: ClusterContext, link: Link, cluster: str) -> bool:
     False: they stand, it can't be seen, or another cluster answers in the place of the fenced one, whose data is out of
     everybody's reach.
     """
-    noted = {Acl.parse(key) for key in estate.store.notes(link.id, fence_rules_kind(cluster))}
+    kinds = fence_rules_kind(cluster), others_rules_kind(cluster)  # the fence rests on both
+    noted = {Acl.parse(key) for kind in kinds for key in estate.store.notes(link.id, kind)}
     if not noted:
         return False
     try:
@@ -306,6 +309,19 @@ def _rules_are_gone(estate: ClusterContext, link: Link, cluster: str) -> bool:
         return bool(noted - admin.acls())
     except DrkitError:
         return False
+
+
+def _written_since(estate: ClusterContext, record: RunRecord, link: Link) -> bool:
+    """Whether the cluster that a planned move leaves has been written since it was quiet, and nothing is committed yet.
+
+    A command keeps no rules that one could look for, and super users pass any fence: what they wrote is then drained
+    like the rest. False also if it can't be seen.
+    """
+    facts = record.machine.facts
+    if facts.mode is not Mode.PLANNED or record.journal.attempted("commit"):
+        return False
+    moving = link.reversed() if isinstance(record.plan, FailbackPlan) else link
+    return bool(written_since(facts, observe(estate, moving, settle=False, compare=False, groups=False)))
 
 
 def _check_live_gone(estate: ClusterContext, record: RunRecord, live: str) -> None:

@@ -10,7 +10,7 @@ from operator import attrgetter
 
 from drkit.failover.failback.carried_offsets import as_stands, with_carried
 from drkit.failover.fencing.cluster_fence import ClusterFence, close_topics_outside
-from drkit.failover.fencing.quiescence import topic_ids_of
+from drkit.failover.fencing.quiescence import still_written, topic_ids_of
 from drkit.failover.plan.failover_plan import AcceptedLoss
 from drkit.failover.plan.loss_budget import LossBudget, OverBudget, accepted, flag_for, over_budget
 from drkit.failover.plan.point_in_time import Moment
@@ -43,7 +43,7 @@ from drkit.kafka.client.record_probe import LogPosition
 from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, PartlyDone, Refused, Unreachable
-from drkit.model.topology import TopicPartition
+from drkit.model.topology import TopicPartition, is_canary
 from drkit.model.totals import total
 from drkit.model.wording import and_more, bounds, counted
 
@@ -115,6 +115,9 @@ class Translate:
                 remedy=snapshot.source.denied
                 or f"Bring {self.source} back, its coordinators too, and grant drkit DESCRIBE on its groups",
             )
+        late = written_since(context.facts, snapshot) if context.facts.mode is Mode.PLANNED else []
+        if late and (self.back or not context.commit_begun):  # it loses nothing or does nothing
+            raise still_written(self.source, late)
         context.estate.store.put_group_positions(context.link.id, snapshot.news())  # the drain has just stored all
         if unplanned and not link.inverse:
             keep_problems(context, snapshot)  # the source may have come back since the drain
@@ -131,6 +134,8 @@ class Translate:
             loss = loss_at(snapshot.partitions.values(), context.facts.fenced_at or now())
             # a client that isn't kept out may have written ever since, and the run may have been stopped for long
             by_now = loss if context.facts.fenced else loss_at(snapshot.partitions.values(), now())
+        if late:  # the close counts it
+            loss = context.facts.loss or loss
         if ids is None and loss.records is not None and not loss.lower_bound:  # it came back between the two looks
             loss = _without_last_look(loss, self.source)
         self._within_budget(context, by_now)
@@ -193,6 +198,16 @@ class Translate:
                 "known now; no group was moved",
                 remedy=f"Plan again and give {flag_for(loss)}",
             )
+
+
+def written_since(facts: Facts, snapshot: Snapshot) -> list[str]:
+    """Partitions of the source that have grown since its ends were shown not to move, as `topic:partition (before →
+    after)`; none where no ends are known."""
+    ends = {
+        view.tp: view.source_end + view.held for view in snapshot.partitions.values() if view.source_end is not None
+    }
+    before = {tp: facts.ends.get(str(tp), 0) for tp in ends if facts.ends and not is_canary(tp.topic)}
+    return [f"{tp} ({begin} → {ends[tp]})" for tp, begin in sorted(before.items()) if ends[tp] > begin]
 
 
 def _ends_counted(snapshot: Snapshot) -> dict[str, int]:

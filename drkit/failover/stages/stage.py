@@ -56,7 +56,8 @@ class StageContext:
     `ports`: what a failback needs from other packages. `carried`: committed offsets of the old primary, with their
     offsets on the live cluster. `establish` journals facts and carried offsets before the stage ends.
     `in_order`: the groups to commit, in portions; iterating waits for the next portion's turn. `committed`: groups that
-    this run is known to have committed at these positions; `note_committed` journals more of them.
+    this run is known to have committed, `note_committed` journals more of them; `commit_begun`: it has begun with that,
+    and can't be taken back.
     """
 
     estate: ClusterContext
@@ -74,6 +75,7 @@ class StageContext:
     in_order: Callable[[WantedGroups], Iterator[WantedGroups]] = at_once
     committed: Collection[str] = ()
     note_committed: Callable[[Sequence[str]], None] = lambda _groups: None
+    commit_begun: bool = False
 
     @property
     def required_ports(self) -> Ports:

@@ -251,6 +251,21 @@ def test_topics_made_after_the_fence_are_closed_too(own: OwnLink, secure_lab: La
     assert outside_the_fence(own) == set()
 
 
+def test_what_comes_between_the_drain_and_a_resume_is_drained_or_nothing_moves(own: OwnLink) -> None:
+    """By a super user, whom no fence stops; no mirror runs any more that could drain it."""
+    topic = own.create("primary", "t")
+    own.produce("primary", topic, texts("x", 20))
+    group = own.commit("primary", "g", topic, {0: 3, 1: 20})
+    mirror(own)
+    killed_at(own, "planned", ("drain", "outcome", "after"))
+    own.produce("primary", topic, texts("late", 5))
+    with own.estate() as estate:
+        result = resume_run(estate, own.store.runs()[0].run, None)
+    assert "2 partitions lag" in result.error.what
+    assert result.machine.state is State.CANCELLED
+    assert own.committed("dr", group) == {}
+
+
 def test_a_topic_that_was_closed_already_is_within_the_fence(own: OwnLink, secure_lab: Lab) -> None:
     """By the rule that drkit would put: it is its owner's, and stays."""
     topic, closed = own.create("primary", "t"), own.create("primary", "closed")

@@ -9,12 +9,13 @@ import pytest
 from drkit.failover.positions.positions import PlannedPosition, Strategy
 from drkit.failover.run.state_machine import Facts, Mode
 from drkit.failover.stages import failover_stages
-from drkit.failover.stages.failover_stages import Commit, _just_captured, commit_groups
+from drkit.failover.stages.failover_stages import Commit, _just_captured, commit_groups, written_since
 from drkit.failover.stages.stage import at_once
 from drkit.model.clock import now
 from drkit.model.errors import Refused, Unreachable
 from drkit.model.offsets import Certainty
 from drkit.model.topology import TopicPartition
+from tests.unit.failover.plan.worlds import Log, world
 
 T0 = TopicPartition("t", 0)
 
@@ -105,3 +106,19 @@ def test_a_group_that_stands_further_is_done_only_where_this_run_had_committed_i
     said = Commit("dr", 3, 3).execute(context).reason
     assert coordinator.took == noted == committed
     assert ("set back: g0" in said) == (known == ())
+
+
+@pytest.mark.parametrize(
+    ("ends", "held", "since"),
+    [
+        ({"t:0": 100}, 0, []),
+        ({"t:0": 95}, 0, ["t:0 (95 → 100)"]),
+        ({"t:0": 100}, 2, ["t:0 (100 → 102)"]),  # behind an open transaction
+        ({"other:0": 7}, 0, ["t:0 (0 → 100)"]),  # created since
+        ({}, 0, []),  # nobody has looked
+    ],
+)
+def test_what_was_written_since_the_ends_stood_still_is_seen(ends, held, since):
+    view = replace(Log("r" * 100).view(), source_end=100, source_high=100 + held)
+    seen = world([view], [], source_reachable=True)
+    assert written_since(Facts(mode=Mode.PLANNED, ends=ends), seen) == since
