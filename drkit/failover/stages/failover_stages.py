@@ -127,6 +127,7 @@ class Translate:
             positions = with_carried(chosen, context.carried, _gone(snapshot))
         else:
             positions = positions_by_mirrormaker(snapshot, offsets, self.selection)
+        positions = _as_read_on(context, positions)
         placed = [position for position in positions if position.target_offset is not None]
         self._refuse_rewinds(context, placed)
         loss = by_now = LOSS_UNKNOWN
@@ -138,7 +139,7 @@ class Translate:
             loss = context.facts.loss or loss
         if ids is None and loss.records is not None and not loss.lower_bound:  # it came back between the two looks
             loss = _without_last_look(loss, self.source)
-        self._within_budget(context, by_now)
+        beyond = self._within_budget(context, by_now)
         removed = removed_unread(placed, snapshot.partitions)
         facts = replace(context.facts, placed=len(placed), loss=loss, removed_unread=removed.offsets)
         if unplanned:
@@ -148,7 +149,7 @@ class Translate:
         unplaced = f"; {left} have no place, each with its reason" if left else ""
         moved = "" if len(placed) == self.expected else f" (the plan had {self.expected})"
         said = "; ".join(filter(None, (f"{counted(len(placed), 'position')}{moved}", removed.sentence(self.target))))
-        return StageReport(StageOutcome.OK, f"{said}{unplaced}{trimmed}", facts, positions, places)
+        return StageReport(StageOutcome.OK, f"{said}{unplaced}{trimmed}{beyond}", facts, positions, places)
 
     @staticmethod
     def _topic_ids(context: StageContext) -> dict[str, str] | None:
@@ -161,8 +162,11 @@ class Translate:
             return None
 
     def _refuse_rewinds(self, context: StageContext, placed: Sequence[PlannedPosition]) -> None:
-        """Raise `Refused` if groups would be moved back, unless that was accepted."""
-        rewound = sorted((position for position in placed if position.rewinds), key=GROUP_TOPIC_PARTITION)
+        """Raise `Refused` if groups would be moved back, unless that was accepted; from where this run itself had put
+        them before its fence was gone, they may be.
+        """
+        moved_back = (each for each in placed if each.rewinds and each.group not in context.committed)
+        rewound = sorted(moved_back, key=GROUP_TOPIC_PARTITION)
         if not rewound or self.allow_rewind:
             return
         groups = and_more(sorted({position.group for position in rewound}))
@@ -170,7 +174,7 @@ class Translate:
             f"Decide what is right for them. drkit resume {context.run} --cancel takes the run back; then "
             "drkit failover moves them back with --allow-rewind, or only others with --group"
         )
-        if self.back:  # it can't be taken back any more, and what they committed there, they did since the scrub
+        if self.back or context.commit_begun:  # it can't be taken back any more
             servers = context.estate.endpoint(self.target)
             commands = [
                 group_command(mine, servers, "--delete-offsets")
@@ -188,16 +192,36 @@ class Translate:
             remedy=remedy,
         )
 
-    def _within_budget(self, context: StageContext, loss: Loss) -> None:
-        """Raise `OverBudget` if more is lost by now than is allowed and accepted."""
+    def _within_budget(self, context: StageContext, loss: Loss) -> str:
+        """Raise `OverBudget` if more is lost by now than is allowed and accepted. Once groups were moved, the run can
+        only go on: then a clause says so.
+        """
         found = list(over_budget(loss, self.budgets)) if context.facts.mode is Mode.UNPLANNED else []
         if found and not accepted(loss, self.accept_loss):
+            if context.commit_begun:
+                return f"; {and_more(found, separator='; ')}: groups are moved already, so the run goes on"
             raise OverBudget(
                 and_more(found, separator="; "),
                 meaning="The configuration limits what a failover may lose ([objectives], [[waves]]), and this is only "
                 "known now; no group was moved",
                 remedy=f"Plan again and give {flag_for(loss)}",
             )
+        return ""
+
+
+def _as_read_on(context: StageContext, positions: Sequence[PlannedPosition]) -> tuple[PlannedPosition, ...]:
+    """The positions; groups that this run had committed before its fence was gone stay where they read on since."""
+    before = {(each.group, each.target_tp): each.target_offset for each in context.positions}
+
+    def stays(position: PlannedPosition) -> bool:
+        ours = position.rewinds and position.group in context.committed
+        return ours and position.existing != before.get((position.group, position.target_tp))
+
+    why = "this run had committed it before, and its consumers have read on since"
+    return tuple(
+        replace(each, target_offset=each.existing, reread=0, reread_at_most=None, why=why) if stays(each) else each
+        for each in positions
+    )
 
 
 def written_since(facts: Facts, snapshot: Snapshot) -> list[str]:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from drkit.failover.fencing.cluster_fence import ClusterFence
+from drkit.failover.fencing.cluster_fence import ClusterFence, FenceProof
 from drkit.failover.fencing.late_appends import refuse_late_appends
 from drkit.failover.fencing.quiescence import QUIET_SECONDS, differing, ends_of, frozen_ends, still_written
 from drkit.failover.plan.failover_plan import AcceptedLoss
@@ -110,7 +110,10 @@ class Fence:
         if self.already_sealed:
             what = f"sealed by run {self.already_sealed} already"
         else:
-            caught_up = self._catch_up(context, proof.ends) if self.catch_up else ""
+            caught_up = ""
+            if self.catch_up:
+                again = sealed_before(context)  # once everything was copied: no mirror brings what came since
+                caught_up = self._since_sealed(context, proof) if again else self._catch_up(context, proof.ends)
             decide_link(
                 context.estate,
                 context.link.id,
@@ -172,6 +175,28 @@ class Fence:
         if within(lost, self.accept_loss):
             return f"{and_more(left)} not copied, as accepted; "
         raise self._not_copied(snapshot, lost, left)
+
+    def _since_sealed(self, context: StageContext, proof: FenceProof) -> str:
+        """What was written since this run sealed the link, as somebody opened the fence; "" for nothing.
+
+        Where it was accepted that there is no fence, or groups are moved already, it is lost, and counted.
+
+        Raises:
+            Refused: it is more than is accepted, and the run can still be taken back.
+        """
+        ours = not context.commit_begun  # else clients may have written to the target since it was settled
+        snapshot = observe(context.estate, context.link, settle=ours, compare=False, groups=False)
+        left = behind(snapshot, proof.ends or {}) if snapshot.source.reachable else []
+        if not left:
+            return ""
+        if context.commit_begun or within(snapshot.lag, self.accept_loss):
+            return f"{and_more(left)} came after the link was sealed, and is lost; "
+        lost = "an unknown number of records" if snapshot.lag is None else counted(snapshot.lag, "record")
+        raise Refused(
+            f"{lost} of {self.source} would be lost although it answers: {and_more(left)} came since the seal",
+            meaning="No mirror brings them; no group was moved",
+            remedy=f"drkit resume {context.run} --cancel takes the run back; then start the mirror and fail over again",
+        )
 
     def _not_copied(self, snapshot: Snapshot, lost: int | None, left: list[str]) -> Refused:
         """The refusal of a loss that nobody accepted, of a source that answers."""

@@ -179,14 +179,9 @@ class Journal:
         self.write(stage, COMMITTED, {"groups": groups})
 
     def groups_committed(self) -> frozenset[str]:
-        """Groups recorded as committed since the final positions were last chosen."""
-        groups: set[str] = set()
-        for happened in self.events():
-            if happened.event == POSITIONS:
-                groups.clear()
-            elif happened.event == COMMITTED:
-                groups.update(json.loads(happened.payload)["groups"])
-        return frozenset(groups)
+        """Groups recorded as committed, whatever positions were chosen for them since."""
+        lots = (json.loads(each.payload)["groups"] for each in self.events() if each.event == COMMITTED)
+        return frozenset(group for lot in lots for group in lot)
 
     def established(self, stage: str, facts: Facts) -> None:
         """Record a stage's facts so far."""

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.run.service import run_failover, standing_obstacles
+from drkit.failover.run.service import resume_run, run_failover, standing_obstacles
 from drkit.failover.run.state_machine import Mode, State
 from drkit.mirror.control import acknowledge
 from drkit.model.errors import Refused
@@ -71,6 +71,26 @@ def test_a_primary_that_is_still_written_stops_it_before_anything_is_changed(own
     with mirroring(own):
         again = planned(own)  # nothing was left behind that would hinder the next try
     assert again.error is None
+
+
+def test_a_run_that_goes_back_before_its_fence_leaves_groups_where_they_read_on(own):
+    """It can't be taken back any more: it has to come to its end."""
+    topic = own.create("primary", "t")
+    own.produce("primary", topic, texts("x", 20))
+    groups = own.commit("primary", "g", topic, {0: 3}), own.commit("primary", "h", topic, {0: 3})
+
+    def interrupted(stage, record, _text):
+        if stage == "commit" and record is not None:
+            raise KeyboardInterrupt
+
+    with mirroring(own), own.estate() as estate:
+        wait_until(lambda: own.store.watermarks(own.link.id), what="the mirror to begin")
+        stopped = run_failover(estate, make_plan(estate, PLANNED), accept_unfenced=True, watch=interrupted)
+        assert stopped.interrupted
+        own.commit("dr", "g", topic, {0: 8})  # its consumers began there
+        result = resume_run(estate, stopped.run, None)
+    assert result.error is None
+    assert [own.committed("dr", group) for group in groups] == [{(topic, 0): 8}, {(topic, 0): 3}]
 
 
 def test_what_groups_had_not_read_and_the_target_no_longer_holds_is_stated_in_numbers(own):

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from drkit.failover.fencing.cluster_fence import FenceProof
 from drkit.failover.run.state_machine import Mode
 from drkit.failover.stages import fence_stages
 from drkit.failover.stages.fence_stages import Fence
 from drkit.model.errors import NotShown, Refused, Unreachable
 from tests.unit.failover.plan.test_plan import a_world
+from tests.unit.failover.plan.worlds import Log, world
 
 ENDS = {"t:0": 100}
 
@@ -101,3 +103,29 @@ def test_ends_that_are_not_shown_once_are_asked_for_again(monkeypatch):
     answers[:] = [NotShown("denied", remedy="")]
     with pytest.raises(NotShown):
         fence_stages._shown_ends(waiting, {})
+
+
+@pytest.mark.parametrize(
+    ("begun", "accepted", "proven", "said"),
+    [
+        (False, None, True, None),
+        (False, 12, True, "t:0 (12) came after the link was sealed, and is lost; "),
+        (True, None, True, "t:0 (12) came after the link was sealed, and is lost; "),
+        (False, None, False, ""),  # that it isn't fenced was accepted
+    ],
+)
+def test_a_run_that_sealed_the_link_waits_no_more_and_names_a_way_that_is_open(
+    monkeypatch, begun, accepted, proven, said
+):
+    log = Log("r" * 112, through=100)
+    seen = world([replace(log.view(), source_end=112)], [], source_reachable=True)
+    monkeypatch.setattr(fence_stages, "observe", lambda *_given, **_more: seen)
+    stage = Fence("primary", "dr", Mode.UNPLANNED, True, catch_up=True, accept_loss=accepted)
+    context = SimpleNamespace(estate=None, link=None, run="RUN", commit_begun=begun)
+    proof = FenceProof(proven=proven, reason="", ends={"t:0": 112} if proven else None)
+    if said is None:
+        with pytest.raises(Refused, match=r"12 records of primary would be lost .*t:0 \(12\)") as refused:
+            stage._since_sealed(context, proof)
+        assert "drkit resume RUN --cancel" in refused.value.remedy
+    else:
+        assert stage._since_sealed(context, proof) == said

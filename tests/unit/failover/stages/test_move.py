@@ -6,10 +6,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from drkit.failover.positions.positions import PlannedPosition, Strategy
-from drkit.failover.run.state_machine import Facts, Mode
+from drkit.failover.plan.loss_budget import LossBudget, OverBudget
+from drkit.failover.positions.positions import PlannedPosition, Selection, Strategy
+from drkit.failover.run.state_machine import Facts, Loss, Mode
 from drkit.failover.stages import failover_stages
-from drkit.failover.stages.failover_stages import Commit, _just_captured, commit_groups, written_since
+from drkit.failover.stages.failover_stages import (
+    Commit,
+    Translate,
+    _as_read_on,
+    _just_captured,
+    commit_groups,
+    written_since,
+)
 from drkit.failover.stages.stage import at_once
 from drkit.model.clock import now
 from drkit.model.errors import Refused, Unreachable
@@ -122,3 +130,48 @@ def test_what_was_written_since_the_ends_stood_still_is_seen(ends, held, since):
     view = replace(Log("r" * 100).view(), source_end=100, source_high=100 + held)
     seen = world([view], [], source_reachable=True)
     assert written_since(Facts(mode=Mode.PLANNED, ends=ends), seen) == since
+
+
+def translate(**more):
+    return Translate("primary", "dr", None, Selection(), False, 1, **more)
+
+
+def moved(*, target, existing, group="g0"):
+    return replace(positions(1)["g0"][0], group=group, target_offset=target, existing=existing)
+
+
+@pytest.mark.parametrize(
+    ("existing", "known", "placed"),
+    [
+        (9, ("g0",), 9),  # its consumers read on from 7, where this run had put it
+        (7, ("g0",), 5),  # nobody has: it follows the primary's
+        (9, (), 5),
+        (None, ("g0",), 5),
+    ],
+)
+def test_groups_that_a_run_had_committed_before_it_went_back_stay_where_they_read_on(existing, known, placed):
+    context = SimpleNamespace(
+        positions=(moved(target=7, existing=None),), committed=known, commit_begun=True, run="RUN"
+    )
+    (position,) = _as_read_on(context, [moved(target=5, existing=existing)])
+    assert position.target_offset == placed
+    if existing is None or known:
+        translate()._refuse_rewinds(context, [position])
+        return
+    with pytest.raises(Refused, match="g0 would be moved back on dr") as refused:
+        translate()._refuse_rewinds(SimpleNamespace(**vars(context), estate=Servers()), [position])
+    assert "--cancel" not in refused.value.remedy, "which would be refused, too"
+
+
+class Servers:
+    def endpoint(self, _alias):
+        return "dr:9092"
+
+
+def test_a_loss_beyond_the_budget_stops_a_run_that_has_moved_nothing():
+    stage = translate(budgets=(LossBudget((".*",), 0, None),))
+    loss = Loss(records=3, seconds=1.0, observed_at=now())
+    before, begun = (SimpleNamespace(facts=Facts(mode=Mode.UNPLANNED), commit_begun=each) for each in (False, True))
+    with pytest.raises(OverBudget):
+        stage._within_budget(before, loss)
+    assert "so the run goes on" in stage._within_budget(begun, loss)
