@@ -8,7 +8,7 @@ appended to each of its partitions. From then on their leaders refuse that produ
 transactional producers (KIP-98). The id is retired first: the next mirror of the link takes another one.
 
 The marker holds no record and isn't part of the copy, which ends below it: `LateAppends.own_ends` says where, in each
-of these partitions. A run that is killed finds the same again, until it forgets the lost workers.
+of these partitions, as often as it is asked, until a mirror of the link takes another id.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from drkit.model.clock import now
 from drkit.model.errors import AuthenticationError, Refused, Unreachable
 from drkit.model.topology import Link, TopicPartition
 from drkit.model.wording import and_more, counted
-from drkit.store.link_notes import producer_lease, retire_producer
+from drkit.store.link_notes import producer_lease, retire_producer, retired_producer
 from drkit.store.workers import lost_workers
 
 _EPOCH = 1
@@ -65,17 +65,18 @@ def refuse_late_appends(estate: ClusterContext, link: Link) -> LateAppends:
         Unreachable: the store or the target doesn't answer.
     """
     store = estate.store
+    target = estate.admin(link.id.target)
+    cluster = target.cluster_id()
+    kept = store.lease(producer_lease(link.id, cluster))
+    fenced_before = kept is not None and kept.owner == str(retired_producer(store, link.id, cluster))
     lost = tuple(lost_workers(store, link.id, now()))
     marks, states = store.watermarks(link.id), store.topic_states(link.id)
     there = {
         TopicPartition(link.target_topic(tp.topic), tp.partition): tp
         for tp in {*marks, *(tp for state in states.values() for tp in state.tps())}
     }
-    if not (lost and there):
+    if not ((lost or fenced_before) and there):
         return LateAppends()
-    target = estate.admin(link.id.target)
-    cluster = target.cluster_id()
-    kept = store.lease(producer_lease(link.id, cluster))
     if kept is None:
         return LateAppends(lost, open=dict.fromkeys(there, "the store doesn't have the mirror's producer id"))
     producer = int(kept.owner)

@@ -18,6 +18,7 @@ from functools import partial
 from drkit.failover.failback.failback_plan import ScrubTopic
 from drkit.failover.failback.way_back import FormerDirection, check_way_back_is_free, reverse_record, save_reversed
 from drkit.failover.fencing.cluster_fence import ClusterFence
+from drkit.failover.fencing.late_appends import refuse_late_appends
 from drkit.failover.fencing.quiescence import QUIET_SECONDS, differing, ends_of, frozen_ends, still_written
 from drkit.failover.plan.snapshot import PartitionView
 from drkit.failover.plan.take_snapshot import mirror_at_work, observe
@@ -27,7 +28,7 @@ from drkit.failover.run.state_machine import Facts, Kind, Mode, StageOutcome
 from drkit.failover.stages.audit_stage import refuse_missing
 from drkit.failover.stages.directory_update import publish
 from drkit.failover.stages.failover_stages import publication
-from drkit.failover.stages.fence_stages import behind, settle, wait_for_mirror
+from drkit.failover.stages.fence_stages import behind, settle_watermarks, wait_for_mirror
 from drkit.failover.stages.late_writes import find_late_writes
 from drkit.failover.stages.promote_topics import release
 from drkit.failover.stages.remove_filler import trimmed_again
@@ -267,7 +268,8 @@ class DrainBack:
             allowed=_FLOWING,
         )
         wait_for_mirror(context, MIRROR_SECONDS)
-        snapshot = observe(context.estate, link, settle=True, target_groups=False)
+        fenced = refuse_late_appends(context.estate, link)
+        snapshot = observe(context.estate, link, settle=True, target_groups=False, own_ends=fenced.own_ends)
         ends_now = ends_of(context, link)
         late = ([] if context.facts.fenced else differing(ends, ends_now)) or behind(snapshot, ends_now, gaps=False)
         if late:
@@ -281,7 +283,7 @@ class DrainBack:
             )
             raise still_written(self.live, late)
         gone = refuse_missing(context, snapshot.problems)
-        snapshot, _, refused = settle(context, snapshot)
+        settle_watermarks(context, snapshot)
         left = [view for view in snapshot.partitions.values() if not _given_up(context.facts, view)]
         facts = replace(
             context.facts,
@@ -290,7 +292,7 @@ class DrainBack:
             lag=total(view.lag for view in left),
             loss=loss_at(left, context.facts.fenced_at or now()),
         )
-        said = f"all of {self.live} is on {self.cluster}{gone}; the way back is sealed{refused}"
+        said = f"all of {self.live} is on {self.cluster}{gone}; the way back is sealed{fenced.said(self.cluster)}"
         return StageReport(StageOutcome.OK, said, facts)
 
     def _as_it_is(self, context: StageContext) -> StageReport:
@@ -304,12 +306,15 @@ class DrainBack:
             allowed=_FLOWING,
         )
         wait_for_mirror(context, MIRROR_SECONDS)
-        snapshot = observe(context.estate, context.link, settle=True, target_groups=False)
-        snapshot, _, refused = settle(context, snapshot)
+        fenced = refuse_late_appends(context.estate, context.link)
+        snapshot = observe(context.estate, context.link, settle=True, target_groups=False, own_ends=fenced.own_ends)
+        settle_watermarks(context, snapshot)
         loss = loss_at(snapshot.partitions.values(), context.facts.fenced_at or now())
         facts = replace(context.facts, mirror_stopped=True, lag=snapshot.lag, loss=loss)
         left = "what was written there since" if loss.records is None else f"{counted(loss.records, 'record')} or more"
-        return StageReport(StageOutcome.OK, f"{self.live} does not answer: {left} stayed there{refused}", facts)
+        return StageReport(
+            StageOutcome.OK, f"{self.live} does not answer: {left} stayed there{fenced.said(self.cluster)}", facts
+        )
 
     def _level(self, context: StageContext) -> dict[str, int]:
         """Mirror until the ends don't move and nothing lags; returns the ends."""

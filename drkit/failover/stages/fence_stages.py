@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from drkit.failover.fencing.cluster_fence import ClusterFence, FenceProof
-from drkit.failover.fencing.late_appends import refuse_late_appends
+from drkit.failover.fencing.late_appends import LateAppends, refuse_late_appends
 from drkit.failover.fencing.quiescence import QUIET_SECONDS, differing, ends_of, frozen_ends, still_written
 from drkit.failover.plan.failover_plan import AcceptedLoss
 from drkit.failover.plan.preconditions import within
@@ -34,7 +34,6 @@ from drkit.model.runs import ACCEPT_LOSS, FenceMethod
 from drkit.model.topology import TopicPartition
 from drkit.model.wording import and_more, counted
 from drkit.state_topic.other_store import mirrors_of_other_stores, other_store
-from drkit.store.workers import forget_lost_workers
 
 MIRROR_SECONDS = 60.0
 DRAIN_SECONDS = 300.0
@@ -276,14 +275,13 @@ class Drain:
             facts = replace(facts, sealed=True)
         wait_for_mirror(context, self.mirror_seconds)
         ours = sealed_before(context)  # else clients have written to the target since another run settled it
-        snapshot = observe(context.estate, context.link, settle=ours, target_groups=False)
+        late = refuse_late_appends(context.estate, context.link) if ours else LateAppends()
+        snapshot = observe(context.estate, context.link, settle=ours, target_groups=False, own_ends=late.own_ends)
         equal = ""
         if self.mode is Mode.PLANNED:
             facts = replace(facts, ends=self._still_whole(context, snapshot))
             equal = f"; {compare_tails(context.estate, snapshot)}"
-        settled, refused = 0, ""
-        if ours:
-            snapshot, settled, refused = settle(context, snapshot)
+        settled = settle_watermarks(context, snapshot) if ours else 0
         keep_problems(context, snapshot)
         if news := snapshot.news():  # the newest ones, in case the source disappears before they are translated
             context.estate.store.put_group_positions(context.link.id, news)
@@ -294,7 +292,7 @@ class Drain:
             lag=snapshot.lag,
             loss=loss_at(snapshot.partitions.values(), facts.fenced_at or now()),
         )
-        return StageReport(StageOutcome.OK, f"{_drained(snapshot, settled)}{equal}{refused}", facts)
+        return StageReport(StageOutcome.OK, f"{_drained(snapshot, settled)}{equal}{late.said(self.target)}", facts)
 
     def _to_zero(self, context: StageContext) -> None:
         """Wait until every partition's watermark reaches its frozen end."""
@@ -421,28 +419,8 @@ def _said(problem: Problem) -> tuple[object, ...]:
     return problem.kind, problem.topic, problem.partition, problem.unsure_from, problem.unsure_until
 
 
-def settle(context: StageContext, snapshot: Snapshot) -> tuple[Snapshot, int, str]:
-    """Make what the link has copied final, before clients write to its target.
-
-    A mirror that didn't leave in order is fenced off the target first; then the watermarks are set to where the copy
-    ends. `snapshot` is taken since no mirror is alive.
-
-    Returns:
-        The snapshot, anew where a mirror was fenced off; how many watermarks changed; what was refused to whom, in
-        words.
-    """
-    estate, link = context.estate, context.link
-    late = refuse_late_appends(estate, link)
-    if late.lost:
-        snapshot = observe(estate, link, settle=True, target_groups=False, own_ends=late.own_ends)
-    settled = _settle_watermarks(context, snapshot)
-    if late.lost and not late.open:
-        forget_lost_workers(estate.store, link.id, list(late.lost))
-    return snapshot, settled, late.said(link.id.target)
-
-
-def _settle_watermarks(context: StageContext, snapshot: Snapshot) -> int:
-    """Set the watermarks to the target's real log ends, or to where the copy ends there; returns how many changed.
+def settle_watermarks(context: StageContext, snapshot: Snapshot) -> int:
+    """Set the watermarks to where the copy ends in the target's logs; returns how many changed.
 
     From then on they are final: the log ends belong to the target's new writers. All partitions are claimed first, so
     that a stopped mirror that wakes up changes nothing.

@@ -24,6 +24,7 @@ from drkit.model.clock import now
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.api import Store
 from drkit.store.link_notes import producer_lease, retired_producer
+from drkit.store.workers import forget_lost_workers, lost_workers
 
 _FOR_EVER_SECONDS = 100 * 365 * 86_400.0
 
@@ -70,6 +71,7 @@ class LinkProducer:
         kept = self._store.lease(name)
         if kept is not None and kept.owner == str(retired_producer(self._store, self._link, cluster)):
             self._store.break_lease(name, kept.owner)
+            forget_lost_workers(self._store, self._link, lost_workers(self._store, self._link, now()))
             kept = None
         if kept is None:
             proposed = str(self._producers.new_producer_id())

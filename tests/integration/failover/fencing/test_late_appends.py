@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.run.service import run_failover
+from drkit.failover.run.service import cancel_run, resume_run, run_failover
 from drkit.kafka.protocol.record_batch import HEADER_BYTES, header
+from drkit.mapping import Translator
 from drkit.model.topology import TopicPartition
 from drkit.store.link_notes import producer_lease
 from drkit.store.workers import lost_workers
 from tests.support.clusters import raw
+from tests.support.killing.killed_process import OUTCOME, killed
 from tests.support.links.batches import batch_bytes
 from tests.support.links.estates import OwnLink, mirror, texts
 from tests.support.wait import wait_until
@@ -84,6 +87,35 @@ def test_what_a_killed_mirror_still_sends_is_refused_after_a_failover(own: OwnLi
     }
     assert own.committed("dr", group) == {(filled, 0): 7, (filled, 1): COUNT}
     assert {mark.target_end for mark in own.store.watermarks(own.link.id).values()} == {COUNT}
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_run_killed_behind_the_fence_finds_the_same(own: OwnLink, filled: str, tmp_path: Path, when: str) -> None:
+    mirror_killed(own)
+    own.produce("primary", filled, texts("late", 3))
+    killed(own, "failover", tmp_path, ("drain", OUTCOME, when))
+    with own.estate() as estate:
+        result = resume_run(estate, own.store.runs()[0].run, None)
+    assert result.error is None
+    assert result.evidence.rpo_records == 6
+    assert {mark.target_end for mark in own.store.watermarks(own.link.id).values()} == {COUNT}
+
+
+def test_a_cancelled_failover_leaves_a_mirror_that_goes_on(own: OwnLink, filled: str, tmp_path: Path) -> None:
+    mirror_killed(own)
+    killed(own, "failover", tmp_path, ("drain", OUTCOME, "after"))
+    with own.estate() as estate:
+        assert cancel_run(estate, own.store.runs()[0].run).error is None
+    own.produce("primary", filled, texts("later", 3))
+    mirror(own)
+    both = {number: [*texts("early", COUNT)[number], *texts("later", 3)[number]] for number in (0, 1)}
+    assert own.values("dr", filled) == both
+    assert not own.store.problems(own.link.id)
+    translator = Translator(own.store, own.link.id)
+    there = own.records("dr", filled)
+    for offset in range(COUNT + 3):
+        answer = translator.translate(TopicPartition(filled, 0), offset)
+        assert there[0][answer.target_offset] == both[0][offset]
 
 
 def test_a_mirror_that_left_in_order_leaves_no_marker(own: OwnLink, filled: str) -> None:
