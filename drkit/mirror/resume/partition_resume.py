@@ -346,7 +346,8 @@ class Resumer:
         return known
 
     def _settled_ends(self, tps: Sequence[TopicPartition], stop: threading.Event) -> dict[TopicPartition, int]:
-        """The target's log ends on which two consecutive reads agree."""
+        """The target's log ends on which two consecutive reads agree. Partitions that gave no answer to a read, while
+        others did, are left out: they must hold up no other."""
         last = self._target.log_ends(tps, partial=True)
         # of two first batches into an empty log the broker accepts one (`drkit.mirror.engine.producer_id`): don't wait
         settled = {tp: end for tp, end in last.items() if end == 0}
@@ -355,10 +356,15 @@ class Resumer:
         for _ in range(_AGREE_READS):
             if stop.wait(_AGREE_SECONDS):
                 return {}
-            left = [tp for tp in tps if tp not in settled]
+            left = [tp for tp in last if tp not in settled]
             if not left:
                 return settled
-            ends = self._target.log_ends(left, partial=True)
+            try:
+                ends = self._target.log_ends(left, partial=True)
+            except Unreachable:
+                if settled:
+                    return settled
+                raise
             settled.update((tp, end) for tp, end in ends.items() if last.get(tp) == end)
             last = ends
         return settled

@@ -32,6 +32,7 @@ TOGETHER = {
         "tests/integration/failover/rights/",
         "tests/integration/failover/fencing/test_fence.py",
         "tests/integration/failover/fencing/test_shared_command.py",
+        "tests/integration/failover/fencing/test_shared_rules.py",
         "tests/integration/failover/running/test_frozen.py",
         "tests/integration/failover/planning/test_page_troubles.py",
         "tests/integration/failover/recovery/test_recovery_walk.py",

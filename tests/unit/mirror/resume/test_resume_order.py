@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 from drkit.mirror.engine.producer_id import LinkProducer
 from drkit.mirror.resume.partition_resume import Resumer
 from drkit.model.clock import now
+from drkit.model.errors import Unreachable
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import LinkId, TopicPartition
 
-TP = TopicPartition("t", 0)
+TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 STATE = SimpleNamespace(topic="t", target_topic="t", epoch=1, source_topic_id="s", target_topic_id="d")
 READY: Any = SimpleNamespace(
     state=STATE, max_message_bytes=1_000, preserve=False, alignable=False, compacted=False, diverged=frozenset()
@@ -94,3 +96,21 @@ def test_the_running_mirror_leaves_a_partition_before_its_stored_watermark_chang
     world = Moving()
     world.resumer().resume({TP: READY}, threading.Event(), leave=lambda tps: world.order.append(list(tps)))
     assert world.order == [[TP], "written"]
+
+
+def test_a_partition_without_a_leader_on_the_target_keeps_no_other_from_starting() -> None:
+    class Leaderless(Moving):
+        """As `ClusterAdmin.log_ends` with `partial`: what answered; where nothing did, an error."""
+
+        def log_ends(self, tps: Iterable[TopicPartition], **_: Any) -> dict[TopicPartition, int]:
+            found = {tp: self.mirrored for tp in tps if tp == TP}
+            if not found:
+                raise Unreachable("t:1 has no leader")
+            return found
+
+        def watermarks(self, link: LinkId) -> dict[TopicPartition, Watermark]:
+            (mark,) = super().watermarks(link).values()
+            return {TP: mark, OTHER: replace(mark, partition=OTHER.partition)}
+
+    started = Leaderless().resumer().resume({TP: READY, OTHER: READY}, threading.Event())
+    assert [resumed.start.tp for resumed in started] == [TP]
