@@ -141,6 +141,12 @@ def captured(own):
     return sum(p.offset for p in own.store.group_positions(own.link.id) if p.group == own.topic("app"))
 
 
+def through(own, topic):
+    """Up to where partition 0 is mirrored by the store; None: nothing is recorded of it (yet, or of this epoch)."""
+    mark = own.store.watermarks(own.link.id).get((topic, 0))
+    return None if mark is None else mark.source_through
+
+
 def known(own):
     """Up to where the group's transactions are known, over all partitions."""
     history = transaction_history(own.store, own.link.id)
@@ -370,7 +376,7 @@ def test_what_was_processed_of_a_topic_that_was_made_anew_is_no_place_in_the_new
         assert own.store.set_link_control(control, expected_version=None)
         app = App(own, "primary", topic, [output])
         app.wait_for(5)
-        wait_until(lambda: own.store.watermarks(own.link.id)[topic, 0].source_through == 100, 60, "the new records")
+        wait_until(lambda: through(own, topic) == 100, 60, "the new records")
         here = (own.topic("app"), topic)
         wait_until(
             lambda: here in {(p.group, p.topic) for p in own.store.group_positions(own.link.id)}, 60, "a capture"
