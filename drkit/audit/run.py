@@ -47,6 +47,7 @@ from drkit.model.audit.audit_result import (
     PlacementBasis,
 )
 from drkit.model.errors import DrkitError, Refused
+from drkit.model.runs import serve_again
 from drkit.model.topology import Link, TopicPartition
 from drkit.model.wording import counted
 from drkit.store.api import Store
@@ -328,10 +329,13 @@ def _left_behind(scope: Scope, partitions: Sequence[PartitionAudit]) -> tuple[st
         return ()
     link = scope.link.id
     they = "is" if unseen == 1 else "are"
+    keep = f"`drkit failback` salvages them, `drkit salvage --link '{link}' --out DIR` keeps them now"
+    if scope.link.alters:
+        keep = serve_again(scope.link)
     why = (
         f"{counted(unseen, 'record')} of {link.source} {they} not on {link.target} (unseen): the mirror had not got "
-        f"there when {link} was failed over, and none brings them any more. `drkit failback` salvages them, `drkit "
-        f"salvage --link '{link}' --out DIR` keeps them now, and --fail-on unseen counts them (exit 5)"
+        f"there when {link} was failed over, and none brings them any more. {keep}, and --fail-on unseen counts "
+        "them (exit 5)"
     )
     return (why,)
 

@@ -47,6 +47,7 @@ from drkit.model.link_state import (
     TopicState,
 )
 from drkit.model.offsets import LOOKS_WITHIN_SECONDS, Watermark
+from drkit.model.runs import serve_again
 from drkit.model.topology import Link, LinkId, TopicPartition, is_canary
 from drkit.store.api import Store
 from drkit.store.link_notes import known_target_cluster, other_target_cluster, other_target_remedy
@@ -228,6 +229,8 @@ def _left_behind(
     found = found + others
     source = record.link.id.source
     remedy = f"`drkit failback` keeps what only {source} holds before it brings {source} back"
+    if record.link.alters:
+        remedy = serve_again(record.link)
     found = [each if each in problems else replace(each, remedy=remedy) for each in found]
     found = with_returned(store, record.link.id, kept, logs.of_source(), found)
     found = held_again(rows, record.link, kept, logs.target_start, found)
@@ -271,8 +274,12 @@ def _left_behind_anew(
             None,
             f"{name} on {alias} is a new topic of the same name (id {anew[name].topic_id}): none of its records is on "
             f"{record.link.id.target}",
-            f"Stop who writes there, and copy the records that you need; `drkit failback` then wants {name} deleted on "
-            f"{alias}",
+            "Stop who writes there, and copy the records that you need; "
+            + (
+                f"to go back: {serve_again(record.link)}"
+                if record.link.alters
+                else f"`drkit failback` then wants {name} deleted on {alias}"
+            ),
             halted=True,
             since=at,
         )

@@ -27,6 +27,7 @@ from drkit.model.link_state import (
     Problem,
     TopicState,
 )
+from drkit.model.runs import serve_again
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.model.wording import and_more
 from drkit.store.api import LinkStore, Store
@@ -98,7 +99,8 @@ def _refusal(link: Link, control: LinkControl) -> Refused:
     return Refused(
         f"link {link.id} is sealed{by}{why}",
         meaning=f"{link.id.source} was failed away from; mirroring it would overwrite what {link.id.target} holds now",
-        remedy="Bring it back with `drkit failback`; `drkit runs` shows the run that sealed it",
+        remedy=f"{serve_again(link) if link.alters else 'Bring it back with `drkit failback`'}; `drkit runs` shows the "
+        "run that sealed it",
     )
 
 
@@ -127,7 +129,7 @@ def pause(store: LinkStore, link: Link, topic: str | None = None, *, reason: str
             return replace(control, paused_topics=control.paused_topics | {topic})
         return replace(control, direction=Direction.PAUSED, reason=reason)
 
-    return _change(store, link.id, held)
+    return _change(store, link, held)
 
 
 def resume_link(store: LinkStore, link: Link, topic: str | None = None) -> tuple[LinkControl, int]:
@@ -152,7 +154,7 @@ def resume_link(store: LinkStore, link: Link, topic: str | None = None) -> tuple
             )
         return replace(control, paused_topics=control.paused_topics - {topic})
 
-    control = _change(store, link.id, released)
+    control = _change(store, link, released)
     retried = [
         p for p in store.problems(link.id) if topic in {None, p.topic} and p.halted and p.kind not in _NOT_RETRIED
     ]
@@ -172,7 +174,7 @@ def acknowledge(store: LinkStore, link: Link, kind: str, topic: str | None = Non
     """
     _check_covered(link, topic)
     control = store.link_control(link.id) or LinkControl(link.id, Direction.ACTIVE, 0, now())
-    _check_serves_source(control)
+    _check_serves_source(link, control)
     known = store.problems(link.id)
     found = [problem for problem in known if problem.kind == kind and topic in {None, problem.topic}]
     if not found:
@@ -275,7 +277,7 @@ def accept_target(store: Store, link: Link, cluster_id: str, *, target: ClusterA
         Refused: the target's cluster id isn't `cluster_id`.
         Unreachable: the target doesn't answer.
     """
-    _check_serves_source(store.link_control(link.id) or LinkControl(link.id, Direction.ACTIVE, 0, now()))
+    _check_serves_source(link, store.link_control(link.id) or LinkControl(link.id, Direction.ACTIVE, 0, now()))
     found = target.cluster_id()
     if cluster_id != found:
         raise Refused(
@@ -335,22 +337,23 @@ def _check_covered(link: Link, topic: str | None) -> None:
         )
 
 
-def _check_serves_source(control: LinkControl) -> None:
+def _check_serves_source(link: Link, control: LinkControl) -> None:
     if control.direction.serves_source:
         return
     by = f" by run {control.run}" if control.run else ""
+    back = f"`drkit failback` brings it back; to control the way back, name {control.link.reversed()}"
     raise Refused(
         f"link {control.link} is {control.direction}{by}: nothing of it can be paused, resumed or acknowledged",
-        remedy=f"`drkit failback` brings it back; to control the way back, name {control.link.reversed()}",
+        remedy=serve_again(link) if link.alters and control.direction is Direction.SEALED else back,
     )
 
 
-def _change(store: LinkStore, link: LinkId, decide: Callable[[LinkControl], LinkControl]) -> LinkControl:
+def _change(store: LinkStore, link: Link, decide: Callable[[LinkControl], LinkControl]) -> LinkControl:
     """Change a link's control by compare-and-set; writes nothing if nothing changes."""
     for _ in range(_TRIES):
-        kept = store.link_control(link)
-        control = kept or LinkControl(link, Direction.ACTIVE, 0, now())
-        _check_serves_source(control)
+        kept = store.link_control(link.id)
+        control = kept or LinkControl(link.id, Direction.ACTIVE, 0, now())
+        _check_serves_source(link, control)
         wanted = decide(control)
         if wanted == control and kept is not None:
             return control
@@ -358,5 +361,6 @@ def _change(store: LinkStore, link: LinkId, decide: Callable[[LinkControl], Link
         if store.set_link_control(wanted, expected_version=None if kept is None else kept.version):
             return wanted
     raise DrkitError(
-        f"the state of link {link} keeps changing", remedy="Another process is changing it; check with `drkit status`"
+        f"the state of link {link.id} keeps changing",
+        remedy="Another process is changing it; check with `drkit status`",
     )

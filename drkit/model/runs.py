@@ -326,6 +326,20 @@ def serving_cluster(link: Link, direction: Direction | None) -> str:
     return link.id.target if away else link.id.source
 
 
+def serve_again(link: Link) -> str:
+    """How the source of a configured link that was failed over, and that alters records, serves again: no failback goes
+    back along it. A remedy, in words and commands."""
+    source, target = link.id.source, link.id.target
+    if link.shares_target:
+        merged = f"Once the links into {source} have brought it what was written to {target}"
+    else:
+        merged = f"Stop the clients on {target} and write to {source} by hand what they wrote there"
+    return (
+        f"{merged}; then `drkit fence --lift --cluster {source} --yes --link '{link.id}'` lets {source} serve again, "
+        f'and `drkit mirror` run (docs/topologies.md, "Back over a link that alters records")'
+    )
+
+
 def mark_of(link: Link) -> Acl:
     """The ACL that marks a cluster as fenced by drkit for a configured link.
 

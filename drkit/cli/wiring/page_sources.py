@@ -26,7 +26,7 @@ from drkit.failover.site.site_result import result_of
 from drkit.model.clock import iso, now
 from drkit.model.errors import ConfigError, DrkitError, Refused
 from drkit.model.link_state import Direction
-from drkit.model.runs import RunSummary, verify_chain
+from drkit.model.runs import RunSummary, serve_again, verify_chain
 from drkit.model.topology import Link, LinkId
 from drkit.model.wording import and_more
 from drkit.observe.audit_history import AUDIT, audits_of_run, last_audits
@@ -141,9 +141,10 @@ def _moved(estate: ClusterContext, to: str, found: DryRun) -> Decision | None:
     """What is true once all links were failed over, and which command is next; None: one of them was not."""
     if any(Direction(plan.control).serves_source for plan in found.plans):
         return None
+    links = [estate.link(plan.link) for plan in found.plans]
     troubles = [
         (link.id, check)
-        for link in (estate.link(plan.link) for plan in found.plans)
+        for link in links
         for check in recovery_checks(estate, link, unfinished_runs(estate, link))
         if check.outcome is not CheckOutcome.OK
     ]
@@ -154,10 +155,10 @@ def _moved(estate: ClusterContext, to: str, found: DryRun) -> Decision | None:
         for link, each in by_link.items()
     ]
     decided = _decision(to, found)
-    return replace(decided, answer=Answer.MOVED, obstructions=tuple(standing), moved=_next(to, found, troubles))
+    return replace(decided, answer=Answer.MOVED, obstructions=tuple(standing), moved=_next(to, found, troubles, links))
 
 
-def _next(to: str, found: DryRun, troubles: Sequence[tuple[LinkId, Check]]) -> str:
+def _next(to: str, found: DryRun, troubles: Sequence[tuple[LinkId, Check]], links: Sequence[Link]) -> str:
     if troubles:
         link, first = troubles[0]
         begin = (
@@ -168,6 +169,7 @@ def _next(to: str, found: DryRun, troubles: Sequence[tuple[LinkId, Check]]) -> s
         return f"{begin}: {first.remedy}"
     sources = {plan.source.alias: plan.source.reachable for plan in found.plans}
     back = f"`drkit failback --to {next(iter(sources))}`" if len(sources) == 1 else "`drkit failback`"
+    back = next((serve_again(link) for link in links if link.alters), back)
     silent = [alias for alias, reachable in sources.items() if not reachable]
     when = f"Once {and_more(silent)} {'answers' if len(silent) == 1 else 'answer'}" if silent else "To go back"
     return f"Failed over already: {to} serves. {when}: {back}"

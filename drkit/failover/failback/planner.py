@@ -37,7 +37,7 @@ from drkit.model.clock import now
 from drkit.model.errors import ConfigError, Refused, Unreachable
 from drkit.model.link_state import Direction
 from drkit.model.offsets import Certainty
-from drkit.model.runs import FenceMethod
+from drkit.model.runs import FenceMethod, serve_again
 from drkit.model.topics.cycles import clash_error, cycle_error, find_clash, find_cycle, names_to_try
 from drkit.model.topology import Link, LinkId
 from drkit.model.wording import and_more, counted
@@ -77,14 +77,14 @@ def make_failback_plan(
     """
     chosen = _find_link(estate, to, link)
     kind = Kind.REPROTECT if for_good else Kind.FAILBACK
-    check_way_back_is_free(estate, chosen.id, kind)
     if chosen.alters:
         raise Refused(
-            f"{chosen.id} can't be failed back: its filter, transform or provenance alters what it carries",
+            f"no {kind} goes back along {chosen.id}: its filter, transform or provenance alters what it carries",
             meaning=f"{chosen.id.target} holds other records than {chosen.id.source} held; seeding {chosen.id.source} "
             "from it would replace what was left out or redacted, and no audit could tell what is right",
-            remedy=f"Keep {chosen.id.source}, and merge by hand what was written to {chosen.id.target} since",
+            remedy=serve_again(chosen),
         )
+    check_way_back_is_free(estate, chosen.id, kind)
     snapshot = take_failback_snapshot(estate, chosen)
     inherited = inherited_offsets(estate, snapshot)
     plan = _plan_for(

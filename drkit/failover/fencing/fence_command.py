@@ -270,7 +270,7 @@ def _check_meant(estate: ClusterContext, link: Link, cluster: str, *, meant: boo
         raise Refused(
             f"clients of {link.id} use {serves}, not {cluster}",
             meaning=f"If opened, {cluster} serves without the records written to {serves} since",
-            remedy=f"If {serves} is gone and you want that, give --yes",
+            remedy=f"If you want that, as {serves} is gone or {cluster} has these records, too, give --yes",
         )
     if cluster != serves and (error := why_unreached(estate, cluster)) is not None:
         refused = answered(error)

@@ -53,7 +53,7 @@ from drkit.failover.stages.stage import Stage
 from drkit.kafka.groups.mirrormaker import MirrorMakerOffsets
 from drkit.model.errors import ConfigError, DrkitError, Refused
 from drkit.model.link_state import TARGET_REPLACED, Direction, Problem
-from drkit.model.runs import FenceMethod
+from drkit.model.runs import FenceMethod, serve_again
 from drkit.model.topology import Link, LinkId
 from drkit.model.wording import and_more, bounds, counted
 from drkit.permissions.missing import Names
@@ -341,6 +341,11 @@ def _of_topic(problem: Problem) -> str:
 
 def _warnings(snapshot: Snapshot, request: PlanRequest, plan: FailoverPlan) -> list[str]:
     warnings = list(snapshot.notes)
+    if snapshot.link.alters:
+        warnings.append(
+            f"no failback goes back along {snapshot.link.id}, which alters records. To go back later: "
+            f"{serve_again(snapshot.link)}"
+        )
     if not request.selection.everything:
         warnings.append(
             f"only part of the groups and topics is moved, but all of {snapshot.link.id} is sealed: nothing of it is "

@@ -9,7 +9,7 @@ from drkit.failover.plan.loss_budget import accepted, flag_for, over_budget, wha
 from drkit.failover.plan.snapshot import PartitionView, Snapshot
 from drkit.failover.run.state_machine import Mode
 from drkit.model.link_state import TARGET_RECREATED, TARGET_REPLACED, Direction, Problem
-from drkit.model.runs import ACCEPT_LOSS, ACCEPT_UNFENCED, ALLOW_REWIND, FenceMethod
+from drkit.model.runs import ACCEPT_LOSS, ACCEPT_UNFENCED, ALLOW_REWIND, FenceMethod, serve_again
 from drkit.model.topology import TopicPartition
 from drkit.model.wording import and_more, counted
 from drkit.state_topic.other_store import other_store
@@ -95,7 +95,7 @@ def _decided_already(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[Obstacl
             f"{link} was failed over already{by}",
             "The link is sealed; moving all groups again would take them back to where they were",
             f"`drkit runs` shows the run (`drkit resume` if it was interrupted); --group moves groups that were left "
-            f"out; `drkit failback --to {link.source}` goes back",
+            f"out; {_back(snapshot, f'`drkit failback --to {link.source}` goes back')}",
         )
 
 
@@ -133,7 +133,8 @@ def _planned(snapshot: Snapshot) -> Iterator[Obstacle]:
         yield Obstacle(
             f"{lag} records are not on {snapshot.target.alias} and no mirror runs",
             "A planned move waits until the mirror has copied all of them",
-            f"Move these groups with --unplanned; `drkit failback --to {source}` keeps what only {source} holds"
+            "Move these groups with --unplanned; "
+            + _back(snapshot, f"`drkit failback --to {source}` keeps what only {source} holds")
             if _left_behind(snapshot)
             else f"Run drkit mirror --link '{snapshot.link.id}' and leave it running",
         )
@@ -150,6 +151,11 @@ def _planned(snapshot: Snapshot) -> Iterator[Obstacle]:
             "A planned move loses nothing or does nothing",
             problem.remedy,
         )
+
+
+def _back(snapshot: Snapshot, failback: str) -> str:
+    """How to go back over a link that a failover has sealed: what `failback` says, where one is possible."""
+    return f"to go back: {serve_again(snapshot.link)}" if snapshot.link.alters else failback
 
 
 def _left_behind(snapshot: Snapshot) -> bool:
@@ -206,7 +212,7 @@ def _backlog(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
     why = "no mirror runs"
     if _left_behind(snapshot):
         why = "the link is sealed"
-        remedy = f"`drkit failback --to {source}` keeps what only {source} holds, and goes back"
+        remedy = _back(snapshot, f"`drkit failback --to {source}` keeps what only {source} holds, and goes back")
     elif halted:
         why, remedy = f"the mirror has halted on {halted[0].topic}: {halted[0].reason}", halted[0].remedy
     elif gaps:

@@ -38,7 +38,7 @@ from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, DrkitError, Refused, answered, unreached
 from drkit.model.link_state import Direction, LinkControl
-from drkit.model.runs import FenceState, JournalEntry, RunSummary, serving_cluster, write_block_kind
+from drkit.model.runs import FenceState, JournalEntry, RunSummary, serve_again, serving_cluster, write_block_kind
 from drkit.model.topology import Link, LinkId
 
 KIND = "abandon"
@@ -194,10 +194,12 @@ def _check(looked: _Looked, link: Link) -> None:
     run, record = looked.summary.run, looked.record
     if record is None:
         if looked.summary.state in {State.CANCELLED, State.ABANDONED}:
-            raise Refused(f"run {run} is {looked.summary.state}: there is nothing to abandon", remedy="`drkit runs`")
+            raise Refused(
+                f"run {run} is {looked.summary.state}: there is nothing to abandon", remedy=_next(looked, link)
+            )
         return
     if record.machine.finished:
-        raise Refused(f"run {run} is {record.machine.state}: there is nothing to abandon", remedy="`drkit runs`")
+        raise Refused(f"run {run} is {record.machine.state}: there is nothing to abandon", remedy=_next(looked, link))
     if record.machine.kind is not Kind.FAILOVER or not looked.begun("commit") or looked.begun("switch"):
         return
     target = link.id.target
@@ -207,6 +209,12 @@ def _check(looked: _Looked, link: Link) -> None:
             meaning="Groups may have moved already, so abandoning it would cost more than finishing it",
             remedy=f"drkit resume {run}",
         )
+
+
+def _next(looked: _Looked, link: Link) -> str:
+    """What leads on where a run is over: where no failback can follow, that would be looked for here."""
+    sealed = looked.control is not None and looked.control.direction is Direction.SEALED
+    return f"To go back: {serve_again(link)}" if sealed and link.alters else "`drkit runs`"
 
 
 def _decide(context: CommandFenceContext, looked: _Looked) -> Direction:

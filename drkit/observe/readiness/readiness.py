@@ -22,6 +22,7 @@ from drkit.model.clock import now
 from drkit.model.errors import DrkitError, NotShown, Refused, Unreachable
 from drkit.model.link_state import HARMLESS, Problem
 from drkit.model.offsets import Certainty
+from drkit.model.runs import serve_again
 from drkit.model.topology import Link, is_canary
 from drkit.model.wording import and_more, counted
 from drkit.observe.drill_history import PASSED, DrillKind, age_in_words
@@ -153,7 +154,7 @@ def _left_behind(status: LinkStatus) -> Check:
         return Check(name, CheckOutcome.OK, f"{ids.source} holds nothing that is not on {ids.target}")
     held = loss(point.records, lower_bound=point.lower_bound)
     why = f"on {ids.source} and not on {ids.target}: {held}"
-    keep = "`drkit failback` salvages them"
+    keep = serve_again(status.link) if status.link.alters else "`drkit failback` salvages them"
     count = f"; once {ids.source} answers, `drkit runs RUN --audit` counts them (RUN: the failover in `drkit runs`)"
     return Check(name, CheckOutcome.WARN, why, keep + (count if point.lower_bound else ""))
 
@@ -198,7 +199,8 @@ def _mirror(status: LinkStatus) -> Check:
         return Check(name, CheckOutcome.FAIL, why, remedy)
     if status.state in _AWAY:
         why = f"the link is {status.state}: it was failed over to {link.target} already"
-        return Check(name, CheckOutcome.FAIL, why, "See `drkit runs`; `drkit failback` brings the old primary back")
+        back = serve_again(status.link) if status.link.alters else "`drkit failback` brings the old primary back"
+        return Check(name, CheckOutcome.FAIL, why, f"See `drkit runs`; {back}")
     if status.observed_at is None:
         return Check(name, CheckOutcome.FAIL, "this link has never mirrored a record", "Start `drkit mirror`")
     if status.state == "stopped":
@@ -368,9 +370,10 @@ def _fence(alias: str, cluster: ClusterConfig, clusters: Clusters) -> Check:
 
 
 def _rights(config: Config, store: Store, status: LinkStatus, clusters: Clusters) -> Check:
-    """Whether drkit has the ACLs for the next move: a failover, or on a failed-over link a failback."""
+    """Whether drkit has the ACLs for the next move: a failover, or on a failed-over link a failback, or a lifted fence
+    where no failback goes back along it."""
     name, link, away = "rights", status.link, status.state in _AWAY
-    command = Command.FAILBACK if away else Command.FAILOVER
+    command = (Command.FENCE if link.alters else Command.FAILBACK) if away else Command.FAILOVER
     groups = {group.group for group in _moved(status)}
     target: Names = {(Subject.TOPICS, None): {each.target_topic for each in status.partitions}}
     touched: dict[Side, Names] = {Side.TARGET: {**target, (Subject.GROUPS, None): groups}}

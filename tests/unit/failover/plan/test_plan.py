@@ -16,7 +16,7 @@ from drkit.model.errors import ConfigError, Refused
 from drkit.model.link_state import Direction, Problem
 from drkit.model.runs import ACCEPT_LOSS, ACCEPT_UNFENCED, ALLOW_REWIND
 from drkit.model.topology import TopicPartition
-from tests.unit.failover.plan.worlds import AT, Log, moment, position, world
+from tests.unit.failover.plan.worlds import AT, LINK, Log, moment, position, world
 
 TP = TopicPartition("t", 0)
 
@@ -32,6 +32,33 @@ def a_plan(seen=None, **asked):
 def hard(plan):
     """Obstacles that no flag waives."""
     return [obstacle for obstacle in plan.obstacles if obstacle.waived_by is None]
+
+
+LIFT = "drkit fence --lift --cluster primary --yes --link 'primary->dr'"
+
+
+def test_a_plan_says_that_no_failback_goes_back_along_a_link_that_alters_records():
+    """The list of warnings was empty, and the failback refused."""
+    altering = replace(LINK, filter="m:f")
+    (told,) = [each for each in a_plan(a_world(link=altering)).warnings if "failback" in each]
+    assert told.startswith("no failback goes back along primary->dr, which alters records")
+    assert LIFT in told
+    assert not [each for each in a_plan().warnings if "failback" in each]
+
+
+def test_once_such_a_link_was_failed_over_no_obstacle_names_a_failback():
+    for mode in Mode:
+        for link in (LINK, replace(LINK, filter="m:f")):
+            seen = a_world(link=link, direction=Direction.SEALED, source_reachable=True)
+            remedies = [each.remedy for each in a_plan(with_a_backlog(seen), mode=mode).obstacles]
+            assert any("drkit failback --to primary" in each for each in remedies) is not link.alters
+            assert any(LIFT in each for each in remedies) is link.alters
+
+
+def with_a_backlog(seen):
+    """The same, with records on the source that the target lacks."""
+    log = Log("rrrrrr", through=4)
+    return replace(seen, partitions={tp: replace(v, source_end=log.source_end) for tp, v in seen.partitions.items()})
 
 
 def without_coordinators(**options):

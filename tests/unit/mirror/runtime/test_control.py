@@ -106,6 +106,23 @@ def test_a_sealed_or_reversed_link_is_refused_and_names_its_run(store: Store, di
             change(store, LINK)
 
 
+@pytest.mark.parametrize("alters", [{"filter": "m:f"}, {"provenance": True, "shares_target": True}])
+def test_of_a_sealed_link_that_alters_records_no_remedy_is_a_failback(store: Store, alters: dict[str, Any]) -> None:
+    """Each refusal named `drkit failback`, which refuses such a link."""
+    link = replace(LINK, **alters)
+    decide(store, link, Direction.SEALED)
+    refused = [read_orders(store, link).refusal]
+    for act in (pause, resume_link, lambda *given: acknowledge(*given, RECORDS_RETURNED)):
+        with pytest.raises(Refused) as told:
+            act(store, link)
+        refused.append(told.value)
+    for each in refused:
+        assert each is not None
+        assert "drkit fence --lift --cluster primary --yes --link 'primary->dr'" in each.remedy
+        assert "drkit failback" not in each.remedy
+        assert ("Stop the clients on dr" in each.remedy) is not link.shares_target
+
+
 def test_the_way_back_runs_only_while_the_link_does_not(store: Store) -> None:
     back = LINK.reversed()
     assert read_orders(store, back).refusal is not None
