@@ -52,6 +52,19 @@ def lab(tmp_path_factory: pytest.TempPathFactory, lab_guard: Guard) -> Iterator[
     lab.down()
 
 
+STARTED = []
+
+
+@pytest.fixture(autouse=True)
+def no_application_left():
+    """End those that a failed test leaves."""
+    yield
+    for app in STARTED:
+        if app.process.poll() is None:
+            app.kill()
+    STARTED.clear()
+
+
 class App:
     """The application as a process, and how many transactions it says it has committed."""
 
@@ -64,6 +77,7 @@ class App:
         self._start(command)
 
     def _start(self, command):
+        STARTED.append(self)
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
