@@ -252,7 +252,7 @@ def plan_for(
         ),
         obstacles=(
             *((mirrored_with_another_store(snapshot, elsewhere),) if elsewhere else ()),
-            *(() if older is None else (older_positions(snapshot.link.id, older),)),
+            *(() if older is None else (older_positions(snapshot.link, older),)),
             *obstacles(snapshot, plan),
             *newer_entries(directories, plan.link, plan.link.target, epoch, again=already),
         ),

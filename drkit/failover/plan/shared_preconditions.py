@@ -91,15 +91,18 @@ def not_compared(link: LinkId, why: str) -> str:
     return f"whether the store is older than its copy on {link.target} isn't known: {why}"
 
 
-def older_positions(link: LinkId, older: OlderStore) -> Obstacle:
+def older_positions(link: Link, older: OlderStore) -> Obstacle:
     """Why an older store can't plan a failover: its mapping rows may be wrong beyond its watermarks."""
-    remedy = recovery_of(link)
-    if not older.unknown and older.decision is None:
+    remedy = recovery_of(link.id)
+    if link.alters:  # only rows say which of its records are where, and a mirror replaces the copy of those it lacks
+        remedy += ". Start no mirror with this store: it would stop at records that it doesn't know, and spoil the copy"
+    elif not older.unknown and older.decision is None:
         remedy += (
-            f"; or start drkit mirror while {link.source} answers: it compares both logs, and the store is newer again"
+            f"; or start drkit mirror while {link.id.source} answers: it compares both logs, and the store is newer "
+            "again"
         )
     return Obstacle(
-        f"the store is older than its copy on {link.target}, {older.knows_more()}",
+        f"the store is older than its copy on {link.id.target}, {older.knows_more()}",
         f"{_MEANING}its positions may be wrong",
         remedy,
     )

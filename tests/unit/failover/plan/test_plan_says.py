@@ -174,6 +174,10 @@ def test_what_directories_and_other_stores_say():
     assert "drkit store recover --from dr --link 'primary->dr'" in older.remedy
     only = a_plan(given={"older": OlderStore([TP], None)}).obstacles[0]
     assert "or start drkit mirror while primary answers" in only.remedy
+    altering = replace(a_world(), link=replace(a_world().link, filter="m:f"))
+    halting = a_plan(altering, given={"older": OlderStore([TP], None)}).obstacles[0]
+    assert "start drkit mirror" not in halting.remedy
+    assert "Start no mirror with this store" in halting.remedy
     lacking = a_plan(given={"older": OlderStore([TP], None, ("topic new",), ("g",))}).obstacles[0]
     assert "topic new, unknown to the store and newer watermarks of t:0 and newer positions of g" in lacking.what
     assert "drkit mirror" not in lacking.remedy
