@@ -92,16 +92,8 @@ class ProducerStateAdmin(ClusterClient):
         async def step(connection: AdminConnection) -> None:
             if not patience:
                 patience.append(Deadline.after(_EPOCH_SECONDS))
-            gone: set[TopicPartition] = set()
-            leaderless: dict[TopicPartition, str] = {}
-            leaders = await find_leaders(connection, list(pending), gone, denied=gone, leaderless=leaderless)
-            pending.update(leaderless)
-            for tp in gone:
-                del pending[tp]
-            for leader, led in leaders.items():
-                for start in range(0, len(led), _PARTITIONS_A_REQUEST):
-                    portion = led[start : start + _PARTITIONS_A_REQUEST]
-                    await _mark(connection, leader, portion, (producer_id, epoch), pending, refused)
+            for leader, portion in await _portions(connection, pending):
+                await _mark(connection, leader, portion, (producer_id, epoch), pending, refused)
             if pending and not patience[0].passed:
                 raise without_answer(pending)
 
@@ -119,16 +111,8 @@ class ProducerStateAdmin(ClusterClient):
         pending = dict.fromkeys(tps, NO_ANSWER)
 
         async def step(connection: AdminConnection) -> None:
-            gone: set[TopicPartition] = set()
-            leaderless: dict[TopicPartition, str] = {}
-            leaders = await find_leaders(connection, list(pending), gone, denied=gone, leaderless=leaderless)
-            pending.update(leaderless)
-            for tp in gone:
-                pending.pop(tp, None)
-            for leader, led in leaders.items():
-                for start in range(0, len(led), _PARTITIONS_A_REQUEST):
-                    portion = led[start : start + _PARTITIONS_A_REQUEST]
-                    await _ask(connection, leader, portion, producer_id, value, found, pending)
+            for leader, portion in await _portions(connection, pending):
+                await _ask(connection, leader, portion, producer_id, value, found, pending)
             if pending:
                 raise without_answer(pending)
 
@@ -141,6 +125,24 @@ class ProducerStateAdmin(ClusterClient):
         return found
 
 
+async def _portions(
+    connection: AdminConnection, pending: dict[TopicPartition, str]
+) -> list[tuple[int, list[TopicPartition]]]:
+    """Pending partitions by leader, as many as one request names; those that don't exist or may not be seen are pending
+    no more."""
+    gone: set[TopicPartition] = set()
+    leaderless: dict[TopicPartition, str] = {}
+    leaders = await find_leaders(connection, list(pending), gone, denied=gone, leaderless=leaderless)
+    pending.update(leaderless)
+    for tp in gone:
+        pending.pop(tp, None)
+    return [
+        (leader, led[start : start + _PARTITIONS_A_REQUEST])
+        for leader, led in leaders.items()
+        for start in range(0, len(led), _PARTITIONS_A_REQUEST)
+    ]
+
+
 async def _ask(
     connection: AdminConnection,
     leader: int,
@@ -151,11 +153,8 @@ async def _ask(
     pending: dict[TopicPartition, str],
 ) -> None:
     """Ask one leader; if it can't be reached, its partitions stay pending."""
-    topic_type = DescribeProducersRequest.TopicRequest
-    topics = [topic_type(name=name, partition_indexes=numbers) for name, numbers in _by_topic(tps).items()]
-    request = DescribeProducersRequest(topics=topics)
     try:
-        response = await connection.send(request, leader)
+        response = await connection.send(_describe(tps), leader)
     except kafka_errors.KafkaError as error:
         _unanswered(error, tps, pending)
         return
@@ -210,6 +209,12 @@ async def _mark(
             else:
                 pending.pop(tp, None)
                 refused[tp] = describe(failed)
+
+
+def _describe(tps: Iterable[TopicPartition]) -> DescribeProducersRequest:
+    topic_type = DescribeProducersRequest.TopicRequest
+    topics = [topic_type(name=name, partition_indexes=numbers) for name, numbers in _by_topic(tps).items()]
+    return DescribeProducersRequest(topics=topics)
 
 
 def _by_topic(tps: Iterable[TopicPartition]) -> dict[str, list[int]]:
@@ -285,14 +290,7 @@ class TransactionAdmin(ClusterClient):
         async def step(connection: AdminConnection) -> dict[TopicPartition, set[int]]:
             found: dict[TopicPartition, set[int]] = defaultdict(set)
             for leader, led in (await find_leaders(connection, wanted, set())).items():
-                by_topic: dict[str, list[int]] = defaultdict(list)
-                for tp in led:
-                    by_topic[tp.topic].append(tp.partition)
-                topic_type = DescribeProducersRequest.TopicRequest
-                request = DescribeProducersRequest(
-                    topics=[topic_type(name=name, partition_indexes=numbers) for name, numbers in by_topic.items()]
-                )
-                response = await connection.send(request, leader)
+                response = await connection.send(_describe(led), leader)
                 for topic in response.topics:
                     for partition in topic.partitions:
                         if partition.error_code:
