@@ -190,6 +190,11 @@ def _gaps(snapshot: Snapshot) -> list[Problem]:
     ]
 
 
+def records_of(lost: int | None) -> str:
+    """So many records, in words; None: nobody knows how many."""
+    return "an unknown number of records" if lost is None else counted(lost, "record")
+
+
 def within(lag: int | None, accepted: AcceptedLoss) -> bool:
     """Whether that many records (None: an unknown number) may be lost."""
     return accepted == "unknown" or (lag is not None and lag <= (accepted or 0))
@@ -204,7 +209,7 @@ def _backlog(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
     if waits or within(None if at_least else snapshot.lag, plan.accept_loss):
         return
     source, target = snapshot.source.alias, snapshot.target.alias
-    lag = "an unknown number of records" if snapshot.lag is None else counted(snapshot.lag, "record")
+    lag = records_of(snapshot.lag)
     lag += " or more" if at_least and snapshot.lag is not None else ""
     remedy = (
         f"Run drkit mirror --link '{snapshot.link.id}' and try again, with --planned to wait until nothing is missing"

@@ -17,7 +17,7 @@ from drkit.failover.fencing.cluster_fence import ClusterFence, FenceProof
 from drkit.failover.fencing.late_appends import LateAppends, refuse_late_appends
 from drkit.failover.fencing.quiescence import QUIET_SECONDS, differing, ends_of, frozen_ends, still_written
 from drkit.failover.plan.failover_plan import AcceptedLoss
-from drkit.failover.plan.preconditions import within
+from drkit.failover.plan.preconditions import records_of, within
 from drkit.failover.plan.snapshot import PartitionView, Snapshot
 from drkit.failover.plan.take_snapshot import mirror_at_work, observe
 from drkit.failover.run.cluster_context import ClusterContext
@@ -190,16 +190,15 @@ class Fence:
             return ""
         if context.commit_begun or within(snapshot.lag, self.accept_loss):
             return f"{and_more(left)} came after the link was sealed, and is lost; "
-        lost = "an unknown number of records" if snapshot.lag is None else counted(snapshot.lag, "record")
         raise Refused(
-            f"{lost} of {self.source} would be lost although it answers: {and_more(left)} came since the seal",
+            f"{records_of(snapshot.lag)} of {self.source} would be lost although it answers: {and_more(left)} came "
+            "since the seal",
             meaning="No mirror brings them; no group was moved",
             remedy=f"drkit resume {context.run} --cancel takes the run back; then start the mirror and fail over again",
         )
 
     def _not_copied(self, snapshot: Snapshot, lost: int | None, left: list[str]) -> Refused:
         """The refusal of a loss that nobody accepted, of a source that answers."""
-        lag = "an unknown number of records" if lost is None else counted(lost, "record")
         why = "no mirror runs any more" if snapshot.mirror is None else f"the mirror had {self.seconds:g} s"
         if snapshot.source.denied is not None:
             why += f"; drkit can't work with it: {snapshot.source.reason}"
@@ -211,7 +210,7 @@ class Fence:
                 "`kafka-transactions.sh … find-hanging` names a transaction that was left open, `abort` ends it. "
             )
         return Refused(
-            f"{lag} of {self.source} would be lost although it answers ({why}): {and_more(left)}",
+            f"{records_of(lost)} of {self.source} would be lost although it answers ({why}): {and_more(left)}",
             meaning="While the source answers, nothing need be lost; nothing was changed",
             remedy=f"{end_them}--planned waits longer and loses nothing; --unplanned, or {ACCEPT_LOSS} N, continues "
             "without them",
