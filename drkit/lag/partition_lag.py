@@ -7,7 +7,7 @@ A watermark describes the logs at the time when it was written. A problem descri
 | `topic_recreated`, `target_recreated` | nothing: the topic on one side was recreated |
 | any that halts the partition and names source offsets (`source_truncated`, `foreign_writer`) | those below them |
 | `target_purged`, `records_returned` | all but the ranges that they name |
-| `store_recovered` | unknown: the mirror wrote more than the recovered watermark shows |
+| `store_recovered`, `store_older` | unknown: the mirror wrote more than the store's watermark shows |
 | `source_topic_denied`, and the source's log end isn't visible | unknown |
 | `source_truncated`, and nobody has seen the source's log end since | unknown |
 
@@ -23,6 +23,7 @@ from datetime import datetime
 from drkit.model.link_state import (
     PARTED,
     RECREATED,
+    ROWS_MISSING,
     SOURCE_TOPIC_DENIED,
     SOURCE_TRUNCATED,
     STORE_RECOVERED,
@@ -182,7 +183,7 @@ def _unknown(mine: Sequence[Problem], doubts: Doubts, *, live: bool) -> Problem 
     """The problem that makes the number unknown; None: none does."""
     for problem in mine:
         if (
-            problem.kind == STORE_RECOVERED
+            problem.kind in ROWS_MISSING
             or (doubts.unseen and problem.kind == SOURCE_TRUNCATED)
             or (not live and problem.kind == SOURCE_TOPIC_DENIED)
         ):

@@ -33,10 +33,10 @@ from drkit.model.errors import AuthenticationError, ConfigError, DrkitError, Ref
 from drkit.model.link_state import (
     FOREIGN_WRITER,
     RECREATED,
+    ROWS_MISSING,
     SOURCE_TOPIC_DELETED,
     SOURCE_TOPIC_DENIED,
     SOURCE_TRUNCATED,
-    STORE_RECOVERED,
     TARGET_RECREATED,
     TARGET_REPLACED,
     TOPIC_RECREATED,
@@ -334,7 +334,7 @@ def _beyond_watermarks(
     if link.inverse or link.shares_target:  # a failback's own clients, and those of the target's owners
         return _Beyond([], {}, {}, {})
     told = {(each.topic, each.partition) for each in problems if each.kind == FOREIGN_WRITER}
-    other = {(each.topic, each.partition) for each in problems if each.kind in RECREATED | {STORE_RECOVERED}}
+    other = {(each.topic, each.partition) for each in problems if each.kind in RECREATED | ROWS_MISSING}
     there = {tp: TopicPartition(link.target_topic(tp.topic), tp.partition) for tp in record.watermarks}
     marks = {
         tp: mark

@@ -42,6 +42,7 @@ Recorded problems limit the answer, because rows alone can't show that the logs 
 | `topic_recreated`, `target_recreated` | all of the topic | unavailable: the rows are of another topic |
 | `source_truncated`, `foreign_writer` | from where both sides hold other records | conservative: that place |
 | `store_recovered` | above what the copy of the state proves | conservative: where that ends |
+| `store_older` | above the store's watermark | likewise |
 | any other that names source offsets (`records_misplaced`) | those | conservative, same offset |
 
 So a position is never exact while a recorded problem contradicts it, and a problem never moves it forward.
@@ -53,7 +54,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from drkit.mapping.mapping_rows import Ranges, around, ordered
-from drkit.model.link_state import PARTED, RECREATED, STORE_RECOVERED, Problem
+from drkit.model.link_state import PARTED, RECREATED, ROWS_MISSING, Problem
 from drkit.model.offsets import Certainty, OffsetMapping, Translation, Watermark
 from drkit.model.topology import TopicPartition
 
@@ -263,7 +264,7 @@ def doubted(answer: Translation, why: str | None) -> Translation:
 
 def _doubted(answer: Translation, problem: Problem, again: Callable[[int], Translation]) -> Translation:
     reason = problem.reason if answer.reason is None else f"{answer.reason}; {problem.reason}"
-    if problem.kind == STORE_RECOVERED and problem.unsure_from is not None:
+    if problem.kind in ROWS_MISSING and problem.unsure_from is not None:
         known = again(problem.unsure_from).target_offset
         lowest = min(each for each in (known, answer.target_offset) if each is not None)
         return replace(

@@ -112,6 +112,13 @@ RECORDS_MISPLACED = "records_misplaced"
 STORE_RECOVERED = "store_recovered"
 """Kind of the problem that the store was lost and its copy ends here: whether later records arrived is unknown."""
 
+STORE_OLDER = "store_older"
+"""Kind of the problem that the store is older than its copy, or that nobody knows whether it is: what landed beyond its
+watermark may be mapped otherwise than its rows say. Not recorded: each look where no mirror runs detects it."""
+
+ROWS_MISSING = frozenset({STORE_RECOVERED, STORE_OLDER})
+"""Kinds of problems by which mapping rows may be missing from the store beyond a partition's watermark."""
+
 COPY_CUT = "copy_cut"
 """Kind of the problem that a store was recovered from a copy that lacked records: topics or groups may be gone."""
 

@@ -27,7 +27,7 @@ from drkit.model.errors import AuthenticationError, DrkitError, NoAuthorizer, Re
 from drkit.model.groups import UnmovableGroup
 from drkit.model.link_state import (
     HARMLESS,
-    STORE_RECOVERED,
+    ROWS_MISSING,
     Direction,
     LinkControl,
     Problem,
@@ -44,6 +44,7 @@ from drkit.observe.drill_history import DrillKind, drills_document
 from drkit.observe.formatting import short
 from drkit.observe.poll_problems import blocked_problem, fence_problem, filler_problems, unfenced_problem
 from drkit.state_topic.guard import begun, interrupted
+from drkit.state_topic.store_age import older_store_problems
 from drkit.store.api import Store
 from drkit.store.link_notes import check_source_cluster, unmovable_groups
 from drkit.store.workers import WorkerNote, fresh, read_workers, worker_statistics
@@ -327,6 +328,7 @@ def _link_status(
     translator.heed_silence(target.reason, silent_by_source(link, target.silent))
     flowing = control is None or control.direction.serves_source
     record = LinkRecord(link, control, watermarks, topics, running=running, flowing=flowing, left=not flowing)
+    problems += older_than_copy(clusters, store, record, target, at)
     seen = problems_now(clusters, store, record, logs_seen(source, target), problems, at)
     problems = list(seen.problems)
     translator.heed_problems(seen.problems, seen.unsure)
@@ -337,11 +339,7 @@ def _link_status(
         problems += [unfenced] if unfenced is not None else []
     problems += _visible_filler(store, link, control, source, target, at)
     if not link.inverse:  # the way back has no clients of its own
-        serving = serving_cluster(link, None if control is None else control.direction)
-        ends = source if serving == link.id.source else target
-        fenced = fence_problem(store, link, control, ends.rules, at, configured)
-        blocked = blocked_problem(store, link, clusters, at) if source.reachable else None
-        problems = [*filter(None, (fenced, blocked)), *problems]
+        problems = [*_kept_out(clusters, store, link, control, source, target, at, configured), *problems]
     unmovable = tuple(each for each in unmovable_groups(store, link.id) if link.covers_group(each.group))
     partitions = tuple(
         _partition(link, topics.get(tp.topic), mark, source, target, translator, seen, at=at, running=running)
@@ -398,6 +396,24 @@ def _link_status(
             if ends.refused
         },
     )
+
+
+def _kept_out(
+    clusters: Clusters,
+    store: Store,
+    link: Link,
+    control: LinkControl | None,
+    source: ClusterLogEnds,
+    target: ClusterLogEnds,
+    at: datetime,
+    configured: Collection[LinkId],
+) -> Iterator[Problem]:
+    """What keeps clients out of the cluster that they should use."""
+    serving = serving_cluster(link, None if control is None else control.direction)
+    ends = source if serving == link.id.source else target
+    fenced = fence_problem(store, link, control, ends.rules, at, configured)
+    blocked = blocked_problem(store, link, clusters, at) if source.reachable else None
+    return filter(None, (fenced, blocked))
 
 
 def _visible_filler(
@@ -560,11 +576,22 @@ def _on_target(link: Link, silent: str | None) -> str | None:
     return None if silent is None else f"as last seen: {link.id.target} does not answer for it: {silent}"
 
 
+def older_than_copy(
+    clusters: Clusters, store: Store, record: LinkRecord, target: ClusterLogEnds, at: datetime
+) -> list[Problem]:
+    """The problem `store_older` of each partition that it concerns, where no mirror keeps the store up to date."""
+    if record.running or not record.flowing:
+        return []
+    link, marks = record.link, record.watermarks.values()
+    connect = partial(clusters.admin, link.id.target, may_be_gone=True)
+    return older_store_problems(link, store, clusters.config_of(link.id.target), connect, marks, target.end, at)
+
+
 def provable_ends(
     record: LinkRecord, source: ClusterLogEnds, problems: ProblemsNow
 ) -> dict[TopicPartition, int | None]:
     """The source's log ends (None: unknown) of the partitions whose target log and mapping rows show what is on the
-    target: only the mirror writes there, they are about these topics, and the store wasn't lost since."""
+    target: only the mirror writes there, they are about these topics, and the store lacks none."""
     if not record.flowing:
         return {}
     return {
@@ -579,7 +606,7 @@ def _proven(mark: Watermark, topic: TopicState | None, source: ClusterLogEnds, p
         return False
     another = source.ids.get(mark.topic, topic.source_topic_id) != topic.source_topic_id
     lost = any(
-        problem.kind == STORE_RECOVERED and problem.topic == mark.topic and problem.partition in {None, mark.partition}
+        problem.kind in ROWS_MISSING and problem.topic == mark.topic and problem.partition in {None, mark.partition}
         for problem in problems.problems
     )
     return mark.epoch == topic.epoch and not another and not lost

@@ -228,6 +228,12 @@ TABLE: tuple[Need, ...] = (
         )
         for side in Side
     ),
+    Need(
+        *_of(_LOOKING, Side.TARGET, _S.STATE, _O.READ),
+        "compare the store with its copy, where no mirror runs",
+        "what a killed mirror wrote beyond its last watermark isn't counted, and no position in it is exact",
+        optional=True,
+    ),
     *(
         Need(
             *_of(_LOOKING, side, _S.CLUSTER, _O.DESCRIBE),

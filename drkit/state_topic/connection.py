@@ -52,14 +52,16 @@ def create(admin: ClusterAdmin, topic: str) -> None:
     make_topic(admin, topic, TOPIC_CONFIG)
 
 
-def read_all(alias: str, cluster: ClusterConfig, topic: str) -> dict[bytes, SmallTopicRecord]:
+def read_all(
+    alias: str, cluster: ClusterConfig, topic: str, *, seconds: float = READ_SECONDS
+) -> dict[bytes, SmallTopicRecord]:
     """The newest record of each key, removed ones included, up to the topic's present end; the topic exists.
 
     Raises:
-        Unreachable: it isn't read to its end within `READ_SECONDS`.
+        Unreachable: it isn't read to its end within these seconds.
         Refused: it may not be read.
     """
-    found = read_several(alias, cluster, [topic])
+    found = read_several(alias, cluster, [topic], seconds=seconds)
     if topic not in found:
         raise Unreachable(
             f"topic {topic} on cluster {alias} can't be read: the brokers no longer show it",
@@ -69,7 +71,7 @@ def read_all(alias: str, cluster: ClusterConfig, topic: str) -> dict[bytes, Smal
 
 
 def read_several(
-    alias: str, cluster: ClusterConfig, topics: Collection[str]
+    alias: str, cluster: ClusterConfig, topics: Collection[str], *, seconds: float = READ_SECONDS
 ) -> dict[str, dict[bytes, SmallTopicRecord]]:
     """As `read_all`, of each of these that exists."""
     found: dict[str, dict[bytes, SmallTopicRecord]] = defaultdict(dict)
@@ -78,7 +80,7 @@ def read_several(
         found[topic].pop(record.key, None)  # the newest comes last
         found[topic][record.key] = record
 
-    there = read_topics(alias, cluster, topics, READ_SECONDS, take)
+    there = read_topics(alias, cluster, topics, seconds, take)
     return {topic: found[topic] for topic in there}
 
 

@@ -65,8 +65,22 @@ class LinkCopy:
         return {tp: found.watermark for tp, found in self.partitions.items()} | self.unproven
 
 
-def read_copy(link: Link, store: LinkStore | None, target: ClusterConfig, admin: ClusterAdmin) -> LinkCopy | None:
-    """The copy on the target; None: there is none. `store`: the link's; None: it was lost.
+def read_copy(
+    link: Link,
+    store: LinkStore | None,
+    target: ClusterConfig,
+    admin: ClusterAdmin,
+    *,
+    seconds: float = connection.READ_SECONDS,
+) -> LinkCopy | None:
+    """The copy on the target; None: there is none.
+
+    Args:
+        link: a configured link.
+        store: its store; None: it was lost.
+        target: the target's configuration.
+        admin: a connection to it.
+        seconds: how long reading the topic may take.
 
     Raises:
         Unreachable: the target doesn't answer.
@@ -76,7 +90,7 @@ def read_copy(link: Link, store: LinkStore | None, target: ClusterConfig, admin:
     topic = find_copy(link, store, admin, target)
     if topic is None:
         return None
-    copy = copy_of(link, topic, connection.read_all(link.id.target, target, topic))
+    copy = copy_of(link, topic, connection.read_all(link.id.target, target, topic, seconds=seconds))
     copy.begins = admin.start_offsets([TopicPartition(topic, 0)]).get(TopicPartition(topic, 0), 0)
     return copy
 

@@ -18,8 +18,7 @@ from drkit.failover.plan.shared_preconditions import (
     decision_not_compared,
     later_decision,
     look_at_rights,
-    not_compared,
-    read_age,
+    store_age,
 )
 from drkit.failover.positions.positions import PlannedPosition, Selection
 from drkit.failover.run.cluster_context import ClusterContext
@@ -44,6 +43,7 @@ from drkit.model.wording import and_more, counted
 from drkit.permissions.missing import Names
 from drkit.permissions.resolve import CLUSTER_NAME
 from drkit.permissions.table import Command, Operation, Side, Subject
+from drkit.state_topic.store_age import not_compared
 from drkit.store.fences_beside import fences_beside, lift_of, names_closed
 from drkit.store.links_beside import links_beside
 
@@ -97,7 +97,7 @@ def make_failback_plan(
         by_spark=by_spark,
     )
     found = _rights(estate, snapshot, plan)
-    age = read_age(estate, chosen)
+    age = store_age(estate, chosen)
     older = later_decision(estate, chosen, age)
     uncompared: tuple[str, ...] = ()
     if older is None and age.unknown is not None:

@@ -13,7 +13,7 @@ from functools import partial
 
 from drkit.failover.fencing.cluster_fence import ClusterFence, FenceProof, fence_record
 from drkit.failover.fencing.write_block import let_writes_in
-from drkit.failover.plan.shared_preconditions import later_decision, not_compared, read_age
+from drkit.failover.plan.shared_preconditions import later_decision, store_age
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.journal.journal import OUTCOME, PLAN, Journal, new_run_id
 from drkit.failover.run.journal.run_record import since_brought_back
@@ -26,6 +26,7 @@ from drkit.model.link_state import Direction
 from drkit.model.runs import FenceState, RunSummary, serving_cluster
 from drkit.model.topology import Link, LinkId, is_canary
 from drkit.model.wording import and_more, counted
+from drkit.state_topic.store_age import not_compared
 
 KIND = "fence"
 """Kind of these runs, and their only stage."""
@@ -129,7 +130,7 @@ def lift_fence(
 
 def _check_decision(estate: ClusterContext, link: Link, say: Callable[[str], None]) -> None:
     """Refuse where the copy has a later decision. Where that isn't known a fence isn't held up: it deletes nothing."""
-    age = read_age(estate, link)
+    age = store_age(estate, link)
     later = later_decision(estate, link, age)
     if later is not None:
         raise later.refusal()

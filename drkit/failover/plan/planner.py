@@ -17,9 +17,8 @@ from drkit.failover.plan.preconditions import mirrored_with_another_store, obsta
 from drkit.failover.plan.shared_preconditions import (
     RightsFound,
     look_at_rights,
-    not_compared,
     older_positions,
-    read_age,
+    store_age,
 )
 from drkit.failover.plan.snapshot import Snapshot
 from drkit.failover.plan.take_snapshot import observe
@@ -59,8 +58,8 @@ from drkit.model.wording import and_more, bounds, counted
 from drkit.permissions.missing import Names
 from drkit.permissions.resolve import CLUSTER_NAME
 from drkit.permissions.table import Command, Operation, Side, Subject
-from drkit.state_topic.guard import OlderStore
 from drkit.state_topic.other_store import mirrors_of_other_stores
+from drkit.state_topic.store_age import OlderStore, not_compared
 
 _SHOWN = 5
 
@@ -99,7 +98,7 @@ def make_plan(estate: ClusterContext, request: PlanRequest) -> FailoverPlan:
     link = find_link(estate, request)
     estate.connect_soon([link.id.source])
     with ThreadPoolExecutor(2, "drkit-store") as pool:
-        asked = pool.submit(read_age, estate, link)
+        asked = pool.submit(store_age, estate, link)
         asked_mirrors = pool.submit(_mirrors_of_other_stores, estate, link)
         snapshot, offsets, cut, request = _look(estate, link, request)
         age, elsewhere = asked.result(), asked_mirrors.result()

@@ -8,19 +8,18 @@ cluster.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import NamedTuple
 
 from drkit.failover.plan.failover_plan import Obstacle
 from drkit.failover.run.cluster_context import ClusterContext
-from drkit.model.errors import DrkitError, Refused
-from drkit.model.topology import Link, LinkId
-from drkit.model.wording import counted
+from drkit.model.errors import DrkitError
+from drkit.model.topology import Link
 from drkit.permissions.missing import Names, missing_rights, remedy_of
 from drkit.permissions.resolve import cluster_of
 from drkit.permissions.table import Command, Side
 from drkit.state_topic.copy_topic import copy_name
-from drkit.state_topic.guard import OlderStore, older_than, recovery_of
-from drkit.state_topic.link_copy import read_copy
+from drkit.state_topic.store_age import OlderStore, StoreAge, not_compared, read_age, recovery_of
 
 
 class RightsFound(NamedTuple):
@@ -57,54 +56,21 @@ def look_at_rights(estate: ClusterContext, link: Link, command: Command, touched
     return RightsFound(tuple(obstacles), tuple(warnings))
 
 
-_MEANING = "A backup of the store was brought back, or store.url is another one: "
-
-
-class StoreAge(NamedTuple):
-    """Whether the store is older than its copy on the target. `older`: by how much; None: it isn't, as far as that is
-    known. `unknown`: why it isn't known. `denied`: only a right is missing (which the plan names)."""
-
-    older: OlderStore | None
-    unknown: str | None = None
-    denied: bool = False
-
-
-def read_age(estate: ClusterContext, link: Link) -> StoreAge:
-    """Compare the store with its copy on the target; where there is no copy, the store isn't older."""
+def store_age(estate: ClusterContext, link: Link) -> StoreAge:
+    """Whether a run's store is older than its copy on the link's target."""
     alias = link.id.target
-    try:
-        admin = estate.admin(alias)
-        copy = read_copy(link, estate.store, estate.config.clusters[alias], admin)
-        if copy is None:
-            return StoreAge(None)
-        older = older_than(copy, estate.store, link, admin)
-        if not copy.unreadable:
-            return StoreAge(older)
-        first = min(copy.unreadable)
-        return StoreAge(older, f"{counted(len(copy.unreadable), 'record')} of it can't be read, first {first}")
-    except DrkitError as error:
-        return StoreAge(None, error.what, isinstance(error, Refused))
+    return read_age(link, estate.store, estate.config.clusters[alias], partial(estate.admin, alias))
 
 
-def not_compared(link: LinkId, why: str) -> str:
-    """The warning that a store's age isn't known."""
-    return f"whether the store is older than its copy on {link.target} isn't known: {why}"
+_MEANING = "A backup of the store was brought back, or store.url is another one: "
 
 
 def older_positions(link: Link, older: OlderStore) -> Obstacle:
     """Why an older store can't plan a failover: its mapping rows may be wrong beyond its watermarks."""
-    remedy = recovery_of(link.id)
-    if link.alters:  # only rows say which of its records are where, and a mirror replaces the copy of those it lacks
-        remedy += ". Start no mirror with this store: it would stop at records that it doesn't know, and spoil the copy"
-    elif not older.unknown and older.decision is None:
-        remedy += (
-            f"; or start drkit mirror while {link.id.source} answers: it compares both logs, and the store is newer "
-            "again"
-        )
     return Obstacle(
         f"the store is older than its copy on {link.id.target}, {older.knows_more()}",
         f"{_MEANING}its positions may be wrong",
-        remedy,
+        older.remedy(link),
     )
 
 

@@ -18,9 +18,10 @@ from drkit.model.topology import Link
 from drkit.model.wording import and_more, counted
 from drkit.observe.readiness.check import Check, CheckOutcome
 from drkit.state_topic.copy_topic import copy_name
-from drkit.state_topic.guard import holds, older_than
+from drkit.state_topic.guard import holds
 from drkit.state_topic.link_copy import read_copy
 from drkit.state_topic.other_store import mirrors_of_other_stores, other_store
+from drkit.state_topic.store_age import older_than
 from drkit.store.api import Store
 from drkit.store.cassandra.url import parse_cassandra_url
 

@@ -149,7 +149,14 @@ def _translator(run: Invocation, link: Link, tps: Collection[TopicPartition]) ->
     """
     from drkit.kafka.admin.clusters import observing
     from drkit.lag.problems_now import LinkRecord, made_anew, problems_now
-    from drkit.observe.status import ClusterLogEnds, logs_by_source, logs_seen, provable_ends, silent_by_source
+    from drkit.observe.status import (
+        ClusterLogEnds,
+        logs_by_source,
+        logs_seen,
+        older_than_copy,
+        provable_ends,
+        silent_by_source,
+    )
     from drkit.state_topic.guard import check_recovered
     from drkit.store.workers import live_workers
 
@@ -177,6 +184,7 @@ def _translator(run: Invocation, link: Link, tps: Collection[TopicPartition]) ->
         source = _look(clusters, link.id.source, set(marks)) if flowing else ClusterLogEnds(reason="it is not asked")
         record = LinkRecord(link, control, marks, topics, running=running, flowing=flowing)
         logs = logs_seen(source, target)
+        problems += older_than_copy(clusters, store, record, target, at)
         seen = problems_now(clusters, store, record, logs, problems, at)
         # where clients work on the target by now, a topic that they recreated is no fault; but no row is of it
         anew = [] if flowing else made_anew(clusters, store, record, logs, problems, at)

@@ -6,6 +6,7 @@ import json
 import shlex
 import sqlite3
 import threading
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -28,7 +29,7 @@ from drkit.lab import Lab
 from drkit.mirror.runtime import mirror_runtime
 from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
 from drkit.model.errors import DrkitError, Refused, StoreMissing
-from drkit.model.link_state import COPY_CUT, STORE_RECOVERED, Direction
+from drkit.model.link_state import COPY_CUT, STORE_OLDER, STORE_RECOVERED, Direction
 from drkit.model.topology import TopicPartition
 from drkit.state_topic.recorded_store import StateRecording
 from drkit.state_topic.records import state_topic
@@ -44,6 +45,7 @@ from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, some_of("ways to lose a store", 3)]
 
+CALLABLES = "tests.support.links.callables"
 SCHEMAS = Path(__file__).parents[4] / "docs" / "schemas"
 FAIL_OVER = ("failover", "--to", "dr", "--unplanned", "--accept-unfenced", "--yes")
 
@@ -556,20 +558,21 @@ def test_a_backup_that_is_brought_back_after_a_failover_opens_nothing(mirrored):
     assert link["direction"] == "sealed"
 
 
+def damaged(own: OwnLink) -> None:
+    """A record of the copy can't be read any more."""
+    producer = Producer(own.client("dr"))
+    producer.produce(state_topic(own.link), key=b'["control"]', value=b"{}")
+    assert producer.flush(30) == 0
+
+
 def test_no_failback_rests_on_a_copy_that_can_t_be_read(mirrored):
     """A damaged record may be a later decision: then the live cluster would be scrubbed."""
     own, _, _ = mirrored
-    producer = Producer(own.client("dr"))
-
-    def damage():
-        producer.produce(state_topic(own.link), key=b'["control"]', value=b"{}")
-        assert producer.flush(30) == 0
-
-    damage()
+    damaged(own)
     plan = run(own, "failover", "--to", "dr", "--dry-run", schema="failover")
     assert [each for each in plan["warnings"] if "whether the store is older than its copy on dr isn't known" in each]
     run(own, "failover", "--to", "dr", "--accept-unfenced", "--yes", schema="failover")
-    damage()
+    damaged(own)
     (refused,) = run(own, "failback", "--to", "primary", "--dry-run", code=3, schema="failover")["refusals"]
     assert "isn't known: 1 record of it can't be read" in refused["what"]
     assert "delete the topic on dr" in refused["remedy"]
@@ -649,6 +652,68 @@ def test_rows_that_a_backup_has_not_are_no_reason_for_an_exact_position(own, uns
     run(own, *FAIL_OVER, schema="failover")
     assert own.unread("dr", group, topic) == {0: [f"late-0-{number}" for number in range(10, 20)]}
     own.store.close()
+
+
+LOOKED_UP = (25, 29, 30, 31, 40, 48, 60)
+
+
+def translations(own: OwnLink, topic: str, offsets: Iterable[int]) -> dict[int, tuple[int, str]]:
+    """Where these source offsets are on dr, and how surely, by `drkit translate`."""
+    found = {}
+    for offset in offsets:
+        words = ("translate", "--topic", f"{topic}:0", "--offset", str(offset))
+        (answer,) = run(own, *words, schema="translate")["positions"]
+        found[offset] = answer["target_offset"], answer["translation"]
+    return found
+
+
+@pytest.mark.parametrize("compared", [True, False], ids=["compared", "unreadable"])
+def test_with_the_primary_gone_nothing_beyond_an_older_watermark_is_exact_where_rows_are_missing(
+    lab, tmp_path, unique_name, compared
+):
+    """A SQLite file of before is put back, which had seen the source's end further up: two of three records are kept,
+    and the rows that it has say otherwise of what came later. No mirror begins with it, either."""
+    own = own_link(lab, tmp_path, unique_name, extra=f'filter = "{CALLABLES}:keeps_two_of_three"')
+    topic = own.create("primary", "t", 1)
+    own.produce("primary", topic, texts("early", 30, [0]))
+    place = TopicPartition(topic, 0)
+    mirror(own)
+    with mirroring(own):
+        run(own, "link", "pause", str(own.link.id), "--topic", topic, schema="link")
+        own.produce("primary", topic, texts("late", 30, [0]))
+        wait_until(lambda: own.store.watermarks(own.link.id)[place].source_end == 60, what="their end to be seen")
+    kept = backed_up(own)
+    run(own, "link", "resume", str(own.link.id), "--topic", topic, schema="link")
+    reopened(own)
+    group = own.commit("primary", "g", topic, {0: 48})
+    mirror(own)
+    exact = translations(own, topic, LOOKED_UP)
+    assert {certainty for _, certainty in exact.values()} == {"exact"}
+    brought_back(own, kept)
+    with pytest.raises(Refused, match="newer watermarks") as told:
+        started(own)
+    assert "drkit store recover --from dr" in told.value.remedy
+    if not compared:
+        damaged(own)
+    burn_primary(own)
+    found = translations(own, topic, LOOKED_UP)
+    assert {offset: answer for offset, answer in found.items() if offset < 30} == {
+        offset: answer for offset, answer in exact.items() if offset < 30
+    }
+    assert {answer for offset, answer in found.items() if offset >= 30} == {(exact[30][0], "conservative")}
+    (link,) = run(own, "status", schema="status")["links"]
+    (told_of,) = [each for each in link["problems"] if each["kind"] == STORE_OLDER]
+    assert ("isn't known: " in told_of["reason"]) is not compared
+    assert link["recovery_point"]["records"] is None
+    assert "older than its copy" in link["recovery_point"]["reason"]
+    if not compared:
+        return
+    for file in store_files(own):
+        file.rename(file.with_name(f"old-{file.name}"))
+    run(own, "store", "recover", "--from", "dr")
+    assert translations(own, topic, LOOKED_UP) == exact
+    moved = run(own, *FAIL_OVER, schema="failover")
+    assert [(each["group"], each["translation"]) for each in moved["groups"]] == [(group, "exact")]
 
 
 # ---- a backup ------------------------------------------------------------------------------------------

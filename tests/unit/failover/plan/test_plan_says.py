@@ -23,7 +23,7 @@ from drkit.model.groups import UnmovableGroup
 from drkit.model.link_state import Direction, Problem
 from drkit.model.runs import ACCEPT_LOSS, ACCEPT_UNFENCED, ALLOW_REWIND, FenceMethod
 from drkit.model.topology import LinkId, TopicPartition
-from drkit.state_topic.guard import OlderStore
+from drkit.state_topic.store_age import OlderStore
 from drkit.store import open_store
 from tests.unit.failover.plan.worlds import AT, Log, moment, position, world
 
@@ -177,7 +177,7 @@ def test_what_directories_and_other_stores_say():
     altering = replace(a_world(), link=replace(a_world().link, filter="m:f"))
     halting = a_plan(altering, given={"older": OlderStore([TP], None)}).obstacles[0]
     assert "start drkit mirror" not in halting.remedy
-    assert "Start no mirror with this store" in halting.remedy
+    assert "No mirror starts with this store" in halting.remedy
     lacking = a_plan(given={"older": OlderStore([TP], None, ("topic new",), ("g",))}).obstacles[0]
     assert "topic new, unknown to the store and newer watermarks of t:0 and newer positions of g" in lacking.what
     assert "drkit mirror" not in lacking.remedy

@@ -1,4 +1,4 @@
-"""What the copy on the target knows and the store doesn't: `older_than`."""
+"""What the copy on the target knows and the store doesn't."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from drkit.model.clock import now
 from drkit.model.link_state import SOURCE_TRUNCATED, Direction, LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition
-from drkit.state_topic.guard import OlderStore, older_than
 from drkit.state_topic.link_copy import LinkCopy, ProvenPartition
+from drkit.state_topic.store_age import OlderStore, older_than
 from drkit.store import open_store
 from drkit.store.link_notes import NEVER_MIRRORED
 
@@ -124,7 +124,7 @@ def test_standing_facts_of_a_partition_count_where_its_watermark_is_newer(store)
     assert found.unknown == ("ranges of pl:0 that were never mirrored", f"problem {SOURCE_TRUNCATED} of pl:0")
     store.put_problem(LINK.id, problem)
     store.put_notes(LINK.id, NEVER_MIRRORED, {"pl:0": "1:50:60"})
-    assert older(newer, store) == OlderStore([PL], None)
+    assert older(newer, store) == OlderStore([PL], None, observed_later=(PL,))
 
 
 def test_positions_that_were_captured_after_all_that_the_store_has(store):
@@ -137,7 +137,9 @@ def test_positions_that_were_captured_after_all_that_the_store_has(store):
 
 def test_a_watermark_whose_rows_the_copy_does_not_prove_is_newer_all_the_same(store):
     assert older(copied(unproven={PL: mark()}), store) is None
-    assert older(copied(unproven={PL: mark(through=90, at=LATER)}), store) == OlderStore([PL], None)
+    assert older(copied(unproven={PL: mark(through=90, at=LATER)}), store) == OlderStore(
+        [PL], None, observed_later=(PL,)
+    )
     found = older(copied(state(partitions=2), unproven={PL1: mark(PL1, 7)}), store)
     assert found == OlderStore([], None, ("partition pl:1",))
 

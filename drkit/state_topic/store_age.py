@@ -1,0 +1,299 @@
+"""Whether a store is older than the copy of its link's state on the target: a backup that was brought back, or another
+store.
+
+The copy is written after the store, so it is never ahead of the store that it was written from. A store that is older
+may lack mapping rows above its watermarks: what the target holds there is then mapped wrongly by the rows that it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import NamedTuple
+
+from drkit.config.schema.config import ClusterConfig
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.model.errors import DrkitError, Refused
+from drkit.model.link_state import (
+    FOREIGN_WRITER,
+    RECORDS_GIVEN_UP,
+    RECORDS_MISPLACED,
+    SOURCE_TRUNCATED,
+    STORE_OLDER,
+    Direction,
+    LinkControl,
+    Problem,
+)
+from drkit.model.offsets import Watermark
+from drkit.model.topology import Link, LinkId, TopicPartition
+from drkit.model.wording import and_more, counted
+from drkit.state_topic.connection import READ_SECONDS
+from drkit.state_topic.link_copy import LinkCopy, read_copy
+from drkit.store.api import Store
+from drkit.store.link_notes import NEVER_MIRRORED
+
+FAILED_OVER = frozenset({Direction.SEALED, Direction.REVERSED})
+"""Directions of a link whose target has clients."""
+_LOOK_SECONDS = 5.0
+_NOT_FOUND_AGAIN = frozenset({FOREIGN_WRITER, RECORDS_GIVEN_UP, RECORDS_MISPLACED, SOURCE_TRUNCATED})
+"""Problems that a mirror may not find a second time: what showed them may be gone by then."""
+
+
+def recovery_of(link: LinkId) -> str:
+    """How to replace a store that is older than its copy."""
+    return (
+        "Move this store away (SQLite: rename the file; Cassandra: name another keyspace), then drkit store recover "
+        f"--from {link.target} --link '{link}'"
+    )
+
+
+def is_later(newest: LinkControl, kept: LinkControl | None) -> bool:
+    """Whether a decision of the copy is unknown to the store.
+
+    A store that was restored counts on from an older decision, so the same number may be another decision.
+    """
+    if kept is None or newest.version != kept.version:
+        return newest.version > (0 if kept is None else kept.version)
+    return newest.direction is not kept.direction
+
+
+class OlderStore(NamedTuple):
+    """By how much a store is older than the copy.
+
+    `partitions`: those whose watermark is newer there. `decision`: the number of the later decision there. `unknown`:
+    topics, partitions, epochs, never-mirrored ranges and problems that only the copy has, each in words; no mirror
+    finds them again. `groups`: those whose positions are newer there, or only there. `observed_later`: those of the
+    partitions whose watermark there was also observed later: no mirror took it back since.
+    """
+
+    partitions: list[TopicPartition]
+    decision: int | None
+    unknown: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    observed_later: tuple[TopicPartition, ...] = ()
+
+    def knows_more(self) -> str:
+        """What the copy knows, as a clause: "which has ..."."""
+        newer = []
+        if self.decision is not None:
+            newer.append(f"a later decision about the link ({self.decision})")
+        if self.unknown:
+            newer.append(f"{and_more(self.unknown)}, unknown to the store")
+        if self.partitions:
+            newer.append(f"newer watermarks of {and_more([str(tp) for tp in self.partitions])}")
+        if self.groups:
+            newer.append(f"newer positions of {and_more(self.groups)}")
+        return f"which has {' and '.join(newer)}"
+
+    def remedy(self, link: Link) -> str:
+        """What to do about it."""
+        recover = recovery_of(link.id)
+        if link.alters:  # only rows say which of its records are where
+            return f"{recover}. No mirror starts with this store: it would stop at records that it doesn't know"
+        if self.unknown or self.decision is not None:
+            return recover
+        return (
+            f"{recover}; or start drkit mirror while {link.id.source} answers: it compares both logs, and the store is "
+            "newer again"
+        )
+
+
+def older_than(copy: LinkCopy, store: Store, link: Link, target: ClusterAdmin) -> OlderStore | None:
+    """The link's data that are newer in the copy (read before) than in the store; None: none.
+
+    A watermark that the mirror took back since, because the target lost data, was observed later than the copy's, and
+    the target's log ends before the copy's: else the mirror's clock was set back in between.
+
+    Raises:
+        Unreachable: the target doesn't answer.
+    """
+    marks = store.watermarks(link.id)
+    control = store.link_control(link.id)
+    beyond = {
+        tp: found
+        for tp, found in copy.watermarks.items()
+        if tp in marks and (found.epoch, found.source_through) > (marks[tp].epoch, marks[tp].source_through)
+    }
+    later = sorted(tp for tp, found in beyond.items() if found.observed_at > marks[tp].observed_at)
+    earlier = {tp: found for tp, found in beyond.items() if tp not in later}
+    served = any(each is not None and each.direction in FAILED_OVER for each in (copy.control, control))
+    if not served and not link.shares_target:  # else others write there
+        partitions = sorted([*later, *_within_the_log(earlier, link, target)])
+    else:
+        partitions = later
+    decision = copy.control.version if copy.control is not None and is_later(copy.control, control) else None
+    unknown = () if _failed_back_since(copy.control, control) else _unknown(copy, store, link, target, marks, later)
+    groups = _newer_groups(copy, store, link, marks.values())
+    older = OlderStore(partitions, decision, unknown, groups, tuple(later))
+    return None if older == OlderStore([], None) else older
+
+
+def _within_the_log(
+    marks: Mapping[TopicPartition, Watermark], link: Link, target: ClusterAdmin
+) -> Iterator[TopicPartition]:
+    """The partitions whose log on the target reaches as far as these watermarks."""
+    there = {tp: TopicPartition(link.target_topic(tp.topic), tp.partition) for tp in marks}
+    ends = target.log_ends(there.values(), partial=True) if there else {}
+    return (tp for tp, mark in marks.items() if ends.get(there[tp], -1) >= mark.target_end)
+
+
+def _failed_back_since(copied: LinkControl | None, kept: LinkControl | None) -> bool:
+    """Whether the store has a failback that the copy doesn't have yet, which replaced the link's topics."""
+    return (
+        copied is not None
+        and kept is not None
+        and copied.direction in FAILED_OVER
+        and kept.direction not in FAILED_OVER
+        and kept.version > copied.version
+    )
+
+
+def _unknown(
+    copy: LinkCopy,
+    store: Store,
+    link: Link,
+    target: ClusterAdmin,
+    marks: Mapping[TopicPartition, Watermark],
+    partitions: Iterable[TopicPartition],
+) -> tuple[str, ...]:
+    """What only the copy knows, in words.
+
+    A topic that the store has forgotten was deleted on the target before: of such a one the copy is only late. A
+    problem or range that the store lacks may have been cleared since, except where the watermark is newer, too.
+    """
+    epochs = {topic: state.epoch for topic, state in store.topic_states(link.id).items()}
+    newer = {topic: state for topic, state in copy.topics.items() if state.epoch > epochs.get(topic, -1)}
+    there = target.topics(sorted({state.target_topic for state in newer.values()}), denied=set())
+    found = []
+    for topic, state in sorted(newer.items()):
+        info = there.get(state.target_topic)
+        if info is not None and info.topic_id == state.target_topic_id:
+            found.append(f"epoch {state.epoch} of topic {topic}" if topic in epochs else f"topic {topic}")
+    found += [
+        f"partition {tp}"
+        for tp, mark in sorted(copy.watermarks.items())
+        if tp not in marks and tp.topic in copy.topics and mark.epoch == epochs.get(tp.topic)
+    ]
+    known = {(each.kind, each.topic, each.partition) for each in store.problems(link.id)}
+    ranges, copied = store.notes(link.id, NEVER_MIRRORED), copy.notes.get(NEVER_MIRRORED, {})
+    for tp in partitions:
+        if str(tp) in copied and copied[str(tp)] != ranges.get(str(tp)):
+            found.append(f"ranges of {tp} that were never mirrored")
+        found += [
+            f"problem {each.kind} of {tp}"
+            for each in copy.problems
+            if each.kind in _NOT_FOUND_AGAIN and (each.topic, each.partition) == tp and (each.kind, *tp) not in known
+        ]
+    return tuple(found)
+
+
+def _newer_groups(copy: LinkCopy, store: Store, link: Link, marks: Iterable[Watermark]) -> tuple[str, ...]:
+    """Groups with a position in the copy that was captured after all that the store has."""
+    kept = store.group_positions(link.id)
+    offsets = {(each.group, each.topic, each.partition): each.offset for each in kept}
+    last = max((*(each.captured_at for each in kept), *(mark.observed_at for mark in marks)), default=None)
+    newer = {
+        each.group
+        for each in copy.positions
+        if (last is None or each.captured_at > last)
+        and offsets.get((each.group, each.topic, each.partition)) != each.offset
+    }
+    return tuple(sorted(newer))
+
+
+class StoreAge(NamedTuple):
+    """Whether the store is older than its copy on the target. `older`: by how much; None: it isn't, as far as that is
+    known. `unknown`: why it isn't known. `denied`: only a right is missing."""
+
+    older: OlderStore | None
+    unknown: str | None = None
+    denied: bool = False
+
+
+def read_age(
+    link: Link,
+    store: Store,
+    target: ClusterConfig,
+    connect: Callable[[], ClusterAdmin],
+    *,
+    seconds: float = READ_SECONDS,
+) -> StoreAge:
+    """Compare the store with its copy on the target; where there is no copy, the store isn't older.
+
+    Args:
+        link: the link.
+        store: its store.
+        target: the configuration of its target.
+        connect: makes a connection to it.
+        seconds: how long reading the copy may take.
+    """
+    try:
+        admin = connect()
+        copy = read_copy(link, store, target, admin, seconds=seconds)
+        if copy is None:
+            return StoreAge(None)
+        older = older_than(copy, store, link, admin)
+        if not copy.unreadable:
+            return StoreAge(older)
+        first = min(copy.unreadable)
+        return StoreAge(older, f"{counted(len(copy.unreadable), 'record')} of it can't be read, first {first}")
+    except DrkitError as error:
+        return StoreAge(None, error.what, isinstance(error, Refused))
+
+
+def not_compared(link: LinkId, why: str) -> str:
+    """The warning that a store's age isn't known."""
+    return f"whether the store is older than its copy on {link.target} isn't known: {why}"
+
+
+def older_store_problems(
+    link: Link,
+    store: Store,
+    target: ClusterConfig,
+    connect: Callable[[], ClusterAdmin],
+    marks: Iterable[Watermark],
+    ends: Mapping[TopicPartition, int],
+    at: datetime,
+) -> list[Problem]:
+    """The problem `store_older` of each partition whose target holds more than the store's watermark, where the store
+    is older than its copy or that isn't known. The copy is read only if there is such a partition.
+
+    Args:
+        link: a link that flows, and that no mirror of this store runs on.
+        store: its store.
+        target: the configuration of its target.
+        connect: makes a connection to it.
+        marks: its watermarks, read before `ends`.
+        ends: the target's log ends, by its own names.
+        at: now.
+    """
+    if link.inverse or link.shares_target:  # the way back has no copy; beside others positions go by provenance
+        return []
+    beyond = [
+        mark
+        for mark in marks
+        if ends.get(TopicPartition(link.target_topic(mark.topic), mark.partition), 0) > mark.target_end
+    ]
+    if not beyond:
+        return []
+    older, unknown, denied = read_age(link, store, target, connect, seconds=_LOOK_SECONDS)
+    if unknown is not None:
+        why = not_compared(link.id, unknown)
+        remedy = (
+            f"Grant drkit's principal READ on the copy's topic on {link.id.target} (`drkit acls` prints it)"
+            if denied
+            else f"Try again when {link.id.target} answers for the copy's topic"
+        )
+    elif older is not None:
+        why, remedy = f"the store is older than its copy on {link.id.target}, {older.knows_more()}", older.remedy(link)
+        if older.decision is None and not older.unknown:
+            beyond = [mark for mark in beyond if mark.tp in older.partitions]
+    else:
+        return []
+    return [_older(link.id, mark, why, remedy, at) for mark in beyond]
+
+
+def _older(link: LinkId, mark: Watermark, why: str, remedy: str, at: datetime) -> Problem:
+    reason = f"{why}. How what {link.target} holds beyond source offset {mark.source_through:,} is mapped isn't known"
+    first = mark.source_through
+    return Problem(STORE_OLDER, mark.topic, mark.partition, reason, remedy, halted=False, since=at, unsure_from=first)
