@@ -5,9 +5,12 @@ A topic is deleted on the target only if:
 - drkit created it there, and it still has the topic id that drkit knows;
 - the source has lacked it for `LOOKS` looks and `SECONDS` seconds, on every one of its brokers,
   and it lists as many brokers as before;
-- the source is still the same cluster (by its id), and still has other topics;
-- it is one of at most `deletion_limit` within an hour. More at once look like a disaster or a mistake: they
-  are held, each with a problem, until an operator names them.
+- the source is still the same cluster (by its id), and still has topics that aren't drkit's;
+- what the source took while it had the topic is still there (`source_growth`), and no partition of the link has parted
+  from its source: a cluster that is restored or formatted lacks topics, too;
+- it is one of at most `deletion_limit` within an hour. More at once look like a disaster or a mistake.
+
+Others are held, each with a problem, until an operator names them.
 
 The store forgets the topic only after its deletion on the target.
 """
@@ -18,14 +21,18 @@ import logging
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.mirror.health.problems import Problems
+from drkit.mirror.topics.source_growth import SourceGrowth
 from drkit.mirror.topics.topic_snapshot import TopicSnapshot
+from drkit.model.clock import now
 from drkit.model.errors import Unreachable
-from drkit.model.link_state import Problem
+from drkit.model.link_state import PARTED, Problem
 from drkit.model.topics.standby import SOURCE_SETTINGS
 from drkit.model.topology import Link
+from drkit.model.wording import and_more
 from drkit.store.api import Store
 from drkit.store.link_notes import known_source_cluster, other_source_cluster, other_source_remedy
 
@@ -35,7 +42,9 @@ LOOKS = 3
 SECONDS = 5.0
 HELD = "deletion_held"
 _REFUSED = "deletion_refused"
-_WINDOW_SECONDS = 3600.0
+_DELETED = "deleted"
+"""Kind of the notes that say when each topic was deleted: whoever leads keeps to the limit."""
+_WINDOW = timedelta(hours=1)
 _FEWER_BROKERS_SECONDS = 600.0
 
 
@@ -71,7 +80,6 @@ class _Book:
 
     missed: dict[str, _Missed] = field(default_factory=dict)
     named: set[str] = field(default_factory=set)
-    deleted_at: list[float] = field(default_factory=list)
     brokers: _Brokers = field(default_factory=_Brokers)
 
 
@@ -104,7 +112,12 @@ class TopicDeletions:
         self._problems = problems
         self._clock = clock
         self._book = _Book()
+        self._growth = SourceGrowth(source)
         problems.on_cleared(self._named)
+
+    def saw(self, look: TopicSnapshot) -> None:
+        """A look at the topics: whoever leads later must know it, too."""
+        self._growth.saw(look.source, {state.source_topic_id for state in look.states.values()})
 
     def sync(self, look: TopicSnapshot, gone: Collection[str]) -> list[str]:
         """Delete the topics that the source no longer lists, if they are due.
@@ -144,17 +157,15 @@ class TopicDeletions:
         ripe = [t for t, missed in book.missed.items() if missed.looks >= LOOKS and at - missed.since >= SECONDS]
         if not ripe:
             return
-        book.deleted_at = [when for when in book.deleted_at if at - when < _WINDOW_SECONDS]
-        hold = self._why_held(look)
-        go = [topic for topic in ripe if self._may_go(topic, hold)]
-        for topic in ripe:
-            if topic not in go and hold is not None:
-                remedy = hold.remedy.replace("NAME", topic)
-                self._problems.put(HELD, topic, None, f"{self._where(topic)}; {hold.reason}", remedy, halted=False)
-        if not go:
-            return
         try:
-            absent = self._source.absent_everywhere(go)
+            holds = self._why_held(look, ripe)
+            go = [topic for topic in ripe if self._may_go(topic, holds.get(topic))]
+            for topic in ripe:
+                hold = holds.get(topic)
+                if topic not in go and hold is not None:
+                    remedy = hold.remedy.replace("NAME", topic)
+                    self._problems.put(HELD, topic, None, f"{self._where(topic)}; {hold.reason}", remedy, halted=False)
+            absent = self._source.absent_everywhere(go) if go else set()
         except Unreachable as error:
             log.info("%s: nothing is deleted now: %s", self._link.id, error.what)
             return
@@ -168,24 +179,57 @@ class TopicDeletions:
         return named and not hold.always
 
     def _where(self, topic: str) -> str:
-        return f"{topic} was deleted on {self._link.id.source}; on {self._link.id.target} it stays for now"
+        return f"{topic} is gone on {self._link.id.source}; on {self._link.id.target} it stays for now"
 
-    def _why_held(self, look: TopicSnapshot) -> _Hold | None:
-        """Why deletions aren't mirrored automatically now."""
-        book, link = self._book, self._link
+    def _why_held(self, look: TopicSnapshot, ripe: Collection[str]) -> dict[str, _Hold]:
+        """Why deletions of these topics aren't mirrored automatically now; others may be.
+
+        Raises:
+            Unreachable: the source or the store doesn't answer.
+        """
+        hold = self._why_all_held(look)
+        if hold is not None:
+            return dict.fromkeys(ripe, hold)
+        source, ids = self._link.id.source, {topic: look.states[topic].source_topic_id for topic in ripe}
+        unproven = _Hold(
+            f"nothing shows that it was deleted: {source} may have been restored from an older copy of its disks, or "
+            f"formatted (drkit believes a deletion where {source} still holds records that other topics took while "
+            f"this mirror saw the topic there)",
+            self._name_it(),
+        )
+        return dict.fromkeys(ids.keys() - self._growth.shows_deletion(ids, look.source), unproven)
+
+    def _name_it(self) -> str:
+        return f"To delete it there too: `drkit link acknowledge '{self._link.id}' {HELD} --topic NAME`"
+
+    def _why_all_held(self, look: TopicSnapshot) -> _Hold | None:
+        link = self._link
         cluster, known = self._source.cluster_id(), known_source_cluster(self._store, link.id)
         if known is not None and known != cluster:
             return _Hold(other_source_cluster(link.id, cluster, known), other_source_remedy(link.id), always=True)
-        name_it = f"To delete it there too: `drkit link acknowledge '{link.id}' {HELD} --topic NAME`"
         if look.source_topics == 0:
-            return _Hold(f"{link.id.source} has no topics at all, so drkit deletes none", name_it)
-        if len(book.missed) + len(book.deleted_at) > link.deletion_limit:
+            return _Hold(f"{link.id.source} has no other topics, so drkit deletes none", self._name_it())
+        parted = sorted(tp for kind in PARTED for tp in self._problems.with_kind(kind))
+        if parted:
             return _Hold(
-                f"{len(book.missed) + len(book.deleted_at)} topics were deleted within the hour, more than the "
-                f"deletion_limit of {link.deletion_limit}",
-                name_it,
+                f"{and_more([str(tp) for tp in parted])} may hold other records on {link.id.source} than were mirrored "
+                f"(see its problem), so {link.id.source} may have been restored from an older copy of its disks",
+                self._name_it(),
+            )
+        count = len(self._book.missed) + self._deleted_within_the_hour()
+        if count > link.deletion_limit:
+            return _Hold(
+                f"{count} topics were deleted within the hour, more than the deletion_limit of {link.deletion_limit}",
+                self._name_it(),
             )
         return None
+
+    def _deleted_within_the_hour(self) -> int:
+        since = now() - _WINDOW
+        notes = self._store.notes(self._link.id, _DELETED)
+        former = [name for name, when in notes.items() if datetime.fromisoformat(when) < since]
+        self._store.forget_notes(self._link.id, _DELETED, former)
+        return len(notes) - len(former)
 
     # -- deleting ----------------------------------------------------------------------------------
 
@@ -214,13 +258,14 @@ class TopicDeletions:
         log.warning(
             "%s: %s was deleted on %s, as %s was on the source", self._link.id, name, self._link.id.target, topic
         )
+        # by its id: the next topic of that name may be deleted, too
+        self._store.put_notes(self._link.id, _DELETED, {look.states[topic].source_topic_id: now().isoformat()})
         self._problems.forget(topic)
         self._store.forget_notes(self._link.id, SOURCE_SETTINGS, [topic])
         self._store.forget_topic(self._link.id, topic)
         del look.states[topic]
         look.changed.pop(topic, None)
         self._book.missed.pop(topic, None)
-        self._book.deleted_at.append(self._clock())
         self._book.named.discard(topic)
 
 

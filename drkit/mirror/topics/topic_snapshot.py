@@ -33,7 +33,8 @@ class ReadyTopic:
 class TopicSnapshot:
     """The topics as observed, and the decisions about them. Dictionaries are by source topic, except for the target's.
 
-    `brokers` counts the target's; `source_topics` all topics of the source that aren't internal.
+    `brokers` counts the target's; `source_topics` all topics of the source that aren't
+    internal, nor drkit's canaries.
     `source_denied`, `target_denied`: topics that drkit's principal may not see on that side (or not their settings);
     they are in none of the others. `ready`: the topics that may be mirrored. `changed`: states to store.
     """

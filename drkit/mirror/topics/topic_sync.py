@@ -39,7 +39,7 @@ from drkit.model.link_state import (
 )
 from drkit.model.topic_policy import AclMode
 from drkit.model.topics.standby import READ, SOURCE_SETTINGS, is_compacted, note_of
-from drkit.model.topology import Link, LinkId, OffsetMode, TopicPartition
+from drkit.model.topology import Link, LinkId, OffsetMode, TopicPartition, is_canary
 from drkit.store.api import Store
 
 __all__ = ["TOPIC_KINDS", "ReadyTopic", "TopicSync"]
@@ -261,17 +261,20 @@ class TopicSync:
         target = self._target.topics(wanted, denied=theirs)
         source_settings = self._source.topic_configs(covered, keys=READ, denied=ours)
         target_settings = self._target.topic_configs(target, keys=self._writer.keys(covered), denied=theirs)
-        return TopicSnapshot(
+        look = TopicSnapshot(
             source={topic: info for topic, info in covered.items() if topic not in ours},
             target={name: info for name, info in target.items() if name not in theirs},
             states=states,
             source_settings=source_settings,
             target_settings=target_settings,
             brokers=len(self._target.brokers()),
-            source_topics=len(listed),
+            source_topics=sum(not is_canary(topic) for topic in listed),
             source_denied=ours,
             target_denied=theirs,
         )
+        if self._deletions is not None:
+            self._deletions.saw(look)
+        return look
 
     # -- incarnations ------------------------------------------------------------------------------
 

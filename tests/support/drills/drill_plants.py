@@ -60,6 +60,10 @@ def deletions_followed() -> None:
     from drkit.model.topology import Link  # noqa: PLC0415 - as above
 
     Link.mirrors_deletions = property(lambda _: True)  # type: ignore[method-assign, assignment]
+    patch(
+        "drkit.mirror.topics.source_growth:SourceGrowth.shows_deletion",
+        lambda _: lambda _self, topic_ids, _listed: set(topic_ids),
+    )
 
 
 def gaps_not_told() -> None:

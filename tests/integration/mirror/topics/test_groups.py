@@ -19,6 +19,7 @@ from drkit.model.topology import TopicPartition
 from drkit.store.link_notes import unmovable_groups
 from tests.support.collection.sampling import some_of
 from tests.support.links.mirroring import Mirrored
+from tests.support.links.topic_looks import TakenMeanwhile
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, some_of("captured groups", 3)]
@@ -77,7 +78,7 @@ def test_only_groups_and_topics_of_the_link(mirrored: Mirrored, groups: GroupAdm
 
 
 def test_positions_in_a_topic_whose_deletion_was_mirrored_are_not_put_back(
-    mirrored: Mirrored, groups: GroupAdmin
+    mirrored: Mirrored, groups: GroupAdmin, taken_meanwhile: TakenMeanwhile
 ) -> None:
     topic, stays, group = mirrored.name("gone"), mirrored.name("stays"), mirrored.name("g")
     for name in (topic, stays):
@@ -88,6 +89,7 @@ def test_positions_in_a_topic_whose_deletion_was_mirrored_are_not_put_back(
     with mirrored.running():
         wait_until(lambda: offsets(mirrored, group) == {here: 60, there: 7}, what="the positions")
         mirrored.wait_through(topic)
+        taken_meanwhile(stays)
         mirrored.source.delete(topic)
         wait_until(lambda: topic not in mirrored.store.topic_states(mirrored.link.id), 60, "the deletion on dr")
         forgotten = now()

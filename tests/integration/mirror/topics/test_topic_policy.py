@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
+from drkit.drill.environment.log_surgery import stopped
 from tests.support.collection.sampling import some_of
 from tests.support.links.mirroring import Mirrored, Side
+from tests.support.links.topic_looks import TakenMeanwhile
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, some_of("policies of topics", 3)]
@@ -122,12 +126,15 @@ def test_what_the_source_has_of_the_standbys_settings_is_noted_for_the_switch(mi
 # ---- deletions ---------------------------------------------------------------------------------------
 
 
-def test_a_deleted_topic_is_deleted_and_forgotten_and_a_new_one_of_its_name_is_mirrored(mirrored: Mirrored) -> None:
+def test_a_deleted_topic_is_deleted_and_forgotten_and_a_new_one_of_its_name_is_mirrored(
+    mirrored: Mirrored, taken_meanwhile: TakenMeanwhile
+) -> None:
     mirrored.configure('deletions = "mirror"')
     goes, stays = made(mirrored, "goes", "stays")
     with mirrored.running() as running:
         mirrored.wait_through(goes)
         mirrored.wait_through(stays)
+        taken_meanwhile(stays)
         mirrored.source.delete(goes)
         wait_until(lambda: mirrored.target.partitions(goes) == 0, 60, "its end on the target")
         wait_until(lambda: goes not in mirrored.store.topic_states(mirrored.link.id), what="it forgotten")
@@ -144,7 +151,29 @@ def test_a_deleted_topic_is_deleted_and_forgotten_and_a_new_one_of_its_name_is_m
     mirrored.assert_translates(goes)
 
 
-def test_a_topic_that_drkit_did_not_create_stays(mirrored: Mirrored) -> None:
+def test_topics_that_a_restored_source_lacks_are_held(
+    mirrored: Mirrored, taken_meanwhile: TakenMeanwhile, tmp_path: Path
+) -> None:
+    """The target has all that is left of them."""
+    mirrored.configure('deletions = "mirror"')
+    (stays,) = made(mirrored, "stays")
+    with stopped(mirrored.lab, "primary-1") as disk:
+        disk.copy_to(tmp_path / "copy")
+    (only,) = made(mirrored, "only")
+    with mirrored.running():
+        for topic in (stays, only):
+            mirrored.wait_through(topic)
+        taken_meanwhile(stays)
+        with stopped(mirrored.lab, "primary-1") as disk:
+            disk.set_back(tmp_path / "copy")
+        wait_until(lambda: mirrored.problems("deletion_held"), 60, "the problem")
+    (held,) = mirrored.problems("deletion_held")
+    assert held.topic == only
+    assert "restored from an older copy of its disks" in held.reason
+    assert len(mirrored.target.read(only)) == 5
+
+
+def test_a_topic_that_drkit_did_not_create_stays(mirrored: Mirrored, taken_meanwhile: TakenMeanwhile) -> None:
     mirrored.configure('deletions = "mirror"')
     theirs = mirrored.name("theirs")
     mirrored.target.create(theirs)
@@ -153,6 +182,7 @@ def test_a_topic_that_drkit_did_not_create_stays(mirrored: Mirrored) -> None:
     with mirrored.running():
         for topic in (theirs, ours, mirrored.name("other")):
             mirrored.wait_through(topic)
+        taken_meanwhile(mirrored.name("other"))
         mirrored.source.delete(theirs)
         mirrored.source.delete(ours)
         wait_until(lambda: mirrored.target.partitions(ours) == 0, 60, "the end of ours")

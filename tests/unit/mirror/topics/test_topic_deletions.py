@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 import pytest
 
 from drkit.kafka.admin.cluster_admin import Broker, TopicInfo
+from drkit.kafka.admin.logs.leader_epochs import LogBatch
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.topics.topic_deletions import HELD, LOOKS, SECONDS, TopicDeletions
 from drkit.mirror.topics.topic_snapshot import TopicSnapshot
+from drkit.model.clock import now
 from drkit.model.errors import Unreachable
-from drkit.model.link_state import TopicState
-from drkit.model.topology import Link, LinkId
+from drkit.model.link_state import FOREIGN_WRITER, SOURCE_TRUNCATED, TopicState
+from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.store import open_store
 from drkit.store.link_notes import note_clusters
 
@@ -30,6 +33,7 @@ class Cluster:
     silent: bool = False
     deleted: dict[str, str] = field(default_factory=dict)
     refusal: str = ""
+    log: dict[TopicPartition, list[int]] = field(default_factory=dict)
 
     def brokers(self) -> list[Broker]:
         return [Broker(number, "h", 9092) for number in range(self.brokers_listed)]
@@ -42,6 +46,17 @@ class Cluster:
             raise Unreachable("no answer")
         return set(names) - self.known
 
+    def log_ends(self, tps: list[TopicPartition], **_: bool) -> dict[TopicPartition, int]:
+        return {tp: len(self.log[tp]) for tp in tps if tp in self.log}
+
+    def batches_at(self, offsets: dict[TopicPartition, int]) -> dict[TopicPartition, LogBatch | None]:
+        """Each record is a batch; its value the checksum."""
+        found: dict[TopicPartition, LogBatch | None] = {}
+        for tp, offset in offsets.items():
+            inside = offset < len(self.log.get(tp, ()))
+            found[tp] = LogBatch(offset, offset, 0, self.log[tp][offset]) if inside else None
+        return found
+
     def delete_exact(self, topics: dict[str, str]) -> dict[str, str]:
         if self.refusal:
             return dict.fromkeys(topics, self.refusal)
@@ -49,8 +64,13 @@ class Cluster:
         return {}
 
 
+OTHER = TopicPartition("other", 0)
+"""A partition of a topic that stays."""
+
+
 class World:
-    """A link whose topics a, b, c … were mirrored; `looks` lets time pass."""
+    """A link whose topics a, b, c … were mirrored; `looks` lets time pass. Another topic takes a record at each look of
+    the first ones, which find all topics."""
 
     def __init__(self, *topics: str) -> None:
         self.store = open_store("sqlite:///:memory:")
@@ -62,7 +82,9 @@ class World:
         self.others = 5
         self.store.put_topic_states(LINK.id, list(self.states.values()))
         note_clusters(self.store, LINK.id, source=self.source.cluster_id(), target="id-of-dr")
+        self.source.log[OTHER] = [1, 2, 3]
         self.restart()
+        self.looks(grows=True)
 
     def restart(self) -> None:
         self.problems = Problems(self.store, LINK.id, lambda _: None)
@@ -71,14 +93,23 @@ class World:
             LINK, self.source, self.target, self.store, self.problems, clock=lambda: self.at
         )
 
-    def looks(self, *gone: str, count: int = LOOKS + 1, seconds: float = SECONDS) -> list[str]:
+    def looks(self, *gone: str, count: int = LOOKS + 1, seconds: float = SECONDS, grows: bool = False) -> list[str]:
         """So many looks at which these topics are gone; returns what the last said is never deleted."""
         stay: list[str] = []
         for _ in range(count):
             self.problems.follow(leads=True)
             infos = {name: TopicInfo(name, known, 1, 1, internal=False) for name, known in self.target_ids.items()}
             states = self.store.topic_states(LINK.id)
-            look = TopicSnapshot({}, infos, states, {}, {}, 3, self.others)
+            source = {
+                topic: TopicInfo(topic, state.source_topic_id, 1, 1, internal=False)
+                for topic, state in states.items()
+                if topic not in gone
+            }
+            source["other"] = TopicInfo("other", "s-other", 1, 1, internal=False)
+            if grows:
+                self.source.log[OTHER].append(len(self.source.log[OTHER]) + 1)
+            look = TopicSnapshot(source, infos, states, {}, {}, 3, self.others)
+            self.deletions.saw(look)
             stay = self.deletions.sync(look, [topic for topic in gone if topic in states])
             self.at += seconds
         return stay
@@ -194,6 +225,63 @@ def test_one_after_the_other_counts_as_well() -> None:
         world.looks(topic)
     assert list(world.target.deleted) == ["a", "b"]
     assert world.held() == {"c"}
+
+
+def test_the_limit_holds_for_whoever_leads_next() -> None:
+    world = World("a", "b", "c", "d")
+    world.looks("a")
+    world.looks("b")
+    world.restart()
+    world.looks(grows=True)
+    world.looks("c")
+    assert (list(world.target.deleted), world.held()) == (["a", "b"], {"c"})
+    notes = world.store.notes(LINK.id, "deleted")
+    world.store.put_notes(LINK.id, "deleted", dict.fromkeys(notes, (now() - timedelta(minutes=61)).isoformat()))
+    world.looks("c", "d")
+    assert (list(world.target.deleted), world.held()) == (["a", "b", "d"], {"c"})
+
+
+# ---- a source that was restored from an older copy, or formatted ---------------------------------------
+
+
+@pytest.mark.parametrize("then", [[1, 2, 3], [1, 2, 3, *[7] * 9], [], [9]], ids=["cut", "grown", "formatted", "young"])
+def test_topics_that_a_set_back_source_lacks_are_held(then: list[int]) -> None:
+    """Another cluster's disks under the same id: it lacks what was written while the topic was there."""
+    world = World("a")
+    world.source.log[OTHER] = then
+    world.looks("a")
+    assert (world.target.deleted, world.held()) == ({}, {"a"})
+    assert "restored from an older copy" in world.store.problems(LINK.id)[0].reason
+    world.name("a")
+    world.looks("a")
+    assert list(world.target.deleted) == ["a"], "an operator knows"
+
+
+def test_a_topic_that_rested_since_shows_no_deletion() -> None:
+    """The copy of the disks may be of any moment after its last record."""
+    world = World("a")
+    world.restart()
+    world.looks()
+    world.looks("a", grows=True)
+    assert (world.target.deleted, world.held()) == ({}, {"a"})
+
+
+def test_what_was_written_before_the_topic_was_seen_shows_no_deletion() -> None:
+    world = World("a")
+    world.restart()
+    world.looks("a", count=1)
+    world.looks(count=1, grows=True)
+    world.looks("a")
+    assert world.held() == {"a"}
+
+
+@pytest.mark.parametrize("kind", [SOURCE_TRUNCATED, FOREIGN_WRITER])
+def test_while_a_partition_has_parted_from_its_source_deletions_are_held(kind: str) -> None:
+    world = World("a")
+    world.problems.put(kind, "other", 0, "why", "do", halted=True)
+    world.looks("a")
+    assert (world.target.deleted, world.held()) == ({}, {"a"})
+    assert "other:0" in next(each.reason for each in world.store.problems(LINK.id) if each.kind == HELD)
 
 
 @pytest.mark.parametrize("change", ["not drkit's", "another id"])

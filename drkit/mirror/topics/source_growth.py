@@ -1,0 +1,125 @@
+"""Shows that a source wasn't set back since a topic was seen on it, so that the topic was deleted there.
+
+A cluster that is restored from an older copy of its disks, or formatted, keeps its id and lacks the topics made since
+then, as if somebody had deleted them: what the target has of them may be all that is left. But it lacks everything else
+that was written since then, too. So a batch that another topic took between two looks that both found the missing
+topic, and that the source still holds (`LogBatch`: its offsets and checksum), shows a deletion. Nothing else does: not
+a topic that rested since then, nor a batch that the mirror reached then and that had been written earlier.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
+from drkit.kafka.admin.logs.leader_epochs import LogBatch
+from drkit.mirror.round_robin import Turns
+from drkit.model.errors import DrkitError
+from drkit.model.topology import TopicPartition, is_canary
+
+_NOTED_A_LOOK = 4
+_NOTED = 512
+_COMPARED = 8
+"""Of how many partitions batches are compared for a missing topic: retention or the cleaner may have removed some."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    """The first and the last look that found a topic."""
+
+    first: int
+    last: int
+
+
+class _Growth(NamedTuple):
+    """A batch that a partition took after one look had asked for its end, and before another one had."""
+
+    after: int
+    before: int
+    tp: TopicPartition
+    batch: LogBatch
+
+
+class SourceGrowth:
+    """What a source took, look by look. Not thread-safe.
+
+    Args:
+        source: the cluster.
+    """
+
+    def __init__(self, source: ClusterAdmin) -> None:
+        self._source = source
+        self._look = 0
+        self._topics: dict[str, _Seen] = {}
+        self._ends: dict[TopicPartition, tuple[int, int]] = {}
+        self._grown: deque[_Growth] = deque(maxlen=_NOTED)
+        self._turns = Turns()
+
+    def saw(self, topics: Mapping[str, TopicInfo], known: Collection[str]) -> None:
+        """A look found these topics; `known`: the ids of those to remember though it didn't."""
+        self._look += 1
+        ids = {info.topic_id for info in topics.values()}
+        self._topics = {each: seen for each, seen in self._topics.items() if each in ids or each in known}
+        for each in ids:
+            self._topics.setdefault(each, _Seen(self._look, self._look)).last = self._look
+        there = [TopicPartition(info.name, number) for info in topics.values() for number in range(info.partitions)]
+        try:
+            self._note(there)
+        except DrkitError:
+            return  # this look shows nothing
+
+    def _note(self, there: Collection[TopicPartition]) -> None:
+        before = {tp: self._ends[tp] for tp in there if tp in self._ends}
+        ends = self._source.log_ends(self._turns.take(there), partial=True, recent_leaders=True)
+        self._ends = {**before, **{tp: (self._look, end) for tp, end in ends.items()}}
+        grown = [tp for tp, end in ends.items() if tp in before and end > before[tp][1]]
+        grown = sorted(grown, key=lambda tp: not is_canary(tp.topic))[:_NOTED_A_LOOK]
+        batches = self._source.batches_at({tp: ends[tp] - 1 for tp in grown}) if grown else {}
+        for tp, batch in batches.items():
+            if batch is not None and batch.base_offset >= before[tp][1]:
+                self._grown.append(_Growth(before[tp][0], self._look, tp, batch))
+
+    def shows_deletion(self, topic_ids: Mapping[str, str], listed: Mapping[str, TopicInfo]) -> set[str]:
+        """Those of these missing topics (names with their ids) that were deleted: the source still is the cluster that
+        had them.
+
+        Args:
+            topic_ids: the missing topics.
+            listed: the topics that the source has now.
+
+        Raises:
+            Unreachable: the source doesn't answer.
+        """
+        growth = {topic: self._while_there(topic_id, listed) for topic, topic_id in topic_ids.items()}
+        asked = {(each.tp, each.batch.last_offset) for found in growth.values() for each in found}
+        held: dict[tuple[TopicPartition, int], LogBatch | None] = {}
+        while asked:  # one offset of each partition at a time
+            some = dict(asked)
+            held |= {(tp, some[tp]): batch for tp, batch in self._source.batches_at(some).items()}
+            asked -= set(some.items())
+        return {topic for topic, found in growth.items() if _holds(held, found)}
+
+    def _while_there(self, topic_id: str, listed: Mapping[str, TopicInfo]) -> list[_Growth]:
+        """The last batches that others took while this topic was there, one of each partition."""
+        seen = self._topics.get(topic_id)
+        if seen is None:
+            return []
+        last: dict[TopicPartition, _Growth] = {}
+        for each in self._grown:
+            if each.tp.topic in listed and seen.first <= each.after and each.before < seen.last:
+                last[each.tp] = each
+        return sorted(last.values(), key=lambda each: each.before)[-_COMPARED:]
+
+
+def _holds(held: Mapping[tuple[TopicPartition, int], LogBatch | None], growth: Collection[_Growth]) -> bool:
+    """Whether a source holds one of these batches, and no other batch in the place of one."""
+    there = [(held.get((each.tp, each.batch.last_offset)), each.batch) for each in growth]
+    same = [_is(found, batch) for found, batch in there if found is not None]
+    return bool(same) and all(same)
+
+
+def _is(found: LogBatch, batch: LogBatch) -> bool:
+    return (found.last_offset, found.crc) == (batch.last_offset, batch.crc)
