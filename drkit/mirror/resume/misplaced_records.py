@@ -69,10 +69,11 @@ class MisplacedRecords:
             Unreachable: the store doesn't answer.
         """
         looked_at = [seen for seen in observed if _ends_below_watermark(seen)]
-        if self._verifier.alteration is not None:
-            ends_below = {s.tp for s in looked_at if s.watermark and s.target_end < s.watermark.target_end}
-            return ends_below, {}
+        alters = self._verifier.alteration is not None
         doubted: set[TopicPartition] = set()
+        if alters:  # misplaced records aren't recognised by content there: look further back at once
+            doubted = {s.tp for s in looked_at if s.watermark and s.target_end < s.watermark.target_end}
+            looked_at = [seen for seen in looked_at if seen.tp not in doubted]
         late: dict[TopicPartition, str] = {}
         meant: dict[LogPosition, tuple[Observed, LogPosition]] = {}
         for seen in looked_at:
@@ -96,7 +97,9 @@ class MisplacedRecords:
             unread = next((each for each in (ours, theirs) if each is not None and each.late), None)
             if unread is not None:
                 late[seen.tp] = f"{seen.tp} {unread.reason}"
-            elif ours.reason is not None or (theirs is not None and not _same(ours, theirs, source, seen)):
+            elif ours.reason is not None or (
+                theirs is not None and not _same(ours, theirs, source, seen, alters=alters)
+            ):
                 doubted.add(seen.tp)
         return doubted, {tp: why for tp, why in late.items() if tp not in doubted}
 
@@ -144,10 +147,12 @@ def _ends_below_watermark(seen: Observed) -> bool:
     return mark is not None and seen.target_start < seen.target_end <= mark.target_end
 
 
-def _same(there: ProbedRecord, here: ProbedRecord, source: LogPosition, seen: Observed) -> bool:
+def _same(there: ProbedRecord, here: ProbedRecord, source: LogPosition, seen: Observed, *, alters: bool) -> bool:
+    """Whether a record is the copy of the source's. Of a link that alters records the timestamp tells: no callable
+    changes it, and callables that were changed since say nothing of what was mirrored before."""
     if here.offset != source.offset:  # the source's cleaner or retention removed it: nothing to compare
         return here.reason is None and seen.topic.compacted
-    return (there.timestamp, there.crc) == (here.timestamp, here.crc)
+    return there.timestamp == here.timestamp and (alters or there.crc == here.crc)
 
 
 def _tail(seen: Observed, begin: int, rows: Sequence[OffsetMapping]) -> Tail:

@@ -131,3 +131,25 @@ def test_what_landed_below_its_place_is_found_told_and_copied_anew(mirrored: Mir
     write(mirrored.source, topic, range(200, 230), stamped=OF_2013)
     assert mirrored.catch_up().caught_up, "it isn't found again"
     assert len(mirrored.target.read(topic)) == len(mirrored.source.read(topic)) + 50
+
+
+def test_of_a_link_that_alters_records_a_tail_that_others_replaced_is_found(mirrored: Mirrored) -> None:
+    """The log ends where it did. What callables that were changed since would make of a record says nothing of it."""
+    callables = "tests.support.links.callables"
+    mirrored.configure(f'transform = "{callables}:redacts"')
+    replaced, whole = mirrored.name("replaced"), mirrored.name("whole")
+    for topic in (replaced, whole):
+        mirrored.source.create(topic)
+    for first, end in ((0, 70), (70, 100)):  # so that the log can be cut between two batches
+        for topic in (replaced, whole):
+            write(mirrored.source, topic, range(first, end), stamped=OF_2013)
+        assert mirrored.catch_up().caught_up
+    with stopped(mirrored.lab, "dr-1", cleanly=False) as disk:
+        assert disk.cut(replaced, 0, 70) == 70
+    write(mirrored.target, replaced, range(30), stamped=int(time.time() * 1000))
+    assert [(each.topic, each.kind) for each in mirrored.catch_up().halted] == [(replaced, "foreign_writer")]
+    assert mirrored.problems()[0].unsure_from == 70
+    mirrored.configure(f'filter = "{callables}:keeps_none"')
+    write(mirrored.source, whole, range(100, 110), stamped=OF_2013)
+    assert [each.topic for each in mirrored.catch_up().halted] == [replaced]
+    assert mirrored.through(whole) == 110

@@ -8,6 +8,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+from drkit.kafka.client.record_probe import LogPosition, ProbedRecord
 from drkit.mirror.engine.producer_id import LinkProducer
 from drkit.mirror.resume.partition_resume import Resumer
 from drkit.model.clock import now
@@ -20,6 +21,11 @@ STATE = SimpleNamespace(topic="t", target_topic="t", epoch=1, source_topic_id="s
 READY: Any = SimpleNamespace(
     state=STATE, max_message_bytes=1_000, preserve=False, alignable=False, compacted=False, diverged=frozenset()
 )
+
+
+def probed(places: Iterable[LogPosition], **_: Any) -> dict[LogPosition, ProbedRecord]:
+    """Both sides hold the same record at each offset."""
+    return {place: ProbedRecord(place.offset, 1, 2) for place in places}
 
 
 class Moving:
@@ -56,9 +62,11 @@ class Moving:
             leader_epochs=lambda tps: dict.fromkeys(tps, 3),
             epoch_ends=lambda _: {},
             epochs_below=lambda offsets: dict.fromkeys(offsets, 3),
+            probe_records=probed,
         )
         target = SimpleNamespace(
             start_offsets=self.starts,
+            probe_records=probed,
             log_ends=self.log_ends,
             topics=lambda _, **__: {"t": SimpleNamespace(topic_id="d")},
         )
@@ -73,7 +81,7 @@ class Moving:
             settle=lambda *_, **__: None,
             standing=lambda *_, **__: None,
         )
-        verifier = SimpleNamespace(difference=lambda _: None, alteration=object())
+        verifier = SimpleNamespace(difference=lambda _: None, alteration=None)
         producer = SimpleNamespace(
             id=lambda: 7,
             next_sequence=LinkProducer.next_sequence,
