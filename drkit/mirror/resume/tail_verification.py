@@ -99,7 +99,7 @@ class TailVerifier:
         source: ClusterConfig,
         target: ClusterConfig,
         *,
-        committed: bool = True,
+        committed: bool,
         silence_seconds: float = _SILENCE_SECONDS,
     ) -> None:
         self._isolation = "read_committed" if committed else "read_uncommitted"

@@ -94,7 +94,7 @@ class PipelineFactory:
                 link.id, *self._admins, mappings, problems, verifier, producer, whole, committed=link.committed
             )
         if link.shares_target:
-            reader = ProvenanceReader(*self._configs)
+            reader = ProvenanceReader(*self._configs, committed=link.committed)
             shared = SharedResumer(
                 link.id, *self._admins, mappings, problems, reader, producer, whole, committed=link.committed
             )

@@ -478,3 +478,31 @@ def test_what_landed_unrecorded_of_a_source_that_was_cut_since_is_told(
         (partition,) = (each for each in status.partitions if each.topic == unique_name)
         assert partition.lag_records is None, "it may have been set back further, and no records tell"
         assert "others write to b, too" in (partition.lag_reason or "")
+
+
+def test_what_landed_unrecorded_of_an_aborted_transaction_is_continued_behind(net: MakeNet, unique_name: str) -> None:
+    """A mirror that also reads what isn't committed dies before its next watermark."""
+    lines = (BOTH_WAYS, 'isolation = "read_uncommitted"')
+    world = net(link("a", "b", unique_name, *lines) + link("b", "a", unique_name, *lines))
+    a, b, link_id = world.sides["a"], world.sides["b"], LinkId("a", "b")
+    for side in (a, b):
+        side.create(unique_name)
+    write(a, unique_name, ["first"])
+    world.catch_up("a->b")
+    before, newest = list(world.store.watermarks(link_id).values()), newest_own(world.store, link_id)
+    producer = a.producer(transactional_id=unique_name)
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(unique_name, value=b"taken back", partition=0)
+    assert producer.flush(30) == 0
+    producer.abort_transaction(30)
+    world.catch_up("a->b")
+    assert values(b.read(unique_name, committed=False)) == [b"first", b"taken back"]
+    world.store.put_watermarks(link_id, before)
+    put_newest_own(world.store, link_id, newest)
+
+    (report,) = world.catch_up("a->b")
+
+    assert report.caught_up
+    assert report.halted == ()
+    assert values(b.read(unique_name, committed=False)) == [b"first", b"taken back"]

@@ -143,7 +143,7 @@ def read_back(monkeypatch: pytest.MonkeyPatch, events: list[Event | None], *, si
 
     monkeypatch.setattr("drkit.mirror.resume.tail_verification.Consumer", Scripted)
     cluster = ClusterConfig(bootstrap_servers="127.0.0.1:1")
-    verifier = TailVerifier(cluster, cluster, silence_seconds=silence)
+    verifier = TailVerifier(cluster, cluster, committed=True, silence_seconds=silence)
     return [int(each.offset() or 0) for each in verifier._read(cluster, "t", 0, 5, 8, "read_uncommitted")]
 
 
