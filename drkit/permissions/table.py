@@ -327,9 +327,9 @@ TABLE: tuple[Need, ...] = (
     ),
     Need(
         *_of(frozenset({_C.MIRROR}), Side.SOURCE, _S.OFFSETS_LOG, _O.READ),
-        "see which groups committed, and which of them in transactions",
+        "see which groups committed, which of them in transactions, and which were deleted",
         "every group is asked each time; whether a group commits in transactions isn't known, so no captured offset is "
-        "exact",
+        "exact; deleted groups stay as captured",
         optional=True,
     ),
     Need(

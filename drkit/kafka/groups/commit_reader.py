@@ -62,14 +62,20 @@ def last_commits(
     ):
         for partition, part in sorted(parts.items()):
             stable = max(part.first, min(part.stable, part.end))
-            for batch in _batches(decided, partition, part.first, stable):
+            for batch in batches_of(decided, partition, part.first, stable):
                 _take(batch, topics, found)
-            for batch in _batches(everything, partition, stable, part.end):
+            for batch in batches_of(everything, partition, stable, part.end):
                 _take(batch, topics, undecided if batch.is_transactional else found)
     return LastCommits(sorted(found.values()), sorted({each.group for each in undecided.values()}))
 
 
-def _batches(reader: LogReader, partition: int, first: int, until: int) -> Iterator[Batch]:
+def batches_of(reader: LogReader, partition: int, first: int, until: int) -> Iterator[Batch]:
+    """The batches of a partition of the log that hold offsets in [first, until).
+
+    Raises:
+        Damaged: a batch can't be read.
+        DrkitError: like `LogReader.read`.
+    """
     for batches in reader.read(OFFSETS_TOPIC, partition, first, until):
         for batch in batches:
             if not batch.readable:

@@ -29,10 +29,12 @@ class OffsetsLog:
     Args:
         partitions: how many it has; 0: it doesn't exist yet (there never was a group), or may not be read.
         ends: end offsets by partition; those whose leader didn't answer are left out.
+        cluster_id: of the cluster that answered; empty if that isn't known.
     """
 
     partitions: int = 0
     ends: dict[int, int] = field(default_factory=dict)
+    cluster_id: str = ""
 
 
 async def read_log_state(connection: AdminConnection) -> OffsetsLog:
@@ -41,9 +43,10 @@ async def read_log_state(connection: AdminConnection) -> OffsetsLog:
     metadata = await connection.send(
         MetadataRequest(topics=[topic_type(name=OFFSETS_TOPIC)], allow_auto_topic_creation=False)
     )
-    topic = metadata.topics[0]
-    if error_class(topic.error_code) is kafka_errors.UnknownTopicOrPartitionError:
-        return OffsetsLog()
+    topic, cluster_id = metadata.topics[0], metadata.cluster_id or ""
+    error = error_class(topic.error_code)
+    if error is kafka_errors.UnknownTopicOrPartitionError or issubclass(error, kafka_errors.AuthorizationError):
+        return OffsetsLog(cluster_id=cluster_id)
     check(topic.error_code, OFFSETS_TOPIC)
     by_leader: dict[int, list[int]] = {}
     for partition in topic.partitions:
@@ -61,7 +64,7 @@ async def read_log_state(connection: AdminConnection) -> OffsetsLog:
             why = str(error)
     if not ends:
         raise RetryLater(f"{OFFSETS_TOPIC}: {why}")
-    return OffsetsLog(len(topic.partitions), ends)
+    return OffsetsLog(len(topic.partitions), ends, cluster_id)
 
 
 async def _ends(connection: AdminConnection, leader: int, partitions: list[int], patience: float) -> dict[int, int]:

@@ -99,6 +99,25 @@ def commit_records(batch: Batch) -> Iterator[CommitRecord]:
             yield found
 
 
+def removed_groups(batch: Batch) -> Iterator[str]:
+    """The groups of which a batch of `__consumer_offsets` removes a committed offset, or the group itself.
+
+    Raises:
+        Damaged: the batch can't be read.
+    """
+    for record in read(batch):
+        try:
+            key, value, _ = decode(bytes(record.body))
+            if key is None or value is not None:
+                continue
+            (version,) = _VERSION.unpack_from(key)
+            group, at = form.string(memoryview(key), _VERSION.size)
+        except (struct.error, IndexError, ValueError) as error:
+            raise Damaged(f"the record at offset {record.offset} of __consumer_offsets: {error}") from error
+        if version <= _LAST_OFFSET_KEY or at == len(key):  # else of a member, or an assignment
+            yield group
+
+
 def commits(marker: Batch) -> bool:
     """Whether a control batch holds a commit marker (type 1), not an abort marker (type 0; KIP-98).
 

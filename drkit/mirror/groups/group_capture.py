@@ -8,8 +8,9 @@ the next look (a coordinator may answer from just before the record that moved i
 Only changes are written, plus each position again at least every `REFRESH_SECONDS` (longer where there are very many),
 so that `captured_at` shows how fresh it is. The timeline gets the groups' positions over time
 (`drkit.mirror.groups.history_thinning`). A group that was deleted on the source is forgotten, but only after a listing
-by all coordinators. A single offset that its group no longer has stays as captured: its age shows, and a superfluous
-position is harmless where a missing one is not.
+by all coordinators, and where their log says so (`drkit.mirror.groups.deleted_groups`). A group that the source lost
+stays as captured, and so does a single offset that its group no longer has: its age shows, and a superfluous position
+is harmless where a missing one is not.
 
 **Topics made anew.** Kafka knows a committed offset by its topic's name. Each position gets the id of the topic that
 had that name both before and after the look. As long as another topic is mirrored under that name (the new one isn't
@@ -31,7 +32,8 @@ from typing import Protocol
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
 from drkit.kafka.groups.group_admin import FetchedOffsets, GroupAdmin, GroupInfo, GroupListing, read_unmovable
-from drkit.kafka.groups.offsets_topic import OffsetsLog, partition_of
+from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC, OffsetsLog, partition_of
+from drkit.mirror.groups.deleted_groups import DeletedGroups
 from drkit.mirror.groups.history_thinning import Series, Timeline
 from drkit.model.clock import now
 from drkit.model.errors import Refused
@@ -41,7 +43,7 @@ from drkit.model.offsets import GroupPosition
 from drkit.model.topology import Link
 from drkit.model.wording import and_more
 from drkit.store.api import LinkStore, MappingStore
-from drkit.store.link_notes import forget_unmovable, put_unmovable, unmovable_groups
+from drkit.store.link_notes import check_source_cluster, forget_unmovable, put_unmovable, unmovable_groups
 from drkit.store.timeline import TimelineStore
 from drkit.store.transactions import suspect
 
@@ -73,6 +75,7 @@ class GroupCapture:
         source: the source's groups.
         topics: the source's topics.
         store: where positions are kept.
+        deleted: tells which missing groups were deleted.
         clock: monotonic seconds.
         suspected: which of some groups may commit in transactions; called before their positions are stored.
     """
@@ -83,6 +86,7 @@ class GroupCapture:
         source: GroupAdmin,
         topics: ClusterAdmin,
         store: CaptureStore,
+        deleted: DeletedGroups,
         clock: Callable[[], float] = time.monotonic,
         suspected: Callable[[Collection[str]], set[str]] = lambda _: set(),
     ) -> None:
@@ -91,10 +95,12 @@ class GroupCapture:
         self._source = source
         self._topics = topics
         self._store = store
+        self._deleted = deleted
         self._clock = clock
+        self._cluster_id = ""
         self._changes = _Changes(source, clock)
         self._timeline = Timeline(link.timeline)
-        self._unmovable = UnmovableGroups(link, source, store, clock)
+        self._unmovable = UnmovableGroups(link, source, store, deleted, clock)
         self._unsaved: list[GroupState] = []
         self._purged_at: float | None = None
         self._kept: dict[Key, GroupPosition] = {}
@@ -114,14 +120,17 @@ class GroupCapture:
 
         Raises:
             Unreachable: the source or the store doesn't answer.
+            NotShown: another cluster answers at the source's address.
             Refused: groups that were captured before are hidden now; all others are captured.
         """
         self._load()
         begun = now()
         self._follow_topics()
         changes = self._changes.refresh()
+        self._check_cluster(changes.cluster_id)
         if changes.any or not self._listing.complete:
             self._listing = self._source.list_reachable_groups()
+            self._deleted.back(self._listing.groups)
         self._unmovable.update(self._listing, self._covers)
         covered = self._wanted(self._listing.groups)
         asked = [group for group in covered if changes.may_have(group)]
@@ -147,6 +156,11 @@ class GroupCapture:
                 remedy=f"Grant drkit's principal DESCRIBE on group {group}, or leave it out (exclude_groups)",
             )
         return len(self._kept)
+
+    def _check_cluster(self, cluster_id: str) -> None:
+        if cluster_id not in {"", self._cluster_id}:
+            check_source_cluster(self._store, self._link.id, cluster_id)
+            self._cluster_id = cluster_id
 
     def _load(self) -> None:
         if self._loaded:
@@ -279,16 +293,26 @@ class GroupCapture:
     def _forget(self, existing: set[str], at: datetime) -> dict[str, str]:
         """Forget deleted groups. Returns groups that a cluster merely stopped listing, with the reason: a listing omits
         what drkit's principal may not see, but a request by name says so."""
-        missing = {group for group, _, _ in self._standing} - existing
+        missing = {group for group, _, _ in self._standing} - existing - self._deleted.lost()
         asked = self._source.fetch(missing) if missing else FetchedOffsets()
         hidden = asked.failures
-        gone = sorted(group for group in missing - hidden.keys() if not asked.offsets.get(group))
+        seen: dict[str, datetime] = {}
+        for key, position in self._kept.items() if missing else ():
+            if key[0] in missing and key[0] not in hidden and not asked.offsets.get(key[0]):
+                seen[key[0]] = max(position.captured_at, seen.get(key[0], position.captured_at))
+        gone = sorted(self._deleted.among(seen)) if seen else []
         if gone:
             self._store.forget_group_positions(self._link.id, gone)
             log.info("%s: forgot groups deleted on the source: %s", self._link.id, ", ".join(gone))
             self._unsaved += self._timeline.gone(at, gone)
             names = set(gone)
             self._drop([series for series in self._standing if series[0] in names])
+        for group in sorted(seen.keys() & self._deleted.lost()):
+            self._say_once(
+                group,
+                f"group {group} is gone on {self._link.id.source}, and nothing in its {OFFSETS_TOPIC} says that it was "
+                f"deleted (the log was lost or set back, or drkit may not read it): its positions stay as captured",
+            )
         return hidden
 
     def _save_states(self) -> None:
@@ -337,6 +361,11 @@ class _Changes:
         return self
 
     @property
+    def cluster_id(self) -> str:
+        """The id of the cluster that answered; empty if that isn't known."""
+        return self._log.cluster_id
+
+    @property
     def any(self) -> bool:
         """Whether any group can have changed, or been created."""
         return self._all or bool(self._moved or self._settling or self._again)
@@ -382,13 +411,17 @@ class UnmovableGroups:
         link: the link.
         source: the source's groups.
         store: where the notes are kept.
+        deleted: tells which missing groups were deleted.
         clock: monotonic seconds.
     """
 
-    def __init__(self, link: Link, source: GroupAdmin, store: LinkStore, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, link: Link, source: GroupAdmin, store: LinkStore, deleted: DeletedGroups, clock: Callable[[], float]
+    ) -> None:
         self._link = link
         self._source = source
         self._store = store
+        self._deleted = deleted
         self._clock = clock
         self._kept: dict[str, UnmovableGroup] | None = None
         self._looked_at: float | None = None
@@ -404,7 +437,10 @@ class UnmovableGroups:
         if new or (due and names):
             self._looked_at = at
             self._keep(read_unmovable(self._link, self._source, listing, covers_topic))
-        gone = self._kept.keys() - names if listing.complete else set()
+        gone = (self._kept.keys() - names) & listing.groups.keys()  # groups of another type by now
+        missing = self._kept.keys() - listing.groups.keys() - self._deleted.lost() if listing.complete else set()
+        if missing:
+            gone |= self._deleted.among({name: self._kept[name].captured_at for name in missing})
         if gone:
             forget_unmovable(self._store, self._link.id, gone)
             for name in gone:

@@ -31,6 +31,7 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.mirror.control import Orders, check_not_held, read_orders
 from drkit.mirror.engine.interface import NOT_MOVING, Engine, Incident, Stopped
+from drkit.mirror.groups.deleted_groups import DeletedGroups
 from drkit.mirror.groups.group_capture import CAPTURE_SECONDS, GroupCapture
 from drkit.mirror.groups.transaction_watch import LOOK_SECONDS as TRANSACTIONS_SECONDS
 from drkit.mirror.groups.transaction_watch import TransactionWatch
@@ -227,7 +228,12 @@ class Session:
         # consumer groups
         self._transactions = TransactionWatch(link, source, self._source, store, self._worker.leads)
         self._capture = GroupCapture(
-            link, self._group_admin, self._source, store, suspected=self._transactions.suspected
+            link,
+            self._group_admin,
+            self._source,
+            store,
+            DeletedGroups(link.id.source, source, self._source),
+            suspected=self._transactions.suspected,
         )
         self._watching = Periodic("transactions", TRANSACTIONS_SECONDS, self._transactions.check, ending)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -11,6 +12,7 @@ import pytest
 from confluent_kafka import Consumer, Message, ShareConsumer
 
 from drkit.config import ClusterConfig
+from drkit.drill.environment.log_surgery import stopped
 from drkit.failover.positions.past_positions import PastPosition, committed_at
 from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.model.clock import now
@@ -116,6 +118,28 @@ def test_a_deleted_group_is_forgotten(mirrored: Mirrored, groups: GroupAdmin) ->
         groups.delete_groups([gone])
         wait_until(lambda: not captured(mirrored, gone), what="the group forgotten")
         assert captured(mirrored, stays)
+
+
+def test_groups_that_the_source_lost_stay_as_captured(mirrored: Mirrored, groups: GroupAdmin) -> None:
+    """Its coordinators' log had one replica, whose disk is gone."""
+    topic, lost, later = mirrored.name("t"), mirrored.name("lost"), mirrored.name("later")
+    fill(mirrored, topic)
+    place = TopicPartition(topic, 0)
+    assert groups.commit_many({lost: {place: (60, "")}}) == {}
+    with mirrored.running():
+        wait_until(lambda: captured(mirrored, lost), what="the position")
+        with stopped(mirrored.lab, "primary-1") as disk:
+            for part in disk.data.glob("__consumer_offsets-*"):
+                shutil.rmtree(part)
+        wait_until(lambda: lost not in groups.list_groups(), 60, "the group gone")
+        for _ in range(2):
+            assert groups.commit_many({later: {place: (5, "")}}) == {}
+            wait_until(lambda: captured(mirrored, later), 60, "a look that lists all groups")
+            groups.delete_groups([later])
+            wait_until(lambda: not captured(mirrored, later), 60, "the group forgotten that was deleted")
+            assert offsets(mirrored, lost) == {place: 60}
+        assert groups.commit_many({lost: {place: (70, "")}}) == {}
+        wait_until(lambda: offsets(mirrored, lost) == {place: 70}, 60, "its next commit")
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

@@ -15,6 +15,7 @@ from drkit.kafka.protocol.transaction_log import (
     TransactionEntry,
     commit_records,
     commits,
+    removed_groups,
     transaction_entries,
 )
 from drkit.model.topology import TopicPartition
@@ -137,3 +138,14 @@ def test_what_is_damaged_names_its_offset_and_log():
         list(transaction_entries(batch((KEY, unknown))))
     with pytest.raises(Damaged, match="the record at offset 1 of __consumer_offsets"):
         list(commit_records(batch((None, b""), (struct.pack(">h", 1) + text("g"), b"\0"))))
+
+
+def test_tombstones_name_the_groups_that_are_removed():
+    offset = struct.pack(">h", 1) + text("offset") + text("t") + struct.pack(">i", 0)
+    classic, consumer = (struct.pack(">h", version) + text(name) for version, name in ((2, "classic"), (3, "consumer")))
+    member = struct.pack(">h", 5) + text("stays") + text("member")
+    kept = struct.pack(">h", 2) + text("kept")
+    found = removed_groups(batch((offset, None), (classic, None), (consumer, None), (member, None), (kept, b"\0\0")))
+    assert list(found) == ["offset", "classic", "consumer"]
+    with pytest.raises(Damaged):
+        list(removed_groups(batch((b"\0", None))))

@@ -13,9 +13,10 @@ from drkit.kafka.groups.group_admin import GroupInfo, GroupListing
 from drkit.kafka.groups.offsets_topic import OffsetsLog, partition_of
 from drkit.mirror.groups.group_capture import REFRESH_SECONDS, SWEEP_SECONDS, GroupCapture
 from drkit.model.clock import now
-from drkit.model.errors import Refused
+from drkit.model.errors import NotShown, Refused
 from drkit.model.link_state import TopicState
 from drkit.model.topology import Link, LinkId, TimelinePolicy
+from drkit.store.link_notes import note_clusters
 from drkit.store.sqlite.backend import SqliteStore
 
 PARTITIONS = 50
@@ -34,6 +35,8 @@ class Coordinators:
         self.listed = 0
         self.failing: dict[str, str] = {}
         self.withdrawn: set[str] = set()
+        self.tombstones: set[str] = set()
+        self.cluster_id = "source"
         self.topic_ids = {"t": "first", "other": "o"}
         self.before_ids_are_told: Callable[[], None] = lambda: None
 
@@ -48,7 +51,13 @@ class Coordinators:
 
     def delete(self, group: str) -> None:
         del self.offsets[group]
+        self.tombstones.add(group)
         self.ends[partition_of(group, PARTITIONS)] += 1
+
+    def lose_log(self) -> None:
+        """Its disks are set back: to nothing."""
+        self.offsets.clear()
+        self.ends = dict.fromkeys(range(PARTITIONS), 0)
 
     def withdraw(self, group: str) -> None:
         """It no longer has an offset on t."""
@@ -58,7 +67,8 @@ class Coordinators:
     def offsets_log(self) -> OffsetsLog:
         if not self.visible:
             return OffsetsLog()
-        return OffsetsLog(PARTITIONS, {p: end for p, end in self.ends.items() if p not in self.down})
+        ends = {p: end for p, end in self.ends.items() if p not in self.down}
+        return OffsetsLog(PARTITIONS, ends, self.cluster_id)
 
     def list_reachable_groups(self) -> GroupListing:
         self.listed += 1
@@ -77,6 +87,24 @@ class Coordinators:
             for name in (names & self.offsets.keys()) - self.failing.keys()
         }
         return FetchedOffsets(found, {name: why for name, why in self.failing.items() if name in names})
+
+
+class Deletions:
+    """What the log of these coordinators says of missing groups."""
+
+    def __init__(self, cluster: Coordinators) -> None:
+        self._cluster = cluster
+        self._lost: set[str] = set()
+
+    def lost(self) -> set[str]:
+        return self._lost
+
+    def back(self, listed: Iterable[str]) -> None:
+        self._lost -= set(listed)
+
+    def among(self, missing: dict[str, datetime]) -> set[str]:
+        self._lost |= missing.keys() - self._cluster.tombstones
+        return missing.keys() & self._cluster.tombstones
 
 
 class Clock:
@@ -99,7 +127,8 @@ def captured(store: SqliteStore) -> dict[str, int]:
 
 def settled(cluster: Coordinators, store: SqliteStore, clock: Clock | None = None) -> GroupCapture:
     """A capture that has looked until there is nothing more to ask for."""
-    capture = GroupCapture(LINK, cluster, cluster, store, clock or Clock())  # type: ignore[arg-type]  # a stand-in
+    deletions = Deletions(cluster)
+    capture = GroupCapture(LINK, cluster, cluster, store, deletions, clock or Clock())  # type: ignore[arg-type]
     for _ in range(3):
         capture.capture()
     cluster.asked.clear()
@@ -219,6 +248,38 @@ def test_a_deleted_group_leaves_its_past_and_stands_nowhere_since(store: SqliteS
     assert states["one"].before is not None
 
 
+def test_groups_that_the_source_lost_stay_as_captured_until_they_are_back(store: SqliteStore, caplog) -> None:
+    cluster = Coordinators("one", "two")
+    cluster.commit("one", 7)
+    capture = settled(cluster, store)
+    cluster.lose_log()
+    for _ in range(3):
+        capture.capture()
+    assert captured(store) == {"one": 7, "two": 0}
+    assert "group one is gone on a, and nothing in its __consumer_offsets says that it was deleted" in caplog.text
+    cluster.asked.clear()
+    capture.capture()
+    assert cluster.asked == [], "they aren't asked for each time"
+    cluster.commit("one", 3)
+    capture.capture()
+    assert captured(store) == {"one": 3, "two": 0}
+    cluster.delete("one")
+    capture.capture()
+    assert captured(store) == {"two": 0}
+
+
+def test_another_cluster_at_the_sources_address_changes_nothing(store: SqliteStore) -> None:
+    cluster = Coordinators("one")
+    cluster.commit("one", 7)
+    note_clusters(store, LINK.id, source="source")
+    capture = settled(cluster, store)
+    cluster.cluster_id = "another"
+    cluster.commit("one", 1)
+    with pytest.raises(NotShown, match="a is another cluster now"):
+        capture.capture()
+    assert captured(store) == {"one": 7}
+
+
 def test_a_new_group_is_found_by_its_first_commit(store: SqliteStore) -> None:
     cluster = Coordinators("one")
     capture = settled(cluster, store)
@@ -230,7 +291,7 @@ def test_a_new_group_is_found_by_its_first_commit(store: SqliteStore) -> None:
 def test_without_a_timeline_nothing_of_the_past_is_kept(store: SqliteStore) -> None:
     cluster = Coordinators("one")
     link = Link(LINK.id, ("t",), timeline=TimelinePolicy(keep_seconds=0))
-    capture = GroupCapture(link, cluster, cluster, store)  # type: ignore[arg-type]  # a stand-in
+    capture = GroupCapture(link, cluster, cluster, store, Deletions(cluster))  # type: ignore[arg-type]
     capture.capture()
     cluster.commit("one", 4)
     capture.capture()
@@ -328,7 +389,7 @@ def test_a_group_that_is_hidden_is_not_taken_for_deleted(store):
     """A listing leaves out what drkit may not see."""
     source, clock = Coordinators("billing", "audit"), Clock()
     source.commit("billing", 7)
-    capture = GroupCapture(LINK, source, source, store, clock)
+    capture = GroupCapture(LINK, source, source, store, Deletions(source), clock)
     capture.capture()
     listed = source.list_reachable_groups
 
