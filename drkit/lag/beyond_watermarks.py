@@ -3,7 +3,8 @@
 A mirror stores watermarks about once a second and may be killed in between: what stands above them on the target then
 counts as mirrored, by the mapping rows (`drkit.mapping.resume`). Any other client may have written there
 since. A mirror appends with the producer id of its link, and not behind a stranger's records, so the last batch tells,
-and where a stranger wrote it, a binary search finds its first one.
+and where a stranger wrote it, a binary search finds its first one. Markers that fenced a mirror off end its copy, and
+are no stranger's records (`fence_markers`).
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.kafka.client.record_probe import LogPosition
+from drkit.kafka.client.record_probe import LogPosition, OffsetRange
+from drkit.lag.fence_markers import LinkProducers, ends_below_markers, link_producers
 from drkit.model.errors import AuthenticationError, Refused, Unreachable
 from drkit.model.offsets import Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.api import Store
-from drkit.store.link_notes import producer_lease
 
 _SECONDS = 5.0
 
@@ -54,11 +55,18 @@ class _Search:
 
 @dataclass(frozen=True, slots=True)
 class BeyondWatermarks:
-    """`written_from`: the target offset from which on another client wrote, by source partition; `unknown`: why it
-    isn't known who wrote what others hold beyond their watermark."""
+    """By source partition. `written_from`: the target offset from which on another client wrote (or the fencing marker
+    before it); `unknown`: why it isn't known who wrote what others hold beyond their watermark; `fenced`: where the
+    copy ends in logs that end in fencing markers."""
 
     written_from: dict[TopicPartition, int] = field(default_factory=dict)
     unknown: dict[TopicPartition, str] = field(default_factory=dict)
+    fenced: dict[TopicPartition, int] = field(default_factory=dict)
+
+    @property
+    def own_ends(self) -> dict[TopicPartition, int]:
+        """Where the copy ends in logs that go on."""
+        return self.fenced | self.written_from
 
 
 def beyond_watermarks(
@@ -89,19 +97,19 @@ def beyond_watermarks(
         return found
     unsure = f"who wrote what {link.target} holds beyond the mirror's last save is not known"
     try:
-        kept = store.lease(producer_lease(link, target.cluster_id()))
-        if kept is None:
+        own = link_producers(store, link, target.cluster_id())
+        if not own.known:
             why = f"{unsure}: the store doesn't have the mirror's producer id"
             found.unknown.update(dict.fromkeys(searches, why))
             return found
-        own = int(kept.owner)
+        _below_markers(target, own, searches, found, unsure)
         last = {tp: LogPosition(each.tp, each.end - 1) for tp, each in searches.items()}
         seen = target.probe_records(last.values(), seconds=_SECONDS, control=True)
         for tp, place in last.items():
             record = seen[place]
             if record.offset is None:
                 found.unknown[tp] = f"{unsure}: {record.reason or f'{place.tp} has no record at its end'}"
-            elif record.producer_id != own:
+            elif not own.copied(record):
                 searches[tp].end -= 1
                 found.written_from[tp] = searches[tp].end
         _first_of_strangers(target, {tp: searches[tp] for tp in found.written_from}, own, found, unsure)
@@ -110,8 +118,33 @@ def beyond_watermarks(
     return found
 
 
+def _below_markers(
+    target: ClusterAdmin,
+    own: LinkProducers,
+    searches: dict[TopicPartition, _Search],
+    found: BeyondWatermarks,
+    unsure: str,
+) -> None:
+    """Search below the fencing markers at the ends of logs only; not where nothing else stands there."""
+    below = ends_below_markers(
+        target, own, {each.tp: OffsetRange(each.begin, each.end) for each in searches.values()}, seconds=_SECONDS
+    )
+    for tp, each in list(searches.items()):
+        if each.tp in below.unknown:
+            found.unknown[tp] = f"{unsure}: {below.unknown[each.tp]}"
+            del searches[tp]
+        elif each.tp in below.ends:
+            each.end = found.fenced[tp] = below.ends[each.tp]
+            if each.end <= each.begin:
+                del searches[tp]
+
+
 def _first_of_strangers(
-    target: ClusterAdmin, searches: Mapping[TopicPartition, _Search], own: int, found: BeyondWatermarks, unsure: str
+    target: ClusterAdmin,
+    searches: Mapping[TopicPartition, _Search],
+    own: LinkProducers,
+    found: BeyondWatermarks,
+    unsure: str,
 ) -> None:
     """Set `found.written_from` of these to the first offset that a stranger wrote."""
     open_ones = dict(searches)
@@ -124,7 +157,7 @@ def _first_of_strangers(
                 found.unknown[tp] = f"{unsure}: {record.reason}"
                 del open_ones[tp]
             else:
-                open_ones[tp].settle(place, record.offset, own=record.producer_id == own)
+                open_ones[tp].settle(place, record.offset, own=own.copied(record))
     found.written_from.update({tp: each.begin for tp, each in searches.items() if tp not in found.unknown})
     for tp in found.unknown:
         found.written_from.pop(tp, None)

@@ -354,7 +354,7 @@ def _beyond_watermarks(
         unsure = f"who wrote what {link.id.target} holds beyond the mirror's last save is not known: {error.what}"
         return _Beyond([], {}, dict.fromkeys(marks, unsure), {tp: mark.target_end for tp, mark in marks.items()})
     seen = beyond_watermarks(target, store, link.id, marks.values(), there, ends)
-    own_ends = seen.written_from | {tp: marks[tp].target_end for tp in seen.unknown}
+    own_ends = seen.own_ends | {tp: marks[tp].target_end for tp in seen.unknown}
     settled, found = {}, []
     for tp, mark in marks.items():
         own_end = own_ends.get(tp, ends[there[tp]])

@@ -33,6 +33,8 @@ from drkit.state_topic.copy_topic import note_copy
 from drkit.state_topic.guard import BEGUN, RECOVERY, STATE, begun, holds
 from drkit.state_topic.link_copy import LinkCopy, ProvenPartition
 from drkit.store.api import Store
+from drkit.store.producers import retire_noted_producers
+from drkit.store.workers import BEFORE, lose_workers
 
 BASIS_COPY = "state_topic"
 BASIS_LOGS = "logs"
@@ -144,6 +146,8 @@ def fill(
         store.append_mappings(link.id, rows[start : start + _ROWS_AT_ONCE])
     store.put_group_positions(link.id, copy.positions)
     _put_notes(store, link, copy)
+    retire_noted_producers(store, link.id)
+    lose_workers(store, link.id, [BEFORE], store.time())
     if copy.topic:
         note_copy(link, store, copy.topic)
     _put_control(store, copy.control)

@@ -23,7 +23,9 @@ from drkit.state_topic.recovery import with_row_at
 from drkit.store import codec
 from drkit.store.api import WholeStore
 from drkit.store.backup import Backup, BackupBlock, blocks
+from drkit.store.producers import retire_noted_producers
 from drkit.store.timeline import read_state
+from drkit.store.workers import BEFORE, lose_workers
 
 
 def holds_something(store: WholeStore) -> bool:
@@ -63,6 +65,8 @@ def restore(store: WholeStore, backup: Backup, configured: Collection[LinkId]) -
         _PUT[block.kind](store, block)
     found = []
     for link in backup.links:
+        retire_noted_producers(store, link)
+        lose_workers(store, link, [BEFORE], store.time())
         _put_digests(store, link, digests[link])
         for mark in marks[link].values():
             _doubt(store, link, mark, backup)

@@ -36,29 +36,10 @@ ALIGNMENTS = "alignments"
 _SOURCE, _TARGET = "source", "target"
 _CLUSTER_ID = "cluster_id"
 _UNMOVABLE = "unmovable-group"
-_RETIRED = "retired_producer"
 _STARTS = "shared_target_start"
 _NEWEST = "shared_target_newest"
 NEVER_MIRRORED = "never_mirrored"
 _ACCEPTED = "target_purged_accepted"
-PRODUCER_LEASES = "producer:"
-"""A link's producer id is kept as a lease; it ends only where the id is retired."""
-
-
-def producer_lease(link: LinkId, cluster_id: str) -> str:
-    """The lease whose owner is the producer id of the link's mirror on a target cluster."""
-    return f"{PRODUCER_LEASES}{link}:{cluster_id}"
-
-
-def retire_producer(store: LinkStore, link: LinkId, cluster_id: str, producer_id: int) -> None:
-    """Note that no mirror of the link uses this producer id on that cluster again; durable on return."""
-    store.put_notes(link, _RETIRED, {cluster_id: str(producer_id)})
-
-
-def retired_producer(store: LinkStore, link: LinkId, cluster_id: str) -> int | None:
-    """The producer id that was retired last on that cluster; None: none was."""
-    noted = store.notes(link, _RETIRED).get(cluster_id)
-    return None if noted is None else int(noted)
 
 
 def put_alignment(store: LinkStore, link: LinkId, alignment: Alignment) -> None:

@@ -26,10 +26,11 @@ from drkit.model.topology import LinkId
 from drkit.model.wording import and_more
 from drkit.store.api import LinkStore
 from drkit.store.codec import from_micros
-from drkit.store.link_notes import PRODUCER_LEASES
+from drkit.store.producers import PRODUCER_LEASES
 
 KIND = "worker"
-_LOST = "lost-worker"
+LOST = "lost-worker"
+"""Kind of the notes of workers that did not leave in order."""
 STATISTICS = "statistics"
 FRESH_SECONDS = 15.0
 """Older statistics belong to a worker that is gone, or can't write."""
@@ -99,23 +100,27 @@ def lose_workers(store: LinkStore, link: LinkId, owners: list[str], at: datetime
     """Note that these workers didn't leave in order, and remove their notes; forget such workers of long ago."""
     if not owners:
         return
-    store.put_notes(link, _LOST, dict.fromkeys(owners, at.isoformat()))
+    store.put_notes(link, LOST, dict.fromkeys(owners, at.isoformat()))
     forget_workers(store, link, owners)
-    old = [name for name, when in store.notes(link, _LOST).items() if datetime.fromisoformat(when) < at - _LOST_FOR]
-    store.forget_notes(link, _LOST, old)
+    old = [name for name, when in store.notes(link, LOST).items() if datetime.fromisoformat(when) < at - _LOST_FOR]
+    store.forget_notes(link, LOST, old)
+
+
+BEFORE = "a mirror of before the store was lost"
+"""The lost worker of a store that was filled from a copy or a backup: nobody knows how the mirror ended."""
 
 
 def lost_workers(store: LinkStore, link: LinkId, at: datetime) -> list[str]:
     """The workers that may still have requests on their way to the target at `at`, while no worker is alive: their
     notes weren't removed, or say so."""
-    noted = store.notes(link, _LOST).items()
+    noted = store.notes(link, LOST).items()
     lost = {name for name, when in noted if datetime.fromisoformat(when) >= at - _LOST_FOR}
     return sorted(lost | {note.owner for note in read_workers(store, link) if note.expires_at <= at})
 
 
 def forget_lost_workers(store: LinkStore, link: LinkId, owners: list[str]) -> None:
     """Whatever these still send is refused."""
-    store.forget_notes(link, _LOST, owners)
+    store.forget_notes(link, LOST, owners)
     forget_workers(store, link, owners)
 
 

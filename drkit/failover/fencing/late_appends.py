@@ -5,10 +5,12 @@ requests in its own memory, in a socket or in a broker's queue; whenever they ar
 of the target's clients. A worker that leaves in order takes its announcement back, once all it sent was answered. Where
 one is left on record (`drkit.store.workers.lost_workers`), a marker with a higher epoch of the link's producer id is
 appended to each of its partitions. From then on their leaders refuse that producer's former epoch, as Kafka fences
-transactional producers (KIP-98). The id is retired first: the next mirror of the link takes another one.
+transactional producers (KIP-98). The id is retired first: the next mirror of the link takes another one. An id that a
+partition still takes is tried again by each failover.
 
-The marker holds no record and isn't part of the copy, which ends below it: `LateAppends.own_ends` says where, in each
-of these partitions, as often as it is asked, until a mirror of the link takes another id.
+The marker holds no record and isn't part of the copy, which ends below it (`LateAppends.copy_ends`). Once the
+watermarks are settled there, a row and the watermark count it (`settle_watermarks`), as whatever advances the target
+without a record; a run that was killed before that leaves it to whoever looks next (`drkit.lag.fence_markers`).
 """
 
 from __future__ import annotations
@@ -18,35 +20,40 @@ from dataclasses import dataclass, field
 
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.kafka.admin.logs.producers import ProducerStateAdmin
-from drkit.kafka.client.record_probe import LogPosition
+from drkit.kafka.admin.logs.producers import EpochsNotRaised, ProducerStateAdmin
+from drkit.kafka.client.record_probe import LogPosition, OffsetRange
 from drkit.lag.beyond_watermarks import beyond_watermarks
-from drkit.model.clock import now
+from drkit.lag.fence_markers import FENCED_EPOCH, end_above_markers, ends_below_markers, link_producers
 from drkit.model.errors import AuthenticationError, Refused, Unreachable
 from drkit.model.topology import Link, TopicPartition
 from drkit.model.wording import and_more, counted
-from drkit.store.link_notes import producer_lease, retire_producer, retired_producer
+from drkit.store.producers import employ_producer, retire_producer, retired_producers, used_producer
 from drkit.store.workers import lost_workers
 
-_EPOCH = 1
-"""A mirror's own requests have epoch 0."""
-_SECONDS = 5.0
+_TRIES = 3
+"""How often the end of a copy is read where it isn't read in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class LateAppends:
-    """`lost`: the workers that are fenced off. `own_ends`: where the copy ends, by the target's partitions that
-    refuse late appends. `open`: those that may still take them, and why."""
+    """`lost`: the workers that are fenced off. `copy_ends`: by the target's partitions that refuse late appends, where
+    the copy ends, and where the markers behind it do (the same where there is none, or where that can't be read: then
+    at what the mirror recorded). `open`: those that may still take late appends, and why."""
 
     lost: tuple[str, ...] = ()
-    own_ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    copy_ends: Mapping[TopicPartition, OffsetRange] = field(default_factory=dict)
     open: Mapping[TopicPartition, str] = field(default_factory=dict)
+
+    @property
+    def own_ends(self) -> dict[TopicPartition, int]:
+        """Where the copy ends."""
+        return {tp: each.begin for tp, each in self.copy_ends.items()}
 
     def said(self, target: str) -> str:
         """The result in words; "" where every mirror left in order."""
         done = ""
-        if self.own_ends:
-            which = counted(len(self.own_ends), "partition")
+        if self.copy_ends:
+            which = counted(len(self.copy_ends), "partition")
             done = f"; a mirror did not leave in order: {which} of {target} refuse what it still sends"
         if not self.open:
             return done
@@ -67,71 +74,72 @@ def refuse_late_appends(estate: ClusterContext, link: Link) -> LateAppends:
     store = estate.store
     target = estate.admin(link.id.target)
     cluster = target.cluster_id()
-    kept = store.lease(producer_lease(link.id, cluster))
-    fenced_before = kept is not None and kept.owner == str(retired_producer(store, link.id, cluster))
-    lost = tuple(lost_workers(store, link.id, now()))
+    lost = tuple(lost_workers(store, link.id, store.time()))
     marks, states = store.watermarks(link.id), store.topic_states(link.id)
     there = {
         TopicPartition(link.target_topic(tp.topic), tp.partition): tp
         for tp in {*marks, *(tp for state in states.values() for tp in state.tps())}
     }
-    if not ((lost or fenced_before) and there):
+    used, retired = used_producer(store, link.id, cluster), retired_producers(store, link.id, cluster)
+    due = [producer for producer, refused in retired.items() if not refused or producer == used]
+    if lost and used is not None and used not in retired:
+        due.append(used)
+    if not there or not (due or lost):
         return LateAppends()
-    if kept is None:
+    if not due:
         return LateAppends(lost, open=dict.fromkeys(there, "the store doesn't have the mirror's producer id"))
-    producer = int(kept.owner)
-    retire_producer(store, link.id, cluster, producer)
-    still_open = _raise_epochs(estate, link.id.target, there, producer)
-    fenced = {tp: source for tp, source in there.items() if tp not in still_open}
-    own_ends = {} if link.shares_target else _below_markers(estate, target, link, fenced, producer)
-    return LateAppends(lost, own_ends, still_open)
+    still_open: dict[TopicPartition, str] = {}
+    for producer in due:
+        retire_producer(store, link.id, cluster, producer)
+        missed = _raise_epochs(estate, link.id.target, there, producer)
+        still_open |= missed.refused | missed.unanswered
+        if not (missed.refused or missed.unanswered):
+            retire_producer(store, link.id, cluster, producer, refused=True)
+        elif producer == used and missed.refused.keys() >= there.keys():
+            employ_producer(
+                store, link.id, cluster, producer
+            )  # so the next mirror's appends follow what it still sends
+    ends = {} if link.shares_target else _copy_ends(estate, target, link, there)
+    return LateAppends(lost, {tp: ends[tp] for tp in ends.keys() - still_open.keys()}, still_open)
 
 
-def _raise_epochs(
-    estate: ClusterContext, target: str, tps: Iterable[TopicPartition], producer: int
-) -> dict[TopicPartition, str]:
-    """Raise the producer's epoch where it isn't raised yet; returns the partitions that didn't take it, and why."""
+def _raise_epochs(estate: ClusterContext, target: str, tps: Iterable[TopicPartition], producer: int) -> EpochsNotRaised:
+    """Raise the producer's epoch where it isn't raised yet."""
     config = estate.config.clusters[target]
     with ProducerStateAdmin(target, config, timeout_seconds=estate.timeout_seconds) as producers:
         try:
             known = producers.epochs(tps, producer)
         except (Unreachable, Refused):
-            known = {}  # one marker more does no harm
-        due = [tp for tp in tps if (known.get(tp) or 0) < _EPOCH]
+            known = {}  # one marker more takes one offset more
+        due = [tp for tp in tps if (known.get(tp) or 0) < FENCED_EPOCH]
         try:
-            return producers.raise_epoch(due, producer, _EPOCH)
+            return producers.raise_epoch(due, producer, FENCED_EPOCH)
         except AuthenticationError as error:
-            return dict.fromkeys(due, error.what)
+            return EpochsNotRaised({}, dict.fromkeys(due, error.what))
 
 
-def _below_markers(
-    estate: ClusterContext,
-    target: ClusterAdmin,
-    link: Link,
-    there: Mapping[TopicPartition, TopicPartition],
-    producer: int,
-) -> dict[TopicPartition, int]:
-    """Where the copy ends: at the last marker of this producer. Where that can't be read, at what the mirror
-    recorded, or at the end of an empty log."""
+def _copy_ends(
+    estate: ClusterContext, target: ClusterAdmin, link: Link, there: Mapping[TopicPartition, TopicPartition]
+) -> dict[TopicPartition, OffsetRange]:
+    """See `LateAppends.copy_ends`."""
     store = estate.store
     marks = store.watermarks(link.id)
-    ends = {tp: end for tp, end in target.log_ends(there, partial=True).items() if end > 0}
-    found = _markers(target, {tp: end - 1 for tp, end in ends.items()}, producer)
-    left = {there[tp]: tp for tp in ends if tp not in found and there[tp] in marks}
-    if left:  # somebody wrote behind them already
-        others = beyond_watermarks(target, store, link.id, [marks[tp] for tp in left], left, ends).written_from
-        found |= _markers(target, {left[tp]: first - 1 for tp, first in others.items()}, producer)
-    return {tp: marks[source].target_end for tp, source in there.items() if source in marks} | found
-
-
-def _markers(target: ClusterAdmin, places: Mapping[TopicPartition, int], producer: int) -> dict[TopicPartition, int]:
-    """Those of these offsets at which a marker of the producer is."""
-    wanted = {tp: LogPosition(tp, offset) for tp, offset in places.items() if offset >= 0}
-    seen = target.probe_records(wanted.values(), seconds=_SECONDS, control=True)
-    return {
-        tp: place.offset
-        for tp, place in wanted.items()
-        if (record := seen[place]).offset == place.offset
-        and record.producer_id == producer
-        and record.timestamp is None  # control batches have none there
-    }
+    own = link_producers(store, link.id, target.cluster_id())
+    ends = target.log_ends(there, partial=True)
+    new = {tp: OffsetRange(0, ends[tp]) for tp, source in there.items() if source not in marks and tp in ends}
+    below = ends_below_markers(target, own, new).ends
+    found = {tp: OffsetRange(below.get(tp, log.end), log.end) for tp, log in new.items()}
+    left = {source: tp for tp, source in there.items() if source in marks and tp in ends}
+    for _ in range(_TRIES):
+        seen = beyond_watermarks(target, store, link.id, [marks[tp] for tp in left], left, ends)
+        found |= {left[tp]: OffsetRange(end, ends[left[tp]]) for tp, end in seen.fenced.items()}
+        others = {left[tp]: LogPosition(left[tp], first) for tp, first in seen.written_from.items()}
+        above = end_above_markers(target, own, others.values())
+        found |= {tp: OffsetRange(place.offset, above.get(tp, place.offset)) for tp, place in others.items()}
+        plain = left.keys() - seen.fenced.keys() - seen.written_from.keys() - seen.unknown.keys()
+        found |= {left[tp]: OffsetRange(ends[left[tp]], ends[left[tp]]) for tp in plain}
+        left = {tp: left[tp] for tp in seen.unknown}
+        if not left:
+            break
+    unread = {there_: marks[source].target_end for there_, source in there.items() if source in marks}
+    return {tp: OffsetRange(end, end) for tp, end in unread.items()} | found

@@ -99,7 +99,8 @@ class ProbedRecord(NamedTuple):
     `offset` None: no record, the log ends there (or has only control records). `timestamp` in ms; `crc`: CRC-32C of
     the encoded key, value and headers; `body`: these, if requested; `producer_id`: its batch's, -1: it has none.
     `reason`: why there is no record. `outside`: the offset isn't in the log, so a consumer would start where its
-    `auto.offset.reset` says. `late`: it wasn't read in time, which says nothing about the log.
+    `auto.offset.reset` says. `late`: it wasn't read in time, which says nothing about the log. `marker_epoch`: of a
+    control record its producer's epoch; None: it is no control record.
     """
 
     offset: int | None = None
@@ -110,6 +111,7 @@ class ProbedRecord(NamedTuple):
     body: bytes | None = None
     late: bool = False
     producer_id: int = -1
+    marker_epoch: int | None = None
 
 
 NOTHING = ProbedRecord()
@@ -287,7 +289,7 @@ def _answer(look: _Look, tp: TopicPartition, wanted: _Wanted, batch: Batch) -> N
     """Answer the offsets that this batch covers; the next fetch continues after it, or at the next offset."""
     through = batch.base_offset if batch.magic < MAGIC else batch.last_offset
     if batch.is_control and look.control:
-        marker = ProbedRecord(batch.last_offset, producer_id=batch.producer_id)
+        marker = ProbedRecord(batch.last_offset, producer_id=batch.producer_id, marker_epoch=batch.producer_epoch)
         while wanted.offsets and wanted.offsets[0] <= batch.last_offset:
             look.found[LogPosition(tp, wanted.offsets.popleft())] = marker
         if not wanted.offsets:

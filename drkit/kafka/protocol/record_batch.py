@@ -52,6 +52,10 @@ SEQUENCES = 2**31
 """Sequence numbers wrap at this."""
 
 
+_EPOCH_AT = 51
+"""Where a header of format 2 has the producer's epoch."""
+
+
 class Batch(NamedTuple):
     """One fetched batch. `records` is what follows the header, `whole` the batch with it.
 
@@ -94,6 +98,11 @@ class Batch(NamedTuple):
     def is_transactional(self) -> bool:
         """Whether its records belong to a transaction."""
         return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def producer_epoch(self) -> int:
+        """Its producer's epoch (format 2); -1: it has none."""
+        return int.from_bytes(self.whole[_EPOCH_AT : _EPOCH_AT + 2], "big", signed=True)
 
     def intact(self) -> bool:
         """Whether the bytes match their checksum (format 2)."""

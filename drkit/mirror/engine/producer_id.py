@@ -15,18 +15,17 @@ mirror then begins at one derived from the target offset, so that two workers ch
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.logs.producers import ProducerStateAdmin
+from drkit.kafka.client.record_probe import OffsetRange
 from drkit.kafka.protocol.record_batch import SEQUENCES, next_sequence
-from drkit.model.clock import now
+from drkit.lag.fence_markers import EndsBelow, ends_below_markers, link_producers
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.api import Store
-from drkit.store.link_notes import producer_lease, retired_producer
+from drkit.store.producers import drop_producer, retired_producers, use_producer, used_producer
 from drkit.store.workers import forget_lost_workers, lost_workers
-
-_FOR_EVER_SECONDS = 100 * 365 * 86_400.0
 
 
 class LinkProducer:
@@ -67,16 +66,24 @@ class LinkProducer:
 
     def _of_the_link(self) -> int:
         cluster = self._target.cluster_id()
-        name = producer_lease(self._link, cluster)
-        kept = self._store.lease(name)
-        if kept is not None and kept.owner == str(retired_producer(self._store, self._link, cluster)):
-            self._store.break_lease(name, kept.owner)
-            forget_lost_workers(self._store, self._link, lost_workers(self._store, self._link, now()))
-            kept = None
-        if kept is None:
-            proposed = str(self._producers.new_producer_id())
-            kept = self._store.acquire_lease(name, proposed, _FOR_EVER_SECONDS, now())
-        return int(kept.owner)
+        used, retired = (
+            used_producer(self._store, self._link, cluster),
+            retired_producers(self._store, self._link, cluster),
+        )
+        if used in retired:
+            drop_producer(self._store, self._link, cluster)
+            if all(retired.values()):  # else the next failover tries again, or says so
+                lost = lost_workers(self._store, self._link, self._store.time())
+                forget_lost_workers(self._store, self._link, lost)
+            used = None
+        proposed = self._producers.new_producer_id() if used is None else used
+        return use_producer(self._store, self._link, cluster, proposed)
+
+    def ends_below_markers(self, logs: Mapping[TopicPartition, OffsetRange]) -> EndsBelow:
+        """Where the link's copy ends in logs of the target that end in markers of its retired ids
+        (`drkit.lag.fence_markers`)."""
+        own = link_producers(self._store, self._link, self._target.cluster_id())
+        return ends_below_markers(self._target, own, logs)
 
     @staticmethod
     def next_sequence(last: int | None, target_offset: int) -> int:

@@ -38,6 +38,7 @@ from functools import partial
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.logs.source_divergence import KIND, divergence
+from drkit.kafka.client.record_probe import OffsetRange
 from drkit.kafka.protocol.data_requests import UNKNOWN_EPOCH
 from drkit.lag.beyond_watermarks import foreign_writer_remedy
 from drkit.lag.divergence_check import check_divergences, further_down
@@ -300,7 +301,28 @@ class Resumer:
                         epoch_ends.get(tp),
                     )
                 )
-        return observed
+        return self._below_markers(observed)
+
+    def _below_markers(self, observed: list[Observed]) -> list[Observed]:
+        """The partitions as they are below the markers by which a failover fenced an earlier mirror off: a copy ends
+        there, and goes on behind them."""
+        if not self._keeps_rows:
+            return observed
+        logs = {}
+        for seen in observed:
+            begin = seen.target_start if seen.watermark is None else seen.watermark.target_end
+            logs[TopicPartition(seen.topic.state.target_topic, seen.tp.partition)] = OffsetRange(begin, seen.target_end)
+        below = self._producer.ends_below_markers(logs)
+        found = []
+        for seen in observed:
+            target = TopicPartition(seen.topic.state.target_topic, seen.tp.partition)
+            if target in below.unknown:
+                self.denied[seen.tp] = Unreachable(f"{target}: {below.unknown[target]}", remedy=UNSEEN_REMEDY)
+            elif target in below.ends:
+                found.append(replace(seen, target_end=below.ends[target], markers_end=seen.target_end))
+            else:
+                found.append(seen)
+        return found
 
     def _of_this_epoch(self, wanted: dict[TopicPartition, ReadyTopic]) -> dict[TopicPartition, Watermark]:
         """The watermarks of these partitions, without those of earlier topics with the name."""
@@ -480,7 +502,18 @@ class Resumer:
         if mismatch is None and not doubted:
             return self._repair(seen, point)
         shifted = None if mismatch is None else self._shifted(seen, mismatch)
-        return shifted or self._set_right(seen, point, mismatch)
+        right = shifted or self._set_right(seen, point, mismatch)
+        return self._behind_markers(seen, right) if isinstance(right, Resumed) else right
+
+    def _behind_markers(self, seen: Observed, resumed: Resumed) -> Resumed:
+        """It continues behind the fencing markers, if there are any."""
+        if seen.markers_end is None:
+            return resumed
+        kept = self._watermark(seen, resumed.watermark.source_through, seen.log_end)
+        row = OffsetMapping(*seen.tp, kept.epoch, kept.source_through, kept.target_end)
+        self._store.append_mappings(self._link, [row])
+        self._keep([kept])
+        return Resumed(self._start(kept, seen, row, None), kept)
 
     def _rows(self, seen: Observed) -> list[OffsetMapping]:
         """The relevant rows: the one in force at the tail's begin, and all above it."""
@@ -628,7 +661,9 @@ class Resumer:
         if source_offset < seen.source_start:
             self._note_gap(seen, source_offset)
             source_offset, row = seen.source_start, None
-        return _Repair(seen, point, row, self._watermark(seen, source_offset, point.target_offset))
+        if seen.markers_end is not None:
+            row = None
+        return _Repair(seen, point, row, self._watermark(seen, source_offset, seen.log_end))
 
     def _repaired(self, repairs: Sequence[_Repair]) -> list[Resumed]:
         """Change the store, in the order that the module docstring states."""
@@ -642,9 +677,10 @@ class Resumer:
             epoch, source_offset = seen.topic.state.epoch, watermark.source_through
             if point.superseded:
                 self._store.supersede_mappings(self._link, seen.tp, epoch, point.target_offset)
-            fill = self._decision.alignment(seen, source_offset, point, row)
+            at = replace(point, target_offset=watermark.target_end)  # behind fencing markers
+            fill = self._decision.alignment(seen, source_offset, at, row)
             if row is None:
-                target_offset = point.target_offset if fill is None else fill.end
+                target_offset = watermark.target_end if fill is None else fill.end
                 row = OffsetMapping(seen.tp.topic, seen.tp.partition, epoch, source_offset, target_offset)
                 due.append(row)
             resumed.append(Resumed(self._start(watermark, seen, row, fill), watermark))

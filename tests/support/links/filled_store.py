@@ -14,6 +14,7 @@ from drkit.model.runs import JournalEntry, RunSummary
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.state_topic.guard import RECOVERY
 from drkit.store.api import WholeStore
+from drkit.store.workers import LOST
 
 FILLED = LinkId("primary", "dr")
 TP = TopicPartition("flights", 3)
@@ -64,7 +65,7 @@ def contents_of(store: WholeStore) -> dict[str, Any]:
         found[str(link)] = {
             "control": store.link_control(link),
             "topics": store.topic_states(link),
-            "notes": {kind: store.notes(link, kind) for kind in store.note_kinds(link) if kind != RECOVERY},
+            "notes": {kind: store.notes(link, kind) for kind in store.note_kinds(link) if kind not in {RECOVERY, LOST}},
             "problems": [each for each in store.problems(link) if each.kind != STORE_RECOVERED],
             "positions": store.group_positions(link),
             "states": list(store.group_states(link)),

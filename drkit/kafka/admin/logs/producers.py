@@ -30,6 +30,14 @@ _PARTITIONS_A_REQUEST = 2_000
 _EPOCH_SECONDS = 3.0
 
 
+class EpochsNotRaised(NamedTuple):
+    """Partitions that didn't take a producer's new epoch, and why. `refused`: their leader said so; `unanswered`: it
+    may have taken it."""
+
+    refused: dict[TopicPartition, str]
+    unanswered: dict[TopicPartition, str]
+
+
 class ProducerStateAdmin(ClusterClient):
     """Producer ids of one cluster. Connects at the first call; may be shared by threads."""
 
@@ -77,13 +85,13 @@ class ProducerStateAdmin(ClusterClient):
         """The epoch of a producer in each partition; None, and partitions that are left out: as `last_sequences`."""
         return self._described(tps, producer_id, attrgetter("producer_epoch"))
 
-    def raise_epoch(self, tps: Iterable[TopicPartition], producer_id: int, epoch: int) -> dict[TopicPartition, str]:
+    def raise_epoch(self, tps: Iterable[TopicPartition], producer_id: int, epoch: int) -> EpochsNotRaised:
         """Append a marker of this producer with this epoch to partitions: from then on their leaders refuse whatever
         it sends with a lower one (INVALID_PRODUCER_EPOCH), as transactional producers fence their former selves
         (KIP-98). The marker takes one offset that no consumer sees. Needs ALTER (or CLUSTER_ACTION) on the cluster.
 
         Returns:
-            The partitions that did not take it within some seconds, and why; those that don't exist are left out.
+            The partitions that did not take it within some seconds, and why.
         """
         pending = dict.fromkeys(tps, NO_ANSWER)
         refused: dict[TopicPartition, str] = {}
@@ -92,7 +100,10 @@ class ProducerStateAdmin(ClusterClient):
         async def step(connection: AdminConnection) -> None:
             if not patience:
                 patience.append(Deadline.after(_EPOCH_SECONDS))
-            for leader, portion in await _portions(connection, pending):
+            denied: set[TopicPartition] = set()
+            portions = await _portions(connection, pending, denied)
+            refused.update(dict.fromkeys(denied, describe(kafka_errors.TopicAuthorizationFailedError)))
+            for leader, portion in portions:
                 await _mark(connection, leader, portion, (producer_id, epoch), pending, refused)
             if pending and not patience[0].passed:
                 raise without_answer(pending)
@@ -100,9 +111,12 @@ class ProducerStateAdmin(ClusterClient):
         if pending:
             try:
                 self._connection.call("raise a producer's epoch", step)
-            except (Unreachable, Refused) as error:
+            except Unreachable as error:
                 pending.update({tp: error.what for tp, why in pending.items() if why == NO_ANSWER})
-        return refused | pending
+            except Refused as error:
+                refused.update(dict.fromkeys(pending, error.what))
+                pending.clear()
+        return EpochsNotRaised(refused, pending)
 
     def _described(
         self, tps: Iterable[TopicPartition], producer_id: int, value: Callable[[Any], int]
@@ -126,15 +140,16 @@ class ProducerStateAdmin(ClusterClient):
 
 
 async def _portions(
-    connection: AdminConnection, pending: dict[TopicPartition, str]
+    connection: AdminConnection, pending: dict[TopicPartition, str], denied: set[TopicPartition] | None = None
 ) -> list[tuple[int, list[TopicPartition]]]:
-    """Pending partitions by leader, as many as one request names; those that don't exist or may not be seen are pending
-    no more."""
+    """Pending partitions by leader, as many as one request names; those that don't exist or may not be seen (`denied`
+    gets them) are pending no more."""
     gone: set[TopicPartition] = set()
+    hidden: set[TopicPartition] = set() if denied is None else denied
     leaderless: dict[TopicPartition, str] = {}
-    leaders = await find_leaders(connection, list(pending), gone, denied=gone, leaderless=leaderless)
+    leaders = await find_leaders(connection, list(pending), gone, denied=hidden, leaderless=leaderless)
     pending.update(leaderless)
-    for tp in gone:
+    for tp in gone | hidden:
         pending.pop(tp, None)
     return [
         (leader, led[start : start + _PARTITIONS_A_REQUEST])

@@ -33,7 +33,8 @@ class Observed:
     """One partition as both sides and the store show it. Offsets as in `Watermark`.
 
     `leader_epoch`: of the source's leader, read before everything else. `epoch_end`: its answer for the watermark's
-    epoch.
+    epoch. `markers_end`: the target's log end where that is behind fencing markers, and `target_end` before them; None:
+    `target_end` is the log's.
     """
 
     tp: TopicPartition
@@ -47,6 +48,12 @@ class Observed:
     last_sequence: int | None = None
     leader_epoch: int = -1
     epoch_end: EpochEnd | None = None
+    markers_end: int | None = None
+
+    @property
+    def log_end(self) -> int:
+        """Where the target's log ends, and the next record goes."""
+        return self.target_end if self.markers_end is None else self.markers_end
 
 
 class FillDecision:

@@ -11,14 +11,20 @@ import pytest
 from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.run.service import cancel_run, resume_run, run_failover
 from drkit.kafka.protocol.record_batch import HEADER_BYTES, header
+from drkit.lab import Lab
 from drkit.mapping import Translator
+from drkit.model.offsets import Certainty, Watermark
 from drkit.model.topology import TopicPartition
-from drkit.store.link_notes import producer_lease
+from drkit.observe.status import link_statuses
+from drkit.state_topic.link_copy import read_copy
+from drkit.state_topic.recovery import fill
+from drkit.store import open_store
+from drkit.store.producers import used_producer
 from drkit.store.workers import lost_workers
 from tests.support.clusters import raw
 from tests.support.killing.killed_process import OUTCOME, killed
 from tests.support.links.batches import batch_bytes
-from tests.support.links.estates import OwnLink, mirror, texts
+from tests.support.links.estates import OwnLink, mirror, own_link, texts
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab
@@ -43,19 +49,23 @@ def mirror_killed(own: OwnLink) -> None:
             process.kill()
 
 
-def zombie(own: OwnLink, topic: str, partition: int) -> int:
-    """The error that dr answers to the next batch of the mirror that was killed; 0: it took it."""
+def producer_of(own: OwnLink) -> int:
+    """The producer id of the link's mirror."""
     with own.estate() as estate:
-        cluster = estate.admin("dr").cluster_id()
-    kept = own.store.lease(producer_lease(own.link.id, cluster))
-    assert kept is not None
+        found = used_producer(own.store, own.link.id, estate.admin("dr").cluster_id())
+    assert found is not None
+    return found
+
+
+def zombie(own: OwnLink, topic: str, partition: int, producer: int | None = None) -> int:
+    """The error that dr answers to the next batch of the mirror that was killed; 0: it took it."""
     records = batch_bytes([(1, b"k", b"late", [])])[HEADER_BYTES:]
     head = header(
         attributes=0,
         count=1,
         base_timestamp=1,
         max_timestamp=1,
-        producer_id=int(kept.owner),
+        producer_id=producer_of(own) if producer is None else producer,
         producer_epoch=0,
         base_sequence=COUNT,
         records=records,
@@ -85,8 +95,30 @@ def test_what_a_killed_mirror_still_sends_is_refused_after_a_failover(own: OwnLi
         0: [*texts("early", COUNT)[0], *texts("on-dr", 2)[0]],
         1: [*texts("early", COUNT)[1], *texts("on-dr", 2)[1]],
     }
-    assert own.committed("dr", group) == {(filled, 0): 7, (filled, 1): COUNT}
-    assert {mark.target_end for mark in own.store.watermarks(own.link.id).values()} == {COUNT}
+    assert own.committed("dr", group) == {(filled, 0): 7, (filled, 1): COUNT + 1}, "behind the marker"
+    assert {mark.target_end for mark in own.store.watermarks(own.link.id).values()} == {COUNT + 1}
+
+
+@pytest.mark.parametrize("mirrored", [False, True], ids=["at-once", "mirrored-since"])
+def test_a_mirror_of_before_the_store_was_lost_is_refused_too(own: OwnLink, filled: str, *, mirrored: bool) -> None:
+    """Nothing of how it ended is in the copy that the store is filled from; `mirrored`: another one ran since."""
+    mirror(own)
+    producer = producer_of(own)
+    own.store.close()
+    for file in own.config_path.parent.glob("drkit.db*"):
+        file.unlink()
+    own.store = open_store(own.config.store.plain_url)
+    with own.estate() as estate:
+        copy = read_copy(own.link, None, own.config.clusters["dr"], estate.admin("dr"))
+        assert copy is not None
+        fill(own.store, own.link, copy, estate.admin("dr"))
+    if mirrored:
+        mirror(own)
+        assert producer_of(own) != producer
+    with own.estate() as estate:
+        assert run_failover(estate, make_plan(estate, PlanRequest("dr")), accept_unfenced=True).error is None
+    assert [zombie(own, filled, number, producer) for number in (0, 1)] == [INVALID_PRODUCER_EPOCH] * 2
+    assert own.values("dr", filled) == texts("early", COUNT)
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -98,24 +130,73 @@ def test_a_run_killed_behind_the_fence_finds_the_same(own: OwnLink, filled: str,
         result = resume_run(estate, own.store.runs()[0].run, None)
     assert result.error is None
     assert result.evidence.rpo_records == 6
-    assert {mark.target_end for mark in own.store.watermarks(own.link.id).values()} == {COUNT}
+    assert {mark.target_end for mark in own.store.watermarks(own.link.id).values()} == {COUNT + 1}
 
 
-def test_a_cancelled_failover_leaves_a_mirror_that_goes_on(own: OwnLink, filled: str, tmp_path: Path) -> None:
+KINDS = {
+    "deleted": ({}, ""),
+    "compacted": ({"cleanup.policy": "compact"}, ""),
+    "altered": ({}, 'filter = "tests.support.links.callables:keeps_two_of_three"'),
+}
+
+
+@pytest.fixture(params=KINDS)
+def of_a_kind(request: pytest.FixtureRequest, lab: Lab, tmp_path: Path, unique_name: str) -> tuple[OwnLink, str]:
+    """A link and its topic, whose tails a mirror that begins verifies in different ways."""
+    settings, extra = KINDS[request.param]
+    own = own_link(lab, tmp_path, unique_name, extra=extra)
+    topic = own.create("primary", "t", **settings)
+    own.produce("primary", topic, texts("early", COUNT))
+    return own, topic
+
+
+@pytest.mark.parametrize("counted", [True, False], ids=["counted", "not-counted"])
+@pytest.mark.parametrize("written", [True, False], ids=["source-grown", "source-as-it-was"])
+def test_a_cancelled_failover_leaves_a_mirror_that_goes_on(
+    of_a_kind: tuple[OwnLink, str], tmp_path: Path, *, counted: bool, written: bool
+) -> None:
+    """`counted`: the store has the marker; else the run was killed just before that."""
+    own, topic = of_a_kind
     mirror_killed(own)
-    killed(own, "failover", tmp_path, ("drain", OUTCOME, "after"))
+    kept = own.store.watermarks(own.link.id)
+    killed(own, "failover", tmp_path, ("drain", OUTCOME, "after" if counted else "before"))
+    if not counted:
+        without_marker(own, kept)
     with own.estate() as estate:
         assert cancel_run(estate, own.store.runs()[0].run).error is None
-    own.produce("primary", filled, texts("later", 3))
+    assert link_statuses(own.config, own.store, [own.link])[0].recovery_point.records == 0
+    own.produce("primary", topic, texts("later", 3) if written else {})
+    (status,) = link_statuses(own.config, own.store, [own.link])
+    assert status.recovery_point.records == (6 if written else 0), "the marker is none of them"
     mirror(own)
-    both = {number: [*texts("early", COUNT)[number], *texts("later", 3)[number]] for number in (0, 1)}
-    assert own.values("dr", filled) == both
+    own.produce("primary", topic, {} if written else texts("later", 3))
+    mirror(own)
+    altered = own.link.alters
+    both = {
+        number: [
+            text
+            for offset, text in enumerate([*texts("early", COUNT)[number], *texts("later", 3)[number]])
+            if not altered or offset % 3 != 1
+        ]
+        for number in (0, 1)
+    }
+    assert own.values("dr", topic) == both
     assert not own.store.problems(own.link.id)
     translator = Translator(own.store, own.link.id)
-    there = own.records("dr", filled)
+    there, source = own.records("dr", topic)[0], own.records("primary", topic)[0]
     for offset in range(COUNT + 3):
-        answer = translator.translate(TopicPartition(filled, 0), offset)
-        assert there[0][answer.target_offset] == both[0][offset]
+        answer = translator.translate(TopicPartition(topic, 0), offset)
+        assert answer.certainty is Certainty.EXACT
+        next_there = min((at for at in there if at >= (answer.target_offset or 0)), default=-1)
+        left = min((at for at in source if at >= offset and source[at] in there.values()), default=-1)
+        assert there.get(next_there) == source.get(left)
+
+
+def without_marker(own: OwnLink, kept: dict[TopicPartition, Watermark]) -> None:
+    """The store as a run leaves it that is killed between the marker and the settled watermarks."""
+    for tp, mark in kept.items():
+        own.store.supersede_mappings(own.link.id, tp, mark.epoch, mark.target_end)
+    own.store.put_watermarks(own.link.id, list(kept.values()))
 
 
 def test_a_mirror_that_left_in_order_leaves_no_marker(own: OwnLink, filled: str) -> None:

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from drkit.kafka.client.record_probe import LogPosition, ProbedRecord
+from drkit.lag.fence_markers import EndsBelow
 from drkit.mirror.engine.producer_id import LinkProducer
 from drkit.mirror.resume.partition_resume import Resumer
 from drkit.model.clock import now
@@ -85,6 +86,7 @@ class Moving:
         producer = SimpleNamespace(
             id=lambda: 7,
             next_sequence=LinkProducer.next_sequence,
+            ends_below_markers=lambda _: EndsBelow(),
             last_sequences=lambda tps: dict.fromkeys(tps, 5),
         )
         whole = SimpleNamespace(notes=lambda *_: {}, put_notes=lambda *_: None, topic_states=lambda _: {})

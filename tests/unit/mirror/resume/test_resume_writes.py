@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from drkit.lag.fence_markers import EndsBelow
 from drkit.mirror.engine.producer_id import LinkProducer
 from drkit.mirror.resume.partition_resume import Resumer
 from drkit.mirror.resume.tail_verification import MOST_UNREAD, Tail, TailUnread
@@ -83,6 +84,7 @@ def resumer(
     producer = SimpleNamespace(
         id=lambda: 7,
         next_sequence=LinkProducer.next_sequence,
+        ends_below_markers=lambda _: EndsBelow(),
         last_sequences=lambda tps: dict.fromkeys(tps, None),
     )
     whole = SimpleNamespace(notes=lambda *_: {}, put_notes=lambda *_: None, topic_states=lambda _: {})
