@@ -130,9 +130,9 @@ class CatchUp:
         Raises:
             Unreachable: a cluster or the store doesn't answer; nobody knows.
         """
+        if self._kept_before is None:
+            return [], []  # there are no others
         before, self._elsewhere = self._elsewhere, set()
-        if not before:
-            return [], []
         self.refresh()
         marks = self._store.watermarks(self._link)
         there = {tp: TopicPartition(self._wanted[tp].state.target_topic, tp.partition) for tp in self._elsewhere}
@@ -153,15 +153,30 @@ class CatchUp:
         """
         if self._goals is None:
             return False
-        kept, positions = self._progress.kept_through(), self._engine.positions()
-        left = [
-            tp
-            for tp, goal in self._goals.items()
-            if kept.get(tp, -1) < goal and tp not in self._elsewhere and not self._halts(tp)
-        ]
+        left, positions = self._left(), self._engine.positions()
         if left and all(tp in positions and positions[tp].source_through >= self._goals[tp] for tp in left):
             record()
         return not left
+
+    def missed(self) -> list[TopicPartition]:
+        """Partitions that count no more, though `done` has said so: the problem that kept them from their goals is
+        settled since, or a resume has found meanwhile that something must be mirrored again.
+
+        Raises:
+            Unreachable: the store doesn't answer.
+        """
+        left, goals = self._left(), self._goals or {}
+        marks = self._store.watermarks(self._link) if left else {}
+        return [tp for tp in left if (mark := marks.get(tp)) is None or not self._reaches(mark, goals[tp])]
+
+    def _left(self) -> list[TopicPartition]:
+        """Partitions that haven't reached their goals, and could."""
+        kept = self._progress.kept_through()
+        return [
+            tp
+            for tp, goal in (self._goals or {}).items()
+            if kept.get(tp, -1) < goal and tp not in self._elsewhere and not self._halts(tp)
+        ]
 
     def held_back(self) -> int:
         """The source offsets behind its partitions' last stable ones: a transaction is open there, and nothing behind

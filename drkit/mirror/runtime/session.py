@@ -571,6 +571,8 @@ class Session:
             )
         self._ending.set()
         self._save.join(_JOIN_SECONDS)  # it must not overwrite the last watermarks with older ones
+        if caught_up:
+            self._resume.join(_JOIN_SECONDS)  # it may be about to store that something must be mirrored again
         try:
             if self._worker.valid():
                 self._keep_last_progress()
@@ -585,8 +587,8 @@ class Session:
             log.warning("%s: the last positions could not be kept: %s", self._link.id, error)
 
     def _still_there(self) -> bool:
-        """Whether the target still holds what was mirrored, by this worker or by others: somebody may have removed some
-        of it meanwhile.
+        """Whether everything is still mirrored, by this worker or by others: somebody may have removed some of it from
+        the target meanwhile, and what is settled and found at the end may move a partition back, or need more of it.
 
         Raises:
             Unreachable: a cluster doesn't answer; nobody knows.
@@ -599,13 +601,16 @@ class Session:
         ends = self._target.log_ends(there, partial=True)
         lost = [target for target, mark in there.items() if ends.get(target, -1) < mark.target_end]
         others, gone = self._catch_up.look_again()
+        missed = self._catch_up.missed()
         for tp in [*lost, *gone]:
             log.warning("%s: %s lost its end, or isn't shown, after it had caught up", self._link.id, tp)
         removed = [*self._purges.lacking(others), *self._returned.returned(others)]
         for tp in removed:
             log.warning("%s: %s, which another worker mirrors, lacks records of its source", self._link.id, tp)
+        for tp in missed:
+            log.warning("%s: of %s not all is mirrored that its source held at the start", self._link.id, tp)
         self._problems.follow()  # what the others have told, too
-        return not lost and not gone and not removed
+        return self._resume.join(0) and not (lost or gone or removed or missed)
 
     def _close(self) -> None:
         self._ending.set()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from drkit.drill.environment.log_surgery import stopped
 from drkit.mirror.runtime.catch_up import CatchUp
+from drkit.mirror.runtime.session import Session
 from drkit.model.clock import now
 from drkit.store.workers import WorkerNote, live_workers, put_worker
 from tests.support.collection.sampling import some_of
@@ -110,6 +112,23 @@ def test_a_purge_of_what_another_worker_mirrors_just_before_a_run_has_caught_up_
     assert purged, "nothing was the other worker's"
     assert not (report.caught_up and report.missing == ())
     assert leader.error is None
+
+
+def test_what_a_resume_sets_back_while_a_run_ends_is_not_caught_up(
+    mirrored: Mirrored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads the target while the run looks whether it is done, and stores only then that the end is lost."""
+    topic = mirrored_topic(mirrored, "set-back")
+    finish, store = Session._finish, mirrored.store
+
+    def finishes(self: Session, *, caught_up: bool = False) -> None:
+        (mark,) = (each for tp, each in store.watermarks(mirrored.link.id).items() if tp.topic == topic)
+        self._progress.leave([mark.tp])
+        store.put_watermarks(mirrored.link.id, [replace(mark, source_through=KEPT, target_end=KEPT)])
+        finish(self, caught_up=caught_up)
+
+    monkeypatch.setattr(Session, "_finish", finishes)
+    assert mirrored.catch_up().caught_up is False
 
 
 def test_clusters_that_changed_places_are_refused_before_anything_is_written(mirrored: Mirrored) -> None:

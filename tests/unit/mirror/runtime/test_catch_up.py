@@ -49,11 +49,12 @@ class World:
         self.source, self.target = Cluster(), Cluster()
         self.store.put_topic_states(LINK, [READY.state])
         self.at = now()
-        mine: Any = SimpleNamespace(kept_through=lambda: {OURS: 10}, positions=dict, moved=lambda: 0)
+        self.kept = {OURS: 10}
+        mine: Any = SimpleNamespace(kept_through=lambda: self.kept, positions=dict, moved=lambda: 0)
         source: Any = self.source
         target: Any = self.target
-        problems = Problems(self.store, LINK, lambda _: None)
-        self.catch_up = CatchUp(LINK, self.store, source, target, mine, mine, problems, 60.0, committed=True)
+        self.problems = Problems(self.store, LINK, lambda _: None)
+        self.catch_up = CatchUp(LINK, self.store, source, target, mine, mine, self.problems, 60.0, committed=True)
 
     def keeps(self, through: int) -> None:
         self.at += timedelta(seconds=1)
@@ -108,3 +109,23 @@ def test_what_another_worker_had_reached_and_is_no_longer_there_is_named(world: 
     else:
         del world.source.starts[THEIRS]
     assert world.catch_up.look_again() == ([], [THEIRS])
+
+
+def test_what_was_halted_and_moved_at_the_end_has_not_reached_its_goal(world: World) -> None:
+    """The last acknowledgements settle its problem, which had made it count; it is somewhere below its goal."""
+    world.kept = {OURS: 6}
+    world.problems.put("record_rejected", *OURS, "too large", "", halted=True)
+    world.catches_up()
+    assert world.catch_up.missed() == []
+    world.problems.settle(OURS.topic, kinds=frozenset({"record_rejected"}), partition=OURS.partition)
+    world.catch_up.look_again()
+    assert world.catch_up.missed() == [OURS]
+
+
+@pytest.mark.parametrize("through", [6, 10])
+def test_what_a_resume_stores_at_the_end_counts(world: World, through: int) -> None:
+    """The target has lost its end, or nothing: the running mirror doesn't follow the partition any more."""
+    world.catches_up()
+    world.kept = {}
+    world.store.put_watermarks(LINK, [Watermark(*OURS, 1, through, through, 0, 10, 0, now())])
+    assert world.catch_up.missed() == ([OURS] if through < 10 else [])
