@@ -11,13 +11,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.admin.logs.producers import FENCED_EPOCH
 from drkit.kafka.client.record_probe import LogPosition, OffsetRange, ProbedRecord
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.api import Store
 from drkit.store.producers import retired_producers, used_producer
 
-FENCED_EPOCH = 1
-"""The epoch of a fencing marker. A mirror's own requests, and the markers that it copies, have epoch 0."""
 _SECONDS = 5.0
 
 

@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.kafka.admin.logs.producers import EpochsNotRaised, ProducerStateAdmin
+from drkit.kafka.admin.logs.producers import FENCED_EPOCH, EpochsNotRaised, ProducerStateAdmin
 from drkit.kafka.client.record_probe import LogPosition, OffsetRange
 from drkit.lag.beyond_watermarks import beyond_watermarks
-from drkit.lag.fence_markers import FENCED_EPOCH, end_above_markers, ends_below_markers, link_producers
+from drkit.lag.fence_markers import end_above_markers, ends_below_markers, link_producers
 from drkit.model.errors import AuthenticationError, Refused, Unreachable
 from drkit.model.topology import Link, TopicPartition
 from drkit.model.wording import and_more, counted

@@ -29,6 +29,10 @@ _NO_TRANSACTION_MS = 60_000
 _PARTITIONS_A_REQUEST = 2_000
 _EPOCH_SECONDS = 3.0
 
+FENCED_EPOCH = 1
+"""The epoch of a marker that fences a mirror off. A mirror's own requests, and the markers that it copies, have epoch
+0."""
+
 
 class EpochsNotRaised(NamedTuple):
     """Partitions that didn't take a producer's new epoch, and why. `refused`: their leader said so; `unanswered`: it

@@ -24,6 +24,7 @@ from drkit.mirror.runtime.events import ProgressEvent
 from drkit.model.errors import Unreachable
 from drkit.model.topology import TopicPartition
 from drkit.store.link_notes import alignments
+from drkit.store.workers import lose_workers
 from tests.support.clusters.raw import advance
 from tests.support.collection.sampling import some_of
 from tests.support.links.mirroring import Mirrored, Side
@@ -177,8 +178,12 @@ def test_no_more_than_one_batch_of_filler_is_visible(mirrored: Mirrored, monkeyp
     _offsets_are_equal(mirrored, topic)
 
 
-def test_a_failover_removes_what_a_dead_alignment_left(mirrored: Mirrored, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mirror dies between the filler and its removal; the source is compacted, so the target isn't yet."""
+@pytest.mark.parametrize("fenced", [False, True], ids=["left-in-order", "fenced-off"])
+def test_a_failover_removes_what_a_dead_alignment_left(
+    mirrored: Mirrored, monkeypatch: pytest.MonkeyPatch, *, fenced: bool
+) -> None:
+    """The mirror dies between the filler and its removal; the source is compacted, so the target isn't yet. `fenced`: a
+    worker is on record that did not leave in order, so a marker stands behind the filler."""
     topic, place = mirrored.name("dead"), TopicPartition(mirrored.name("dead"), 0)
     mirrored.source.create(topic)
     _begin_at(mirrored, topic, 1_200_000)
@@ -198,10 +203,15 @@ def test_a_failover_removes_what_a_dead_alignment_left(mirrored: Mirrored, monke
     answer = Translator(mirrored.store, mirrored.link.id).translate(place, 1_200_000)
     assert answer.certainty.value != "exact"
     assert "being aligned" in (answer.reason or "")
+    if fenced:
+        lose_workers(mirrored.store, mirrored.link.id, ["killed"], mirrored.store.time())
     told = mirrored.drkit("failover", "--to", "dr", "--unplanned", "--yes", "--accept-unfenced")
     assert told.returncode in {0, 6}, told.stderr + told.stdout
+    assert ("did not leave in order" in told.stderr + told.stdout) is fenced
     assert mirrored.target.read(topic, committed=False) == []
-    assert alignments(mirrored.store, mirrored.link.id)[place].end == 500_000, "what comes behind it is clients'"
+    assert mirrored.target.end(topic) == 500_000 + fenced
+    noted = alignments(mirrored.store, mirrored.link.id)[place].end
+    assert noted == 500_000 + fenced, "what comes behind it is clients'"
     assert _setting(mirrored.target, topic, "cleanup.policy") == "compact"
 
 
