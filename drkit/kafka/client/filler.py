@@ -17,7 +17,6 @@ from functools import lru_cache
 
 from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.kafka.admin.logs.producers import FENCED_EPOCH
 from drkit.kafka.client.log_reader import LogReader, OffsetsGone
 from drkit.kafka.protocol import records
 from drkit.kafka.protocol.record_batch import HEADER_BYTES, MAGIC, Batch
@@ -62,14 +61,9 @@ def _plain(count: int) -> bytes:
 
 
 def is_filler(batch: Batch, producer_id: int) -> bool:
-    """Whether a batch holds only empty records that this producer wrote, with any compression; or a marker by which a
-    failover fenced that producer off."""
+    """Whether a batch holds only empty records that this producer wrote, with any compression."""
     count = batch.records_count
-    if batch.magic != MAGIC or batch.producer_id != producer_id:
-        return False
-    if batch.is_control:
-        return batch.producer_epoch >= FENCED_EPOCH
-    if batch.is_transactional:
+    if batch.magic != MAGIC or batch.is_control or batch.is_transactional or batch.producer_id != producer_id:
         return False
     if not 0 < count <= FILLER_RECORDS:
         return False
