@@ -49,7 +49,8 @@ class SiteRecord:
 
     `runs`: the id of each link's newest run; `children`: those that were begun. `damaged`: links whose runs' journals
     can't be read. `elsewhere`: links that another run decided before theirs began, or that were given up although
-    damaged, and why they were left alone. `anew`: links that were planned again after their runs rolled themselves
+    damaged, and why they were left alone. `unread`: links with a damaged journal, given up or not: what they lost isn't
+    known. `anew`: links that were planned again after their runs rolled themselves
     back. `waves_over`: the names of waves whose groups are all committed. `unfenced`: links that move although the
     clusters that they leave can't be fenced. `accept_salvage_only`: as given to a failback.
     """
@@ -64,6 +65,7 @@ class SiteRecord:
     elsewhere: dict[LinkId, str] = field(default_factory=dict)
     anew: set[LinkId] = field(default_factory=set)
     damaged: dict[LinkId, JournalDamaged] = field(default_factory=dict)
+    unread: set[LinkId] = field(default_factory=set)
     waves_over: set[str] = field(default_factory=set)
     ended: State | None = None
 
@@ -171,6 +173,7 @@ def load_site(store: Store, run: str) -> SiteRecord:
 def _without_journal(store: Store, record: SiteRecord, link: LinkId, error: Exception) -> None:
     """Note that a link's run can't be read: given up by an operator, or in need of that."""
     run = record.runs[link]
+    record.unread.add(link)
     if any(each.run == run and each.state == State.ABANDONED for each in store.runs()):
         record.elsewhere[link] = f"its run {run} was abandoned; the journal is damaged"
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -17,7 +17,7 @@ from drkit.failover.run.runner import RunResult
 from drkit.failover.run.state_machine import State
 from drkit.failover.site.site_context import SiteContext
 from drkit.failover.site.site_plan import AnySitePlan, summed
-from drkit.failover.site.site_record import CLOSE, JournalDamaged, SiteRecord, least_far, list_site
+from drkit.failover.site.site_record import CLOSE, SiteRecord, least_far, list_site
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, OutcomeUnknown, PartlyDone
 from drkit.model.topology import LinkId
@@ -75,18 +75,29 @@ def of_site(found: LinkResult, record: SiteRecord) -> LinkResult:
 
 @dataclass(frozen=True, slots=True)
 class SiteResult:
-    """A site run's state. `error`: why it stopped, or None."""
+    """A site run's state. `error`: why it stopped, or None. `unread`: links whose runs' journals can't be read."""
 
     run: str
     plan: AnySitePlan
     state: State
     links: tuple[LinkResult, ...]
     error: DrkitError | None = None
+    unread: Collection[LinkId] = ()
+
+    @classmethod
+    def of(
+        cls, record: SiteRecord, state: State, links: Sequence[LinkResult], error: DrkitError | None = None
+    ) -> SiteResult:
+        """The state of the run with that record."""
+        return cls(record.run, record.plan, state, tuple(links), error, frozenset(record.unread))
 
     @property
     def evidence(self) -> Evidence:
         """The numbers of all links together, as far as they are known."""
-        unread = [expected_evidence(None) for each in self.links if isinstance(each.error, JournalDamaged)]
+        damaged = "how much {} lost isn't known: the journal of its run is damaged"
+        unread = [
+            replace(expected_evidence(None), rpo_reason=damaged.format(link)) for link in sorted(self.unread, key=str)
+        ]
         return summed([*unread, *(each.result.evidence for each in self.links if each.result is not None)])
 
     def judged(self, objectives: Objectives) -> Judgement:
@@ -105,7 +116,7 @@ def result_of(record: SiteRecord) -> SiteResult:
         )
         for plan in record.plan.plans
     )
-    return SiteResult(record.run, record.plan, record.state, links)
+    return SiteResult.of(record, record.state, links)
 
 
 def state_of(links: Sequence[LinkResult]) -> State:
@@ -201,4 +212,4 @@ def end_site(site: SiteContext, record: SiteRecord, ended: Sequence[LinkResult])
             meaning="Each link's own run is as shown; only the site run's record of it is missing",
             remedy=f"Once the store answers: drkit resume {record.run}",
         )
-    return SiteResult(record.run, record.plan, state, ordered, error)
+    return SiteResult.of(record, state, ordered, error)

@@ -344,14 +344,14 @@ def _cancelled(site: SiteContext, record: SiteRecord, held: dict[LinkId, RunLeas
     if not failed:
         record.journal.write(CANCEL, CANCELLED, {"reason": "cancelled by the operator"})
         list_site(site.estate.store, record, State.CANCELLED)
-        return SiteResult(record.run, record.plan, State.CANCELLED, links)
+        return SiteResult.of(record, State.CANCELLED, links)
     error = PartlyDone(
         f"{counted(len(failed), 'link')} can't be rolled back now: {causes(failed)}",
         meaning="Part of what the run did is still in effect",
         remedy=f"Remove the cause; then drkit resume {record.run} continues the rollback",
     )
     list_site(site.estate.store, record, State.PLANNED)
-    return SiteResult(record.run, record.plan, State.PLANNED, links, error)
+    return SiteResult.of(record, State.PLANNED, links, error)
 
 
 def _beyond(child: RunRecord) -> bool:

@@ -340,7 +340,9 @@ def test_the_others_continue_without_a_link_whose_run_was_given_up(site: Site, w
 
 
 def test_a_link_s_damaged_journal_stops_no_other_link_for_good(site: Site) -> None:
-    """The site could not be resumed, what it named did not help, and b could be resumed alone, past its waves."""
+    """The site could not be resumed, what it named did not help, and b could be resumed alone, past its waves. Once a
+    was abandoned, the site's loss was that of b, and met the objective."""
+    configure(site, "[objectives]\nrpo_records = 0\n")
     site.killed("failover", "a->c", "translate", INTENT, "after")
     run = site_to_resume(site.net.store, None)
     assert run is not None
@@ -359,7 +361,11 @@ def test_a_link_s_damaged_journal_stops_no_other_link_for_good(site: Site) -> No
 
     assert site.drkit("abandon", runs[A])[0] == 0
     code, done = site.drkit("resume", run, "--yes")
-    assert (code, done["state"]) == (0, "closed"), done
+    assert (code, done["state"]) == (6, "closed"), done
+    code, listed = site.drkit("runs", run)
+    for shown in (done, listed["result"]):
+        assert shown["evidence"]["rpo_records"] is None, "what a lost still isn't known"
+        assert "a->c lost isn't known" in shown["evidence"]["rpo_reason"], shown["evidence"]
     assert site.directions() == dict.fromkeys(LINKS, Direction.SEALED), "abandoned unread, a stays as its run left it"
     assert site.committed("both") == {site.topics["b"]: 9}
 
