@@ -1,13 +1,13 @@
 """Where a copy ends in a log that ends in markers by which a failover fenced a mirror off it.
 
 Such a marker (`drkit.failover.fencing.late_appends`) takes an offset of the target's log, carries a higher epoch of the
-link's producer than any request of a mirror, and is no record of the source. The mapping counts it once a run, or a
-mirror that continues, has seen it; until then whoever goes by a log's end must go by the end below it.
+link's producer than any request of a mirror, and is no record of the source. Until a mirror goes on behind it, which
+the mapping then says, whoever goes by the log's end goes by the end below it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
@@ -89,22 +89,4 @@ def ends_below_markers(
                 if place.offset > logs[tp].begin:
                     further[tp] = place.offset
         left = further
-    return found
-
-
-def end_above_markers(
-    target: ClusterAdmin, producers: LinkProducers, places: Collection[LogPosition], *, seconds: float = _SECONDS
-) -> dict[TopicPartition, int]:
-    """The offsets behind the fencing markers that begin at these places; a place without one is left out.
-
-    Raises:
-        AuthenticationError, Refused, Unreachable: the target doesn't answer.
-    """
-    found: dict[TopicPartition, int] = {}
-    left = list(places)
-    while left:
-        seen = target.probe_records(left, seconds=seconds, control=True)
-        marked = [place for place in left if seen[place].offset == place.offset and producers.fenced(seen[place])]
-        left = [LogPosition(place.tp, place.offset + 1) for place in marked]
-        found |= {place.tp: place.offset for place in left}
     return found

@@ -8,9 +8,9 @@ appended to each of its partitions. From then on their leaders refuse that produ
 transactional producers (KIP-98). The id is retired first: the next mirror of the link takes another one. An id that a
 partition still takes is tried again by each failover.
 
-The marker holds no record and isn't part of the copy, which ends below it (`LateAppends.copy_ends`). Once the
-watermarks are settled there, a row and the watermark count it (`settle_watermarks`), as whatever advances the target
-without a record; a run that was killed before that leaves it to whoever looks next (`drkit.lag.fence_markers`).
+The marker holds no record and isn't part of the copy, which ends below it (`copy_ends`), whoever looks
+(`drkit.lag.fence_markers`): so a way back that begins there keeps offsets equal. A mirror that goes on after all, as
+the failover was cancelled, puts a mapping row behind it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from drkit.failover.run.cluster_context import ClusterContext
-from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.logs.producers import FENCED_EPOCH, EpochsNotRaised, ProducerStateAdmin
-from drkit.kafka.client.record_probe import LogPosition, OffsetRange
+from drkit.kafka.client.record_probe import OffsetRange
 from drkit.lag.beyond_watermarks import beyond_watermarks
-from drkit.lag.fence_markers import end_above_markers, ends_below_markers, link_producers
+from drkit.lag.fence_markers import ends_below_markers, link_producers
 from drkit.model.errors import AuthenticationError, Refused, Unreachable
 from drkit.model.topology import Link, TopicPartition
 from drkit.model.wording import and_more, counted
@@ -36,24 +35,18 @@ _TRIES = 3
 
 @dataclass(frozen=True, slots=True)
 class LateAppends:
-    """`lost`: the workers that are fenced off. `copy_ends`: by the target's partitions that refuse late appends, where
-    the copy ends, and where the markers behind it do (the same where there is none, or where that can't be read: then
-    at what the mirror recorded). `open`: those that may still take late appends, and why."""
+    """`lost`: the workers that are fenced off. `own_ends`: where the copy ends, by the target's partitions that refuse
+    late appends. `open`: those that may still take them, and why."""
 
     lost: tuple[str, ...] = ()
-    copy_ends: Mapping[TopicPartition, OffsetRange] = field(default_factory=dict)
+    own_ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     open: Mapping[TopicPartition, str] = field(default_factory=dict)
-
-    @property
-    def own_ends(self) -> dict[TopicPartition, int]:
-        """Where the copy ends."""
-        return {tp: each.begin for tp, each in self.copy_ends.items()}
 
     def said(self, target: str) -> str:
         """The result in words; "" where every mirror left in order."""
         done = ""
-        if self.copy_ends:
-            which = counted(len(self.copy_ends), "partition")
+        if self.own_ends:
+            which = counted(len(self.own_ends), "partition")
             done = f"; a mirror did not leave in order: {which} of {target} refuse what it still sends"
         if not self.open:
             return done
@@ -75,11 +68,7 @@ def refuse_late_appends(estate: ClusterContext, link: Link) -> LateAppends:
     target = estate.admin(link.id.target)
     cluster = target.cluster_id()
     lost = tuple(lost_workers(store, link.id, store.time()))
-    marks, states = store.watermarks(link.id), store.topic_states(link.id)
-    there = {
-        TopicPartition(link.target_topic(tp.topic), tp.partition): tp
-        for tp in {*marks, *(tp for state in states.values() for tp in state.tps())}
-    }
+    there = _partitions(estate, link)
     used, retired = used_producer(store, link.id, cluster), retired_producers(store, link.id, cluster)
     due = [producer for producer, refused in retired.items() if not refused or producer == used]
     if lost and used is not None and used not in retired:
@@ -99,8 +88,29 @@ def refuse_late_appends(estate: ClusterContext, link: Link) -> LateAppends:
             employ_producer(
                 store, link.id, cluster, producer
             )  # so the next mirror's appends follow what it still sends
-    ends = {} if link.shares_target else _copy_ends(estate, target, link, there)
+    ends = _copy_ends(estate, link, there)
     return LateAppends(lost, {tp: ends[tp] for tp in ends.keys() - still_open.keys()}, still_open)
+
+
+def copy_ends(estate: ClusterContext, link: Link) -> dict[TopicPartition, int]:
+    """Where the link's copy ends, by the target's partitions; empty if no mirror was ever fenced off there.
+
+    Raises:
+        Unreachable: the store or the target doesn't answer.
+    """
+    cluster = estate.admin(link.id.target).cluster_id()
+    if not retired_producers(estate.store, link.id, cluster):
+        return {}
+    return _copy_ends(estate, link, _partitions(estate, link))
+
+
+def _partitions(estate: ClusterContext, link: Link) -> dict[TopicPartition, TopicPartition]:
+    """The link's partitions: those of the source by those of the target."""
+    marks, states = estate.store.watermarks(link.id), estate.store.topic_states(link.id)
+    return {
+        TopicPartition(link.target_topic(tp.topic), tp.partition): tp
+        for tp in {*marks, *(tp for state in states.values() for tp in state.tps())}
+    }
 
 
 def _raise_epochs(estate: ClusterContext, target: str, tps: Iterable[TopicPartition], producer: int) -> EpochsNotRaised:
@@ -119,27 +129,23 @@ def _raise_epochs(estate: ClusterContext, target: str, tps: Iterable[TopicPartit
 
 
 def _copy_ends(
-    estate: ClusterContext, target: ClusterAdmin, link: Link, there: Mapping[TopicPartition, TopicPartition]
-) -> dict[TopicPartition, OffsetRange]:
-    """See `LateAppends.copy_ends`."""
-    store = estate.store
+    estate: ClusterContext, link: Link, there: Mapping[TopicPartition, TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Where the copy ends: below fencing markers, and below what others wrote. Where that can't be read, at what the
+    mirror recorded. Empty if others write to the target anyway."""
+    if link.shares_target:
+        return {}
+    store, target = estate.store, estate.admin(link.id.target)
     marks = store.watermarks(link.id)
     own = link_producers(store, link.id, target.cluster_id())
     ends = target.log_ends(there, partial=True)
     new = {tp: OffsetRange(0, ends[tp]) for tp, source in there.items() if source not in marks and tp in ends}
-    below = ends_below_markers(target, own, new).ends
-    found = {tp: OffsetRange(below.get(tp, log.end), log.end) for tp, log in new.items()}
+    found = {tp: log.end for tp, log in new.items()} | ends_below_markers(target, own, new).ends
     left = {source: tp for tp, source in there.items() if source in marks and tp in ends}
     for _ in range(_TRIES):
         seen = beyond_watermarks(target, store, link.id, [marks[tp] for tp in left], left, ends)
-        found |= {left[tp]: OffsetRange(end, ends[left[tp]]) for tp, end in seen.fenced.items()}
-        others = {left[tp]: LogPosition(left[tp], first) for tp, first in seen.written_from.items()}
-        above = end_above_markers(target, own, others.values())
-        found |= {tp: OffsetRange(place.offset, above.get(tp, place.offset)) for tp, place in others.items()}
-        plain = left.keys() - seen.fenced.keys() - seen.written_from.keys() - seen.unknown.keys()
-        found |= {left[tp]: OffsetRange(ends[left[tp]], ends[left[tp]]) for tp in plain}
+        found |= {left[tp]: seen.own_ends.get(tp, ends[left[tp]]) for tp in left.keys() - seen.unknown.keys()}
         left = {tp: left[tp] for tp in seen.unknown}
         if not left:
             break
-    unread = {there_: marks[source].target_end for there_, source in there.items() if source in marks}
-    return {tp: OffsetRange(end, end) for tp, end in unread.items()} | found
+    return {tp: marks[source].target_end for tp, source in there.items() if source in marks} | found

@@ -283,7 +283,7 @@ class DrainBack:
             )
             raise still_written(self.live, late)
         gone = refuse_missing(context, snapshot.problems)
-        settle_watermarks(context, snapshot, fenced.copy_ends)
+        settle_watermarks(context, snapshot)
         left = [view for view in snapshot.partitions.values() if not _given_up(context.facts, view)]
         facts = replace(
             context.facts,
@@ -308,7 +308,7 @@ class DrainBack:
         wait_for_mirror(context, MIRROR_SECONDS)
         fenced = refuse_late_appends(context.estate, context.link)
         snapshot = observe(context.estate, context.link, settle=True, target_groups=False, own_ends=fenced.own_ends)
-        settle_watermarks(context, snapshot, fenced.copy_ends)
+        settle_watermarks(context, snapshot)
         loss = loss_at(snapshot.partitions.values(), context.facts.fenced_at or now())
         facts = replace(context.facts, mirror_stopped=True, lag=snapshot.lag, loss=loss)
         left = "what was written there since" if loss.records is None else f"{counted(loss.records, 'record')} or more"

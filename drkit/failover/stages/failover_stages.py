@@ -10,6 +10,7 @@ from operator import attrgetter
 
 from drkit.failover.failback.carried_offsets import as_stands, with_carried
 from drkit.failover.fencing.cluster_fence import ClusterFence, close_topics_outside
+from drkit.failover.fencing.late_appends import copy_ends
 from drkit.failover.fencing.quiescence import still_written, topic_ids_of
 from drkit.failover.plan.failover_plan import AcceptedLoss
 from drkit.failover.plan.loss_budget import LossBudget, OverBudget, accepted, flag_for, over_budget
@@ -100,6 +101,7 @@ class Translate:
             compare=False if not unplanned else True if sealed_before(context) else None,
             seen=seen,
             source_groups=not (_just_captured(context.facts) and context.facts.fenced),
+            own_ends=copy_ends(estate, link) if sealed_before(context) else None,
         )
         if not snapshot.target.reachable:
             raise DrkitError(

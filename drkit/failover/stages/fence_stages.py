@@ -10,7 +10,7 @@ the source's ends is recorded as mirrored) this shows that the mapping fits the 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from drkit.failover.fencing.cluster_fence import ClusterFence, FenceProof
@@ -24,13 +24,12 @@ from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.evidence import loss_at
 from drkit.failover.run.state_machine import Mode, StageOutcome
 from drkit.failover.stages.stage import StageContext, StageReport, decide_link, sealed_before
-from drkit.kafka.client.record_probe import LogPosition, OffsetRange
+from drkit.kafka.client.record_probe import LogPosition
 from drkit.lag.last_records import compare_records
 from drkit.lag.source_batches import compare_batches, replaced_reason, set_back_remedy
 from drkit.model.clock import now
 from drkit.model.errors import PartlyDone, Refused, Unreachable, answered, unreached
 from drkit.model.link_state import Direction, Problem
-from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.runs import ACCEPT_LOSS, FenceMethod
 from drkit.model.topology import TopicPartition
 from drkit.model.wording import and_more, counted
@@ -281,7 +280,7 @@ class Drain:
         if self.mode is Mode.PLANNED:
             facts = replace(facts, ends=self._still_whole(context, snapshot))
             equal = f"; {compare_tails(context.estate, snapshot)}"
-        settled = settle_watermarks(context, snapshot, late.copy_ends) if ours else 0
+        settled = settle_watermarks(context, snapshot) if ours else 0
         keep_problems(context, snapshot)
         if news := snapshot.news():  # the newest ones, in case the source disappears before they are translated
             context.estate.store.put_group_positions(context.link.id, news)
@@ -419,11 +418,8 @@ def _said(problem: Problem) -> tuple[object, ...]:
     return problem.kind, problem.topic, problem.partition, problem.unsure_from, problem.unsure_until
 
 
-def settle_watermarks(
-    context: StageContext, snapshot: Snapshot, copy_ends: Mapping[TopicPartition, OffsetRange]
-) -> int:
-    """Set the watermarks to where the copy ends in the target's logs, and behind the markers that fence a mirror off
-    there (`copy_ends`), with a row for what follows them; returns how many changed.
+def settle_watermarks(context: StageContext, snapshot: Snapshot) -> int:
+    """Set the watermarks to where the copy ends in the target's logs; returns how many changed.
 
     From then on they are final: the log ends belong to the target's new writers. All partitions are claimed first, so
     that a stopped mirror that wakes up changes nothing.
@@ -443,27 +439,9 @@ def settle_watermarks(
     claims = dict.fromkeys(settled, generation)
     for tp, (epoch, _, target_end) in settled.items():
         store.supersede_mappings(link, tp, epoch, target_end, claims)
-    marked = dict(_behind_markers(snapshot, settled, copy_ends))
-    for tp, mark in marked.items():
-        rows = snapshot.partitions[tp].rows
-        if rows and not (rows[0].source_offset == mark.source_through and mark.target_end < rows[0].target_offset):
-            row = OffsetMapping(*tp, mark.epoch, mark.source_through, mark.target_end)
-            store.append_mappings(link, [row], claims)  # durable before the watermark; none into unfinished filler
-    moved = [mark for tp, (_, now_at, _) in settled.items() if (mark := marked.get(tp, now_at)) != kept[tp]]
+    moved = [mark for tp, (_, mark, _) in settled.items() if mark != kept[tp]]
     store.put_watermarks(link, moved, claims)
     return len(moved)
-
-
-def _behind_markers(
-    snapshot: Snapshot,
-    settled: Mapping[TopicPartition, tuple[int, Watermark, int]],
-    copy_ends: Mapping[TopicPartition, OffsetRange],
-) -> Iterator[tuple[TopicPartition, Watermark]]:
-    """The watermarks behind the markers, where the copy is known to end before them."""
-    for tp, (epoch, mark, _) in settled.items():
-        ends = copy_ends.get(snapshot.partitions[tp].target_tp)
-        if ends is not None and ends.end > ends.begin == mark.target_end and epoch == mark.epoch:
-            yield tp, replace(mark, target_end=ends.end)
 
 
 def _drained(snapshot: Snapshot, settled: int) -> str:

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from drkit.failover.failback.planner import make_failback_plan
 from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.run.service import cancel_run, resume_run, run_failover
+from drkit.failover.run.interfaces import Ports
+from drkit.failover.run.service import cancel_run, resume_run, run_failback, run_failover
 from drkit.kafka.protocol.record_batch import HEADER_BYTES, header
 from drkit.lab import Lab
 from drkit.mapping import Translator
-from drkit.model.offsets import Certainty, Watermark
+from drkit.model.offsets import Certainty
 from drkit.model.topology import TopicPartition
 from drkit.observe.status import link_statuses
 from drkit.state_topic.link_copy import read_copy
@@ -25,6 +27,7 @@ from tests.support.clusters import raw
 from tests.support.killing.killed_process import OUTCOME, killed
 from tests.support.links.batches import batch_bytes
 from tests.support.links.estates import OwnLink, mirror, own_link, texts
+from tests.support.recovery.failback_ports import ReadingAuditor, ReadingSalvager, RealMirror
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab
@@ -95,8 +98,29 @@ def test_what_a_killed_mirror_still_sends_is_refused_after_a_failover(own: OwnLi
         0: [*texts("early", COUNT)[0], *texts("on-dr", 2)[0]],
         1: [*texts("early", COUNT)[1], *texts("on-dr", 2)[1]],
     }
-    assert own.committed("dr", group) == {(filled, 0): 7, (filled, 1): COUNT + 1}, "behind the marker"
-    assert {mark.target_end for mark in own.store.watermarks(own.link.id).values()} == {COUNT + 1}
+    assert own.committed("dr", group) == {(filled, 0): 7, (filled, 1): COUNT}
+    assert {mark.target_end for mark in own.store.watermarks(own.link.id).values()} == {COUNT}
+
+
+def test_a_failback_over_the_marker_keeps_offsets_equal(own: OwnLink, filled: str, tmp_path: Path) -> None:
+    """Nothing was lost, so nothing is deleted: the way back begins where the marker stands."""
+    mirror_killed(own)
+    with own.estate() as estate:
+        assert run_failover(estate, make_plan(estate, PlanRequest("dr")), accept_unfenced=True).error is None
+    own.produce("dr", filled, texts("on-dr", 5))
+    ports = Ports(RealMirror(own), ReadingSalvager(own), ReadingAuditor(own), tmp_path / "salvage")
+    with own.estate() as estate:
+        plan = make_failback_plan(estate, "primary")
+        cluster = estate.admin("primary").cluster_id()
+        assert run_failback(estate, plan, ports, cluster_id=cluster, accept_unfenced=True).error is None
+    assert own.records("primary", filled) == own.records("dr", filled)
+    own.produce("primary", filled, texts("again", 3))
+    mirror(own)
+    assert own.records("primary", filled) == own.records("dr", filled)
+    assert own.values("dr", filled) == {
+        number: [*texts("early", COUNT)[number], *texts("on-dr", 5)[number], *texts("again", 3)[number]]
+        for number in (0, 1)
+    }
 
 
 @pytest.mark.parametrize("mirrored", [False, True], ids=["at-once", "mirrored-since"])
@@ -130,7 +154,7 @@ def test_a_run_killed_behind_the_fence_finds_the_same(own: OwnLink, filled: str,
         result = resume_run(estate, own.store.runs()[0].run, None)
     assert result.error is None
     assert result.evidence.rpo_records == 6
-    assert {mark.target_end for mark in own.store.watermarks(own.link.id).values()} == {COUNT + 1}
+    assert {mark.target_end for mark in own.store.watermarks(own.link.id).values()} == {COUNT}
 
 
 KINDS = {
@@ -150,18 +174,13 @@ def of_a_kind(request: pytest.FixtureRequest, lab: Lab, tmp_path: Path, unique_n
     return own, topic
 
 
-@pytest.mark.parametrize("counted", [True, False], ids=["counted", "not-counted"])
 @pytest.mark.parametrize("written", [True, False], ids=["source-grown", "source-as-it-was"])
 def test_a_cancelled_failover_leaves_a_mirror_that_goes_on(
-    of_a_kind: tuple[OwnLink, str], tmp_path: Path, *, counted: bool, written: bool
+    of_a_kind: tuple[OwnLink, str], tmp_path: Path, *, written: bool
 ) -> None:
-    """`counted`: the store has the marker; else the run was killed just before that."""
     own, topic = of_a_kind
     mirror_killed(own)
-    kept = own.store.watermarks(own.link.id)
-    killed(own, "failover", tmp_path, ("drain", OUTCOME, "after" if counted else "before"))
-    if not counted:
-        without_marker(own, kept)
+    killed(own, "failover", tmp_path, ("drain", OUTCOME, "after"))
     with own.estate() as estate:
         assert cancel_run(estate, own.store.runs()[0].run).error is None
     assert link_statuses(own.config, own.store, [own.link])[0].recovery_point.records == 0
@@ -190,13 +209,6 @@ def test_a_cancelled_failover_leaves_a_mirror_that_goes_on(
         next_there = min((at for at in there if at >= (answer.target_offset or 0)), default=-1)
         left = min((at for at in source if at >= offset and source[at] in there.values()), default=-1)
         assert there.get(next_there) == source.get(left)
-
-
-def without_marker(own: OwnLink, kept: dict[TopicPartition, Watermark]) -> None:
-    """The store as a run leaves it that is killed between the marker and the settled watermarks."""
-    for tp, mark in kept.items():
-        own.store.supersede_mappings(own.link.id, tp, mark.epoch, mark.target_end)
-    own.store.put_watermarks(own.link.id, list(kept.values()))
 
 
 def test_a_mirror_that_left_in_order_leaves_no_marker(own: OwnLink, filled: str) -> None:
