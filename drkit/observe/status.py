@@ -90,6 +90,11 @@ class ClusterLogEnds:
         """Whether the cluster answered."""
         return self.reason is None
 
+    def lists(self, tp: TopicPartition) -> bool:
+        """Whether it named the partition, or didn't answer at all. Else its topic was deleted, or a broker was asked
+        that doesn't know it."""
+        return not self.reachable or tp in self.end or tp in self.silent
+
 
 def logs_seen(source: ClusterLogEnds, target: ClusterLogEnds) -> LogsSeen:
     """A link's logs on both clusters, for `problems_now`."""
@@ -139,9 +144,8 @@ class GroupStatus:
 class RecoveryPoint:
     """The loss of a failover now: records not on the target, and the age of the oldest.
 
-    `lower_bound`: the source, or a partition of it, doesn't answer, so `records` is the count of the last check, or
-    more. `reason`: why
-    a value is unknown, or inexact.
+    `lower_bound`: the source, or a partition of it, doesn't answer or isn't listed, so `records` is the count of the
+    last check, or more. `reason`: why a value is unknown, or inexact.
     """
 
     records: int | None
@@ -566,9 +570,15 @@ def _partition(
         if records is None or later
         else _lag_seconds(held, records, at, lag.since, running=running, live=end is not None),
         engine_reason=None if topic is None else topic.reason or None,
-        lag_reason=lag.reason
-        or (_LATER if later else source.silent.get(tp, _on_target(link, target.silent.get(there)))),
+        lag_reason=lag.reason or (_LATER if later else _as_last_seen(link, tp, source, target.silent.get(there))),
     )
+
+
+def _as_last_seen(link: Link, tp: TopicPartition, source: ClusterLogEnds, target_silent: str | None) -> str | None:
+    """Why a partition's lag is that of the last look; None: both sides show what they hold now."""
+    if not source.lists(tp):
+        return f"as last seen: {link.id.source} doesn't list {tp}"
+    return source.silent.get(tp, _on_target(link, target_silent))
 
 
 def _on_target(link: Link, silent: str | None) -> str | None:
@@ -766,7 +776,9 @@ def _recovery_point(
     seconds = [p.lag_seconds for p in partitions]
     seconds += [(at - watermarks[tp].observed_at).total_seconds() for tp in source.held if tp in watermarks]
     held = sum(source.held.values())
-    unread = source.unread("source")
+    unlisted = sorted(tp for tp in (TopicPartition(p.topic, p.partition) for p in partitions) if not source.lists(tp))
+    missing = f"the source doesn't list {and_more([str(tp) for tp in unlisted])}" if unlisted else None
+    unread = "; ".join(filter(None, (source.unread("source"), missing))) or None
     reason = None if unread is None else f"{unread}: what came since the last look isn't counted"
     if not source.reachable:
         later = {each.lag_reason for each in partitions if each.lag_seconds is None and each.lag_reason is not None}

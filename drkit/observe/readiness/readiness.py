@@ -20,7 +20,7 @@ from drkit.kafka.admin.clusters import Clusters
 from drkit.lab.toolchain.java import find_java_home
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, NotShown, Refused, Unreachable
-from drkit.model.link_state import HARMLESS, Problem
+from drkit.model.link_state import HARMLESS, SOURCE_TOPIC_DELETED, Problem
 from drkit.model.offsets import Certainty
 from drkit.model.runs import serve_again
 from drkit.model.topology import Link, is_canary
@@ -229,7 +229,11 @@ def _objectives(status: LinkStatus, objectives: Objectives) -> Check:
         return Check(name, CheckOutcome.WARN, loss, "drkit counts the loss once the source answers again")
     if point.lower_bound:
         least = f"a failover now loses {counted(point.records, 'record')} or more: {point.reason}"
-        return Check(name, CheckOutcome.WARN, least, f"Bring up the brokers of {status.link.id.source} that are down")
+        deleted = any(each.kind == SOURCE_TOPIC_DELETED for each in status.problems)
+        remedy = f"Bring up the brokers of {status.link.id.source} that are down"
+        return Check(
+            name, CheckOutcome.WARN, least, f"{remedy}; of deleted topics see `problem`" if deleted else remedy
+        )
     loss = f"a failover now loses {counted(point.records, 'record')}{f', {age}' if point.records else ''}"
     missed = []
     if objectives.rpo_records is not None and point.records > objectives.rpo_records:

@@ -10,12 +10,13 @@ from drkit.store.workers import WorkerNote
 
 AT = datetime(2026, 11, 20, 4, 3, tzinfo=UTC)
 TP = TopicPartition("t", 0)
+ENDS = ClusterLogEnds(end={TP: 10})
 KNOWN = PartitionStatus("t", "t", 0, 0, 10, 10, 0, 10, 0, 3, 1.0)
 
 
 def test_one_partition_that_is_not_known_makes_it_unknown_with_the_reason():
     unknown = replace(KNOWN, partition=1, lag_records=None, lag_seconds=None, lag_reason="nobody looked")
-    assert _recovery_point([KNOWN, KNOWN], ClusterLogEnds(), {}, AT).records == 6
+    assert _recovery_point([KNOWN, KNOWN], ENDS, {}, AT).records == 6
     point = _recovery_point([KNOWN, unknown], ClusterLogEnds(), {}, AT)
     assert (point.records, point.seconds, point.reason) == (
         None,
@@ -27,7 +28,7 @@ def test_one_partition_that_is_not_known_makes_it_unknown_with_the_reason():
 
 def test_what_an_open_transaction_holds_back_counts():
     mark = Watermark("t", 0, 1, 10, 10, 0, 10, 0, AT - timedelta(seconds=7))
-    point = _recovery_point([KNOWN], ClusterLogEnds(held={TP: 5}), {TP: mark}, AT)
+    point = _recovery_point([KNOWN], replace(ENDS, held={TP: 5}), {TP: mark}, AT)
     assert (point.records, point.seconds, point.lower_bound) == (8, 7.0, False)
     assert "5 offsets of them stand behind open transactions" in (point.reason or "")
 

@@ -206,10 +206,18 @@ def test_a_topic_deleted_on_the_source_while_no_mirror_runs_is_told(mirrored: Mi
         mirrored.source.create(name)
         write(mirrored.source, name, 10)
     assert mirrored.catch_up().caught_up
+    write(mirrored.source, topic, 50)
     mirrored.source.delete(topic)
     (link,) = link_statuses(mirrored.config, mirrored.store, [mirrored.link])
     assert [(each.kind, each.topic, each.halted) for each in link.problems] == [("source_topic_deleted", topic, False)]
     assert not mirrored.problems(), "it is seen, not recorded"
+    point, loss = link.recovery_point, mirrored.planned_loss()
+    assert (point.records, point.lower_bound) == (loss.records, loss.lower_bound) == (0, True), "50 came since"
+    assert point.reason == f"the source doesn't list {topic}:0: what came since the last look isn't counted"
+    assert {each.topic: each.lag_reason for each in link.partitions} == {
+        topic: f"as last seen: primary doesn't list {topic}:0",
+        other: None,
+    }
 
 
 def recreate(side: Side, topic: str, count: int) -> None:
