@@ -194,23 +194,28 @@ def absent_everywhere(connection: AdminConnection, names: Collection[str]) -> se
     Raises:
         Unreachable: a broker that the cluster lists doesn't answer: it might know them.
     """
-    wanted = sorted(names)
 
     async def step(connection: AdminConnection) -> set[str]:
-        cluster = await connection.send(MetadataRequest(topics=[], allow_auto_topic_creation=False))
-        absent = set(wanted)
-        topic_type = MetadataRequest.MetadataRequestTopic
-        for broker in cluster.brokers:
-            for start in range(0, len(wanted), TOPICS_A_REQUEST):
-                asked = [topic_type(name=name) for name in wanted[start : start + TOPICS_A_REQUEST]]
-                answer = await connection.send(
-                    MetadataRequest(topics=asked, allow_auto_topic_creation=False), broker.node_id
-                )
-                known = {t.name for t in answer.topics if error_class(t.error_code) not in _GONE}
-                absent -= known
-        return absent
+        return await absent_on_all(connection, names)
 
-    return connection.call("ask every broker for topics", step) if wanted else set()
+    return connection.call("ask every broker for topics", step) if names else set()
+
+
+async def absent_on_all(connection: AdminConnection, names: Collection[str]) -> set[str]:
+    """As `absent_everywhere`, within a step."""
+    wanted = sorted(names)
+    cluster = await connection.send(MetadataRequest(topics=[], allow_auto_topic_creation=False))
+    absent = set(wanted)
+    topic_type = MetadataRequest.MetadataRequestTopic
+    for broker in cluster.brokers:
+        for start in range(0, len(wanted), TOPICS_A_REQUEST):
+            asked = [topic_type(name=name) for name in wanted[start : start + TOPICS_A_REQUEST]]
+            answer = await connection.send(
+                MetadataRequest(topics=asked, allow_auto_topic_creation=False), broker.node_id
+            )
+            known = {t.name for t in answer.topics if error_class(t.error_code) not in _GONE}
+            absent -= known
+    return absent
 
 
 class TooLate(DrkitError):

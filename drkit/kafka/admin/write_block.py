@@ -31,7 +31,7 @@ from kafka.protocol.producer import ProduceRequest
 from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.admin_connection import AdminConnection, RetryLater, describe, error_class
 from drkit.kafka.admin.logs.log_offsets import NO_ANSWER, find_leaders
-from drkit.kafka.admin.topic_requests import describe_configs, metadata
+from drkit.kafka.admin.topic_requests import absent_on_all, describe_configs, metadata
 from drkit.model.errors import DrkitError
 from drkit.model.topology import TopicPartition
 
@@ -139,7 +139,8 @@ def wait_until_blocked(connection: AdminConnection, tps: Collection[TopicPartiti
     """Wait until the leader of each of these partitions refuses every write.
 
     Where drkit itself may not write (a closed cluster), a leader that shows the setting counts: no client but a super
-    user may write there either.
+    user may write there either. Partitions that don't exist are left out: topics that no broker knows, as one that has
+    just started, or is cut off from its controllers, may not know them yet.
 
     Raises:
         Unreachable: a leader doesn't answer, or doesn't refuse in time.
@@ -151,6 +152,9 @@ def wait_until_blocked(connection: AdminConnection, tps: Collection[TopicPartiti
         leaderless: dict[TopicPartition, str] = {}
         leaders = await find_leaders(connection, list(tps), absent, leaderless=leaderless)
         led = {tp for found in leaders.values() for tp in found}
+        unlisted = {tp.topic for tp in absent} - {tp.topic for tp in led | leaderless.keys()}
+        if unlisted and (known := sorted(unlisted - await absent_on_all(connection, unlisted))):
+            raise RetryLater(f"a broker doesn't list {known[0]}, which another one has")
         if missing := sorted(set(tps) - led - absent):
             raise RetryLater(f"{missing[0]}: {leaderless.get(missing[0], NO_ANSWER)}")
         for node, found in leaders.items():

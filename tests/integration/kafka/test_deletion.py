@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from drkit.config import ClusterConfig
+from drkit.kafka.admin import write_block
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.lab import Lab
 from drkit.model.errors import Unreachable
@@ -35,6 +36,39 @@ def test_a_silent_broker_is_no_witness(unique_name: str) -> None:
     cluster = ClusterConfig(bootstrap_servers="127.0.0.1:1")
     with ClusterAdmin("gone", cluster, timeout_seconds=0.5) as admin, pytest.raises(Unreachable):
         admin.absent_everywhere([unique_name])
+
+
+def test_a_topic_that_one_broker_does_not_list_does_not_count_as_blocked(
+    lab: Lab, unique_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that has just started, or is cut off from its controllers, knows no newer topics: made here by its
+    answer about leaders."""
+    real = write_block.find_leaders
+    answers = 0
+
+    async def unlisted(connection, tps, absent, **options):
+        nonlocal answers
+        answers += 1
+        if answers > 2:
+            return await real(connection, tps, absent, **options)
+        absent.update(tps)
+        return {}
+
+    monkeypatch.setattr(write_block, "find_leaders", unlisted)
+    cluster = ClusterConfig(bootstrap_servers=lab.bootstrap("dr"))
+    with ClusterAdmin("dr", cluster, timeout_seconds=2) as admin:
+        admin.create_topic(unique_name, partitions=1, replication_factor=1)
+        tps = [TopicPartition(unique_name, 0)]
+        with pytest.raises(Unreachable, match="still takes writes"):
+            write_block.wait_until_blocked(admin._connection, tps)
+        assert answers > 2
+        answers = 0
+        admin.block_writes({unique_name: 1})
+        assert answers > 2, "asked again until a broker lists it"
+        admin.delete_topics([unique_name])
+        answers = 0
+        write_block.wait_until_blocked(admin._connection, tps)
+        assert answers == 1, "no broker has it"
 
 
 def test_where_an_epoch_ends_is_the_logs_end_while_it_lasts(lab: Lab, unique_name: str) -> None:
