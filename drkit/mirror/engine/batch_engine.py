@@ -143,6 +143,10 @@ class BatchEngine:
         """See `Engine.positions`. May be called from any thread."""
         return {tp: partition.window.position for tp, partition in self._partitions().items()}
 
+    def at_rest(self) -> dict[TopicPartition, PartitionProgress]:
+        """See `Engine.at_rest`."""
+        return {tp: partition.window.position for tp, partition in self._partitions().items() if not partition.busy}
+
     def batches_below(self, positions: Mapping[TopicPartition, PartitionProgress]) -> dict[TopicPartition, BatchBelow]:
         """See `Engine.batches_below`."""
         partitions = self._partitions()

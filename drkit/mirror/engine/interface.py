@@ -214,6 +214,10 @@ class Engine(Protocol):
     def positions(self) -> dict[TopicPartition, PartitionProgress]:
         """Progress of every started partition that was not forgotten."""
 
+    def at_rest(self) -> dict[TopicPartition, PartitionProgress]:
+        """Progress of those of them of which nothing waits to be written, and no request for its answer. From any
+        thread."""
+
     def batches_below(self, positions: Mapping[TopicPartition, PartitionProgress]) -> dict[TopicPartition, BatchBelow]:
         """What is known of the source's batches below each of these positions (from `positions`). From any thread."""
 

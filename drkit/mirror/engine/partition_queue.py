@@ -249,6 +249,11 @@ class BatchPartition:
         return self.keeping or self.resting or self.filling
 
     @property
+    def busy(self) -> bool:
+        """Whether something waits to be written or answered, or stops it."""
+        return bool(self.outstanding or self.queue or self.asleep or self.incident or self.ending)
+
+    @property
     def active(self) -> bool:
         """Whether it belongs to the engine and isn't halted."""
         return self.wanted and self.incident is None
@@ -521,8 +526,7 @@ class BatchPartition:
     def handed_over(self) -> PartitionStart | None:
         """Where another engine continues it; None unless everything admitted is acknowledged."""
         position = self.window.position
-        busy = self.outstanding or self.queue or self.asleep or self.incident or self.ending
-        if busy or position != (self.next_source, self.next_target):
+        if self.busy or position != (self.next_source, self.next_target):
             return None
         return PartitionStart(
             self.tp,

@@ -1,4 +1,5 @@
-"""Watches both sides for logs that lost their tail while no request of the data path would notice it."""
+"""Watches both sides' logs while no request of the data path would notice what happens to them: a lost tail, and what
+others write to the target."""
 
 from __future__ import annotations
 
@@ -21,26 +22,34 @@ _COMPARED_A_LOOK = 16
 
 
 class TargetEnds:
-    """Watches the target's log ends while nothing is written: only the next append would notice a lost tail.
+    """Watches the target's log ends while nothing is written: only the next append would notice a lost tail, or records
+    of another client.
 
     An append is conditional on the log's end (`drkit.mirror.engine.sender`), so only partitions that rest are asked
     for: those whose position is where it was a look ago; of very many only some in each look, in turns. What was
-    acknowledged is in the log of whoever leads: an end below it is a loss.
+    acknowledged is in the log of whoever leads: an end below it is a loss. An end above it, at two looks between which
+    the partition didn't move and had nothing in flight, is somebody else's. Either way the partition is taken up again,
+    which finds out what is there (`drkit.mirror.resume.partition_resume`).
 
-    Where others write the target, too, its end tells nothing. There no log loses anything without a new leader epoch:
-    then the partition is taken up again, which looks for the link's newest record
-    (`drkit.mirror.resume.shared_target`).
+    The target of a way back has its own clients' records behind a failback's switch: there only losses count. Where
+    others write the target always, its end tells nothing. There no log loses anything without a new leader epoch: then
+    the partition is taken up again, which looks for the link's newest record (`drkit.mirror.resume.shared_target`).
 
     Used by one thread.
 
     Args:
         link: the link; whether its target has other writers, too.
         target: the cluster.
+        at_rest: the engine's (`Engine.at_rest`).
     """
 
-    def __init__(self, link: Link, target: ClusterAdmin) -> None:
+    def __init__(
+        self, link: Link, target: ClusterAdmin, at_rest: Callable[[], Mapping[TopicPartition, PartitionProgress]]
+    ) -> None:
         self._link = link
         self._target = target
+        self._at_rest = at_rest
+        self._below_end: dict[TopicPartition, PartitionProgress] = {}
         self._last: dict[TopicPartition, PartitionProgress] = {}
         self._led_since: dict[TopicPartition, int] = {}
         self._turns = Turns()
@@ -53,7 +62,7 @@ class TargetEnds:
     def check(
         self, positions: Mapping[TopicPartition, PartitionProgress], running: Iterable[TopicPartition]
     ) -> list[Incident]:
-        """The partitions that lost what was acknowledged.
+        """The partitions that lost what was acknowledged, or to which others wrote.
 
         Args:
             positions: where they are now.
@@ -65,22 +74,36 @@ class TargetEnds:
         if self._link.shares_target:
             return self._led_anew([tp for tp in running if tp in positions])
         here = {tp: positions[tp] for tp in running if tp in positions}
-        resting = {tp: at for tp, at in here.items() if at.target_end > 0 and self._last.get(tp) == at}
+        resting = {tp: at for tp, at in here.items() if self._last.get(tp) == at}
         self._last = here
         if not resting:
             return []
         chosen = self._turns.take(resting)
         there = {TopicPartition(self._link.target_topic(tp.topic), tp.partition): tp for tp in chosen}
         ends = self._target.log_ends(there, partial=True, recent_leaders=True)
+        found = {tp: ends[target] for target, tp in there.items() if target in ends}
+        moved = [tp for tp, end in found.items() if end < resting[tp].target_end]
+        if not self._link.inverse:
+            moved += self._written_by_others(resting, found)
         return [
             Incident(
                 tp,
                 IncidentKind.UNCERTAIN,
-                f"the target's log ends at {ends[target]}, {resting[tp].target_end} was acknowledged",
+                f"the target's log ends at {found[tp]}, {resting[tp].target_end} was acknowledged",
             )
-            for target, tp in there.items()
-            if target in ends and ends[target] < resting[tp].target_end
+            for tp in moved
         ]
+
+    def _written_by_others(
+        self, resting: Mapping[TopicPartition, PartitionProgress], ends: Mapping[TopicPartition, int]
+    ) -> list[TopicPartition]:
+        """Those whose logs ended above their positions at their last look, too."""
+        quiet = self._at_rest()  # after the ends: what is acknowledged since has moved them
+        above = {tp for tp, end in ends.items() if end > resting[tp].target_end and quiet.get(tp) == resting[tp]}
+        found = [tp for tp in above if self._below_end.get(tp) == resting[tp]]
+        before = {tp: at for tp, at in self._below_end.items() if tp not in ends and resting.get(tp) == at}
+        self._below_end = before | {tp: resting[tp] for tp in above.difference(found)}
+        return found
 
     def _led_anew(self, running: Iterable[TopicPartition]) -> list[Incident]:
         there = {TopicPartition(self._link.target_topic(tp.topic), tp.partition): tp for tp in running}

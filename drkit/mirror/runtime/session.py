@@ -192,7 +192,7 @@ class Session:
         self._purges = PurgeWatch(link, self._source, self._target, store, self._problems, self._pipeline.gone(store))
         self._returned = ReturnedRecords(link.id, store, self._problems)
         self._returned_filler = self._pipeline.returned_filler(store, self._problems)
-        self._target_ends = TargetEnds(link, self._target)
+        self._target_ends = TargetEnds(link, self._target, self._engine.at_rest)
         self._users = TargetUsers(link, self._target, lambda: {tp.topic for tp in self._assignment.partitions()})
         sides = self._pipeline.sides(store)
         self._source_cuts = SourceTruncationWatch(link, self._source, store, self._problems, sides)

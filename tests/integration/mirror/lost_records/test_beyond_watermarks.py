@@ -13,9 +13,12 @@ from dataclasses import replace
 import pytest
 
 from drkit.drill.environment.log_surgery import stopped
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.admin.logs.producers import FENCED_EPOCH, EpochsNotRaised, ProducerStateAdmin
 from drkit.mirror.progress import MirrorProgress
 from drkit.model.topology import TopicPartition
 from drkit.observe.status import link_statuses
+from drkit.store.producers import retire_producer
 from tests.support.links.mirroring import Mirrored, Side
 from tests.support.wait import wait_until
 
@@ -122,3 +125,45 @@ def test_what_a_source_has_lost_since_is_not_mirrored_though_the_mirror_wrote_it
     assert translated(mirrored, topic, 150) == ("conservative", 130)
     assert mirrored.planned_loss().records == 40
     assert TopicPartition(topic, 0) in mirrored.store.watermarks(mirrored.link.id)
+
+
+def test_what_another_client_writes_behind_a_running_mirror_is_told_while_nothing_comes(mirrored: Mirrored) -> None:
+    """A marker that fenced an earlier mirror off isn't any: the mirror continues behind it."""
+    topic, empty, fenced = (mirrored.name(name) for name in ("full", "empty", "fenced"))
+    for each in (topic, empty, fenced):
+        mirrored.source.create(each)
+    for each in (topic, fenced):
+        write(mirrored.source, each, "first", 0, 100)
+    with mirrored.running() as running:
+        for each in (topic, empty, fenced):
+            mirrored.wait_through(each)
+        wait_until(lambda: mirrored.target.partitions(empty), what="the topic")
+        mark_fenced(mirrored, fenced)
+        for each in (topic, empty):
+            write(mirrored.target, each, "stranger", 0, 1)
+
+        def told() -> dict[str, int | None]:
+            return {each.topic: each.unsure_from for each in mirrored.problems("foreign_writer")}
+
+        wait_until(lambda: told() == {topic: 100, empty: 0}, 30, "the foreign records")
+        assert said(mirrored, topic) == (100, 0, ["foreign_writer", "foreign_writer"])
+        assert translated(mirrored, topic, 100)[0] == "conservative"
+        wait_until(lambda: mirrored.store.watermarks(mirrored.link.id)[TopicPartition(fenced, 0)].target_end == 101)
+        write(mirrored.source, fenced, "second", 100, 110)
+        mirrored.wait_through(fenced)
+    assert running.error is None
+    assert {each.topic for each in mirrored.problems()} == {topic, empty}
+    mirrored.assert_same(fenced)
+    mirrored.assert_translates(fenced)
+
+
+def mark_fenced(mirrored: Mirrored, topic: str) -> None:
+    """As a failover marks a producer id of the link (`drkit.failover.fencing.late_appends`)."""
+    config, alias, link = mirrored.config, mirrored.link.id.target, mirrored.link.id
+    with (
+        ClusterAdmin(alias, config.clusters[alias]) as admin,
+        ProducerStateAdmin(alias, config.clusters[alias], timeout_seconds=10) as producers,
+    ):
+        former, cluster = producers.new_producer_id(), admin.cluster_id()
+        retire_producer(mirrored.store, link, cluster, former, refused=True)
+        assert producers.raise_epoch([TopicPartition(topic, 0)], former, FENCED_EPOCH) == EpochsNotRaised({}, {})

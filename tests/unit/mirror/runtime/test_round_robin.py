@@ -126,8 +126,8 @@ def test_what_does_not_run_yet_is_judged_once_it_does() -> None:
 
 def test_the_targets_ends_of_many_that_rest_are_asked_for_in_turns_and_a_loss_is_found() -> None:
     target = Cluster()
-    ends = TargetEnds(Link(LINK, topics=("t-.*",)), target)  # type: ignore[arg-type]  # as it answers here
     at = dict.fromkeys(TPS, PartitionProgress(5, 5))
+    ends = TargetEnds(Link(LINK, topics=("t-.*",)), target, lambda: at)  # type: ignore[arg-type]  # as it answers here
     assert ends.check(at, at) == []
     assert not any(ends.check(at, at) for _ in range(PARTS))
     assert set.union(*target.asked) == set(TPS)
@@ -135,6 +135,10 @@ def test_the_targets_ends_of_many_that_rest_are_asked_for_in_turns_and_a_loss_is
     target.end = 4
     lost = [incident.tp for _ in range(PARTS) for incident in ends.check(at, at)]
     assert sorted(lost) == TPS
+    target.end = 6
+    assert not any(ends.check(at, at) for _ in range(PARTS))
+    written = [incident.tp for _ in range(PARTS) for incident in ends.check(at, at)]
+    assert sorted(written) == TPS, "above at two looks of its own turn"
 
 
 def test_work_that_has_a_share_of_a_core_waits_for_as_long_as_it_needs() -> None:
