@@ -607,12 +607,12 @@ def _set_back(link: LinkId, tp: TopicPartition, reason: str, since: datetime, fi
 
 def _unwatched(record: LinkRecord, mark: Watermark, at: datetime) -> bool:
     """Whether no mirror fetches this partition: none runs, it is paused, a problem halts it (its worker looks at the
-    logs' ends only), or its worker hasn't checked it for long."""
+    logs' ends only), or its worker hasn't checked it for long, or nobody knows when: the clocks differ by as much."""
     control = record.control
     held = control is not None and (control.direction is Direction.PAUSED or mark.topic in control.paused_topics)
     if held or not record.running or _named(mark.tp, record.halted):
         return True
-    return (at - mark.observed_at).total_seconds() > LOOKS_WITHIN_SECONDS
+    return abs((at - mark.observed_at).total_seconds()) > LOOKS_WITHIN_SECONDS
 
 
 def _lost_topics(clusters: Clusters, record: LinkRecord, logs: LogsSeen, replaced: Problem | None) -> dict[str, bool]:

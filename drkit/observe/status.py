@@ -361,7 +361,8 @@ def _link_status(
     state, reason = _state(
         control, problems, silent, _unheard(noted, by_store), running=running, known=bool(watermarks)
     )
-    statistics = tuple(fresh(worker_statistics(store, link.id), at))
+    owners = {each.owner for each in workers}
+    statistics = tuple(each for each in fresh(worker_statistics(store, link.id), at) if each.worker in owners)
     unread = target.unread("target")
     if state == "mirroring":
         reasons = (
@@ -369,7 +370,7 @@ def _link_status(
             unread,
             _held(link, control, source),
             _not_begun(partitions, watermarks),
-            _told(statistics, {each.owner for each in workers}),
+            _told(statistics),
             _not_looked_at(watermarks, source, at),
         )
         reason = next(filter(None, reasons), None)
@@ -554,7 +555,8 @@ def _partition(
     )
     row = None if lag.through is None else translator.floor(tp, lag.through)
     records = None if lag.at_least and end is not None else lag.records  # else the recovery point is a lower bound
-    later = end is None and held.observed_at > at  # the time since the last check is unknown
+    ahead = (held.observed_at - at).total_seconds()  # then the time since the last check is unknown
+    later = ahead > (0.0 if end is None else LOOKS_WITHIN_SECONDS) and (end is None or records != 0)
     return PartitionStatus(
         topic=tp.topic,
         target_topic=there.topic,
@@ -731,10 +733,10 @@ def _held(link: Link, control: LinkControl | None, source: ClusterLogEnds) -> st
     return f"{and_more(held)} {'is' if len(held) == 1 else 'are'} paused: `drkit link resume '{link.id}' --topic …`"
 
 
-def _told(statistics: Sequence[WorkerStatistics], owners: Container[str]) -> str | None:
+def _told(statistics: Sequence[WorkerStatistics]) -> str | None:
     """The reason of a running worker that isn't well: a cluster that it can't reach may answer this process."""
     for each in statistics:
-        if each.worker in owners and each.state in {"waiting", "degraded"}:
+        if each.state in {"waiting", "degraded"}:
             return each.reason or f"worker {each.worker} is {each.state}"
     return None
 
@@ -744,7 +746,8 @@ def _not_looked_at(watermarks: Mapping[TopicPartition, Watermark], source: Clust
     ages = {tp: (at - mark.observed_at).total_seconds() for tp, mark in watermarks.items() if tp in source.end}
     late = {tp: age for tp, age in ages.items() if age > LOOKS_WITHIN_SECONDS}
     if not late:
-        return None
+        ahead = {tp: -age for tp, age in ages.items() if -age > LOOKS_WITHIN_SECONDS}
+        return f"{_LATER} (by {max(ahead.values()):,.0f} s for {and_more(sorted(map(str, ahead)))})" if ahead else None
     return (
         f"a mirror is running and has not checked {and_more([str(tp) for tp in sorted(late)])} for "
         f"{max(late.values()):,.0f} s: see its log"
@@ -774,21 +777,24 @@ def _recovery_point(
         why = next((each.lag_reason for each in unknown if each.lag_reason), "nothing was recorded")
         return RecoveryPoint(None, None, reason=f"how much is missing isn't known of {names}: {why}")
     seconds = [p.lag_seconds for p in partitions]
-    seconds += [(at - watermarks[tp].observed_at).total_seconds() for tp in source.held if tp in watermarks]
+    held_ages = [(at - watermarks[tp].observed_at).total_seconds() for tp in source.held if tp in watermarks]
+    seconds += [None if age < -LOOKS_WITHIN_SECONDS else max(0.0, age) for age in held_ages]
     held = sum(source.held.values())
     unlisted = sorted(tp for tp in (TopicPartition(p.topic, p.partition) for p in partitions) if not source.lists(tp))
     missing = f"the source doesn't list {and_more([str(tp) for tp in unlisted])}" if unlisted else None
     unread = "; ".join(filter(None, (source.unread("source"), missing))) or None
     reason = None if unread is None else f"{unread}: what came since the last look isn't counted"
+    later = {each.lag_reason for each in partitions if each.lag_seconds is None and each.lag_reason is not None}
+    later |= {_LATER for age in seconds[len(partitions) :] if age is None}
     if not source.reachable:
-        later = {each.lag_reason for each in partitions if each.lag_seconds is None and each.lag_reason is not None}
-        reason = "; ".join((f"the source {unreached(refused=source.refused)}: {source.reason}", *sorted(later)))
+        reason = f"the source {unreached(refused=source.refused)}: {source.reason}"
+    reason = "; ".join(filter(None, (reason, *sorted(later)))) or None
     if held:
         behind = (
             f"{counted(held, 'offset')} of them {'stands' if held == 1 else 'stand'} behind open transactions on the "
             "source: what these abort is no loss"
         )
-        reason = behind if unread is None else f"{reason}; {behind}"
+        reason = behind if reason is None else f"{reason}; {behind}"
     oldest = greatest(seconds)
     if oldest is not None and sealed_at is not None:
         oldest = max(0.0, oldest - (at - sealed_at).total_seconds())

@@ -1,7 +1,7 @@
 """Workers of a link: each has a note in the store, which it renews every few seconds.
 
 The note names the worker and says whether it leads, whether it mirrors all partitions regardless of the group, and how
-many it has. A note that isn't renewed expires by the reader's clock, like a lease. Each worker also keeps its newest
+many it has. A note that isn't renewed expires by the store's clock, like a lease. Each worker also keeps its newest
 statistics (a few hundred bytes) and removes them when it stops; another worker removes those of a killed one.
 
 A worker that didn't leave in order (it died, was cut off, or left requests without an answer) may still have requests
@@ -87,7 +87,7 @@ def read_workers(store: LinkStore, link: LinkId) -> list[WorkerNote]:
 
 
 def live_workers(store: LinkStore, link: LinkId, at: datetime) -> list[WorkerNote]:
-    """The workers whose notes are valid at `at`."""
+    """The workers whose notes are valid at `at`, by the store's clock."""
     return [worker for worker in read_workers(store, link) if worker.expires_at > at]
 
 
@@ -97,7 +97,8 @@ def forget_workers(store: LinkStore, link: LinkId, owners: list[str]) -> None:
 
 
 def lose_workers(store: LinkStore, link: LinkId, owners: list[str], at: datetime) -> None:
-    """Note that these workers didn't leave in order, and remove their notes; forget such workers of long ago."""
+    """Note that these workers didn't leave in order, and remove their notes; forget such workers of long ago. `at`: by
+    the store's clock."""
     if not owners:
         return
     store.put_notes(link, LOST, dict.fromkeys(owners, at.isoformat()))
@@ -111,8 +112,8 @@ BEFORE = "a mirror of before the store was lost"
 
 
 def lost_workers(store: LinkStore, link: LinkId, at: datetime) -> list[str]:
-    """The workers that may still have requests on their way to the target at `at`, while no worker is alive: their
-    notes weren't removed, or say so."""
+    """The workers that may still have requests on their way to the target at `at`, by the store's clock, while no
+    worker is alive: their notes weren't removed, or say so."""
     noted = store.notes(link, LOST).items()
     lost = {name for name, when in noted if datetime.fromisoformat(when) >= at - _LOST_FOR}
     return sorted(lost | {note.owner for note in read_workers(store, link) if note.expires_at <= at})

@@ -1,6 +1,7 @@
 """One worker of a link: whether it may produce, leads, mirrors everything.
 
-A worker announces itself by a note in the store (`drkit.store.workers`), renewed every `HEARTBEAT_SECONDS`.
+A worker announces itself by a note in the store (`drkit.store.workers`), renewed every `HEARTBEAT_SECONDS`; it expires
+by the store's clock, like a lease.
 **It may produce** while its note is valid and it hasn't been stopped. This process's monotonic clock decides, which
 runs while the process is stopped: a thread ticks all the time, and a tick that is missed for `SLEEP_SECONDS` (less than
 the group's session) is noticed by the next check.
@@ -26,7 +27,6 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from drkit.mirror.workers.leader_lease import MARGIN_SECONDS, TTL_SECONDS, LeaderLease, known_dead
-from drkit.model.clock import now
 from drkit.model.errors import DrkitError
 from drkit.model.process import keeping_context
 from drkit.model.topology import LinkId
@@ -171,7 +171,7 @@ class Worker:
             if settled:
                 forget_workers(self._store, self._link, [self.owner])
             else:
-                lose_workers(self._store, self._link, [self.owner], now())
+                lose_workers(self._store, self._link, [self.owner], self._store.time())
         except DrkitError as error:
             log.warning("%s: this worker's note could not be removed and will expire: %s", self._link, error)
 
@@ -191,14 +191,14 @@ class Worker:
         state = (self._lease.held, self._everything, self._mirrored())
         if state == self._written and at - self._written_at < _RENEW_SECONDS:
             return
-        seen = now()
+        seen = self._store.time()  # readers compare with it: this machine's clock may be another one
         note = WorkerNote(self.owner, *state, seen, seen + timedelta(seconds=TTL_SECONDS))
         put_worker(self._store, self._link, note)
         self._written, self._written_at = state, at
 
     def _look(self) -> list[WorkerNote]:
         """The other living workers. The leader removes the notes of dead ones."""
-        at = now()
+        at = self._store.time()
         notes = [note for note in read_workers(self._store, self._link) if note.owner != self.owner]
         dead = [note.owner for note in notes if known_dead(note.owner) or note.expires_at < at - _STALE]
         if dead and self._lease.held:

@@ -296,6 +296,9 @@ def _positions_fresh(status: LinkStatus, groups: Sequence[GroupStatus]) -> Check
     name = "group positions captured"
     oldest = min(group.captured_at for group in groups)
     age = (now() - oldest).total_seconds()
+    if age < -STALE_POSITIONS_SECONDS:
+        what = f"captured {-age:.0f} s in the future by this machine's clock: how old they are isn't known"
+        return Check(name, CheckOutcome.WARN, what, "Set this machine's clock, or that of the mirror's host")
     text = f"{counted(len(groups), 'position')}, the oldest captured {age:.1f} s ago"
     if age > STALE_POSITIONS_SECONDS:
         source = status.link.id.source

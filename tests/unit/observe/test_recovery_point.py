@@ -2,10 +2,20 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
+from drkit.lag.problems_now import LinkRecord, ProblemsNow, _unwatched
 from drkit.model.offsets import Watermark
-from drkit.model.topology import TopicPartition
-from drkit.observe.status import ClusterLogEnds, PartitionStatus, _not_looked_at, _recovery_point, _state, _unheard
+from drkit.model.topology import Link, LinkId, TopicPartition
+from drkit.observe.status import (
+    ClusterLogEnds,
+    PartitionStatus,
+    _not_looked_at,
+    _partition,
+    _recovery_point,
+    _state,
+    _unheard,
+)
 from drkit.store.workers import WorkerNote
 
 AT = datetime(2026, 11, 20, 4, 3, tzinfo=UTC)
@@ -67,6 +77,34 @@ def test_partitions_that_a_mirror_at_work_has_long_not_looked_at_are_named():
     assert "t:0 for 31 s" in (_not_looked_at({TP: late, fresh.tp: fresh}, ends, AT) or "")
     assert _not_looked_at({fresh.tp: fresh}, ends, AT) is None
     assert _not_looked_at({TP: late}, ClusterLogEnds(), AT) is None, "the source doesn't have it any more"
+
+
+def test_a_check_in_the_future_is_not_a_recent_one():
+    """The clock of the mirror's host is ten minutes ahead: nobody knows how long ago it was."""
+    ahead = Watermark("t", 0, 1, 10, 10, 0, 10, 0, AT + timedelta(minutes=10))
+    slightly = replace(ahead, partition=1, observed_at=AT + timedelta(seconds=29))
+    ends = ClusterLogEnds(end={TP: 10, slightly.tp: 10})
+    said = _not_looked_at({TP: ahead, slightly.tp: slightly}, ends, AT) or ""
+    assert said.startswith("the mirror's last check is in the future by this machine's clock")
+    assert said.endswith("(by 600 s for t:0)")
+    assert _not_looked_at({slightly.tp: slightly}, ends, AT) is None
+
+    link = Link(LinkId("primary", "dr"), (".*",))
+    record = LinkRecord(link, None, {TP: ahead}, {}, running=True, flowing=True)
+    assert [_unwatched(record, mark, AT) for mark in (ahead, slightly)] == [True, False]
+
+    translator = SimpleNamespace(mirrored=lambda _: None, first=lambda _: None, floor=lambda *_: None)
+    for end, seconds in ((10, 0.0), (12, None)):
+        source = ClusterLogEnds(start={TP: 0}, end={TP: end})
+        found = _partition(
+            link, None, ahead, source, ClusterLogEnds(), translator, ProblemsNow([]), at=AT, running=True
+        )
+        assert (found.lag_records, found.lag_seconds) == (end - 10, seconds)
+        point = _recovery_point([found], source, {TP: ahead}, AT)
+        assert (point.records, point.seconds) == (end - 10, seconds)
+        assert ("in the future" in (point.reason or "")) == (seconds is None)
+    held = _recovery_point([KNOWN], ClusterLogEnds(held={TP: 5}), {TP: ahead}, AT)
+    assert (held.records, held.seconds) == (8, None)
 
 
 def test_once_a_link_is_failed_over_its_loss_grows_no_older():

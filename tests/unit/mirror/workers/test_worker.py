@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from drkit.mirror.workers import worker as module
-from drkit.mirror.workers.leader_lease import LeaderLease, lease_name
+from drkit.mirror.workers.leader_lease import TTL_SECONDS, LeaderLease, lease_name
 from drkit.mirror.workers.worker import SLEEP_SECONDS, Worker
 from drkit.model.clock import now
 from drkit.model.topology import LinkId
@@ -68,6 +68,14 @@ def dead_owner(store: Store) -> str:
     return f"{host}:999999999:1:{machine}:{token}"
 
 
+class StoreClock:
+    """The clock of a store that another host has, ten minutes behind this machine's; it can be set further."""
+
+    def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.behind = timedelta(minutes=10)
+        monkeypatch.setattr(type(store), "time", lambda _: now() - self.behind)
+
+
 def note(owner: str, *, everything: bool = False, seconds: float = 60.0) -> WorkerNote:
     return WorkerNote(
         owner,
@@ -77,6 +85,24 @@ def note(owner: str, *, everything: bool = False, seconds: float = 60.0) -> Work
         seen_at=now(),
         expires_at=now() + timedelta(seconds=seconds),
     )
+
+
+def test_a_killed_workers_note_expires_by_the_stores_clock(
+    store: Store, make: Callable[[], Made], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own host's clock is ten minutes ahead."""
+    clock = StoreClock(store, monkeypatch)
+    killed = make().worker
+    (kept,) = live_workers(store, LINK, store.time())
+    assert kept.expires_at - store.time() <= timedelta(seconds=TTL_SECONDS)
+    put_worker(store, LINK, note("elsewhere:1:1:ab", everything=True, seconds=5 - 600))
+    assert not killed.heartbeat()
+    assert killed.workers == 2
+    clock.behind -= timedelta(seconds=TTL_SECONDS + 1)
+    assert live_workers(store, LINK, store.time()) == []
+    assert lost_workers(store, LINK, store.time()) == ["elsewhere:1:1:ab", killed.owner]
+    killed.heartbeat()
+    assert killed.alone
 
 
 def test_a_lone_worker_leads_and_mirrors_everything_at_once(store: Store, make: Callable[[], Made]) -> None:
