@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from typing import NamedTuple
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.protocol.record_batch import UNKNOWN_EPOCH
@@ -133,6 +134,13 @@ class _Tracked:
         self._shown = _joined(self, position, below)
         self.said += 1
         return self._shown
+
+
+class _Place(NamedTuple):
+    """One partition's position, and what was tracked of it when that was read."""
+
+    tracked: _Tracked
+    position: PartitionProgress
 
 
 class _Digests:
@@ -256,7 +264,7 @@ class MirrorProgress:
         Raises:
             Unreachable: a cluster doesn't answer; the earlier observation stays.
         """
-        positions = self._positions()
+        positions = {tp: place.position for tp, place in self._places().items()}
         with self._lock:
             moved = {tp for tp, tracked in self._tracked.items() if tracked.looked != positions.get(tp)}
             rest = [tp for tp in self._tracked if tp not in moved]
@@ -284,28 +292,32 @@ class MirrorProgress:
 
     def current(self) -> list[Watermark]:
         """The current watermark of every partition."""
-        positions = self._positions()
-        below = self._engine.batches_below(positions)
+        places = self._places()
+        below = self._below(places)
         with self._lock:
             return [
-                tracked.now(positions[tp], below.get(tp, NOTHING_BELOW))
-                for tp, tracked in self._tracked.items()
-                if tp in positions
+                place.tracked.now(place.position, below.get(tp, NOTHING_BELOW))
+                for tp, place in places.items()
+                if self._tracked.get(tp) is place.tracked
             ]
 
     def just_seen(self) -> list[Watermark]:
         """The current watermark of each partition that was observed or started since the last call; the log starts of
         the others haven't changed."""
-        everywhere = self._positions()
+        everywhere = self._places()
         with self._lock:
-            positions = {tp: everywhere[tp] for tp in self._just_seen if tp in everywhere}
-            self._just_seen = (self._just_seen & self._tracked.keys()) - positions.keys()
-        below = self._engine.batches_below(positions)
+            places = {
+                tp: place
+                for tp in self._just_seen
+                if (place := everywhere.get(tp)) is not None and self._tracked.get(tp) is place.tracked
+            }
+            self._just_seen = (self._just_seen & self._tracked.keys()) - places.keys()
+        below = self._below(places)
         with self._lock:
             return [
-                tracked.now(position, below.get(tp, NOTHING_BELOW))
-                for tp, position in positions.items()
-                if (tracked := self._tracked.get(tp)) is not None
+                place.tracked.now(place.position, below.get(tp, NOTHING_BELOW))
+                for tp, place in places.items()
+                if self._tracked.get(tp) is place.tracked
             ]
 
     def see_again(self, marks: Iterable[Watermark]) -> None:
@@ -327,11 +339,20 @@ class MirrorProgress:
             if self._digests is not None:
                 self._save_digests(self._digests)
 
-    def _positions(self) -> dict[TopicPartition, PartitionProgress]:
-        """The position of every partition that runs, or is halted: one that never started is where it was left."""
+    def _places(self) -> dict[TopicPartition, _Place]:
+        """The position of every partition that runs, or is halted: one that never started is where it was left.
+
+        What is tracked is looked up first: of a partition that starts again meanwhile it is another object, and the
+        position that of before.
+        """
         with self._lock:
-            halted = {tp: at for tp in self._halted if (at := self._tracked[tp].halted_at) is not None}
-        return halted | self._engine.positions()
+            tracked = dict(self._tracked)
+            halted = {tp: at for tp in self._halted if (at := tracked[tp].halted_at) is not None}
+        positions = halted | self._engine.positions()
+        return {tp: _Place(each, positions[tp]) for tp, each in tracked.items() if tp in positions}
+
+    def _below(self, places: Mapping[TopicPartition, _Place]) -> dict[TopicPartition, BatchBelow]:
+        return self._engine.batches_below({tp: place.position for tp, place in places.items()})
 
     def _save_watermarks(self, *, everything: bool) -> None:
         due = self._due(everything=everything)
@@ -386,15 +407,14 @@ class MirrorProgress:
     def _due(self, *, everything: bool) -> list[tuple[_Tracked, Watermark, int]]:
         """What to store now, with its count of changes. Of many partitions: those that moved, and each of the others
         every few seconds."""
-        positions = self._positions()
-        below = self._engine.batches_below(positions)
+        places = self._places()
+        below = self._below(places)
         at = time.monotonic()
         due = []
         with self._lock:
             everything = everything or len(self._tracked) <= _ALL_AT_ONCE
-            for tp, tracked in self._tracked.items():
-                position = positions.get(tp)
-                if position is None:
+            for tp, (tracked, position) in places.items():
+                if self._tracked.get(tp) is not tracked:
                     continue
                 watermark = tracked.now(position, below.get(tp, NOTHING_BELOW))
                 if everything or tracked.kept_said != tracked.said or at - tracked.kept_at > _REFRESH_SECONDS:

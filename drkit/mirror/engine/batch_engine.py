@@ -103,6 +103,8 @@ class BatchEngine:
         self._failure: BaseException | None = None
         self._jobs: set[asyncio.Task[None]] = set()
         self._connected = False
+        self._starting: dict[TopicPartition, PartitionStart] = {}
+        self._ordering = threading.Lock()
         self._loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()  # it copies less than asyncio's: see bench/
         self._flow: EngineState | None = None
         self._ready = threading.Event()
@@ -117,7 +119,10 @@ class BatchEngine:
 
     def start(self, partitions: Sequence[PartitionStart]) -> None:
         """See `Engine.start`."""
-        self._call(self._start, list(partitions))
+        starts = list(partitions)
+        with self._ordering:
+            self._starting.update((start.tp, start) for start in starts)
+        self._call(self._start, starts)
 
     def hold(self, tps: Iterable[TopicPartition]) -> None:
         """See `Engine.hold`."""
@@ -141,11 +146,11 @@ class BatchEngine:
 
     def positions(self) -> dict[TopicPartition, PartitionProgress]:
         """See `Engine.positions`. May be called from any thread."""
-        return {tp: partition.window.position for tp, partition in self._partitions().items()}
+        return {tp: partition.window.position for tp, partition in self._started().items()}
 
     def at_rest(self) -> dict[TopicPartition, PartitionProgress]:
         """See `Engine.at_rest`."""
-        return {tp: partition.window.position for tp, partition in self._partitions().items() if not partition.busy}
+        return {tp: partition.window.position for tp, partition in self._started().items() if not partition.busy}
 
     def batches_below(self, positions: Mapping[TopicPartition, PartitionProgress]) -> dict[TopicPartition, BatchBelow]:
         """See `Engine.batches_below`."""
@@ -335,6 +340,9 @@ class BatchEngine:
             if start.fill_to is not None:
                 self._job(PartitionAligner(partition, start.fill_from, start.fill_to, flow, self._trim).run())
             self._placement.add(partition)
+            with self._ordering:
+                if self._starting.get(start.tp) is start:
+                    del self._starting[start.tp]
         if self._connected:
             self._job(self._placement.learn())
 
@@ -400,6 +408,12 @@ class BatchEngine:
 
     def _partitions(self) -> dict[TopicPartition, BatchPartition]:
         return dict(self._flow.partitions) if self._flow is not None else {}
+
+    def _started(self) -> dict[TopicPartition, BatchPartition]:
+        """Those that don't wait for the loop to start them: until then a former start's position is still there."""
+        with self._ordering:
+            starting = set(self._starting)  # first: what is started in between has its new position
+        return {tp: partition for tp, partition in self._partitions().items() if tp not in starting}
 
     def _call(self, order: Callable[..., object], *arguments: object) -> None:
         """Run something on the loop, in the order of the calls."""

@@ -1,11 +1,17 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drkit.mirror.progress import _ENDS_KEPT, SeenEnds
+from drkit.mirror.engine.interface import PartitionProgress
+from drkit.mirror.progress import _ENDS_KEPT, MirrorProgress, SeenEnds
+from drkit.model.offsets import Watermark
+from drkit.model.topology import LinkId, TopicPartition
 
 START = datetime(2026, 11, 20, 4, 0, tzinfo=UTC)
 
@@ -57,3 +63,34 @@ def test_many_ends_never_make_the_answer_younger(steps: list[int], through: int)
     else:
         assert answer is not None
         assert answer <= truth
+
+
+@pytest.mark.parametrize("reads", ["save", "current", "just_seen"])
+def test_a_position_that_was_read_before_a_partition_started_again_is_not_the_new_start(reads: str) -> None:
+    """A resume has set it back meanwhile: stored over that, it would have a restart leave out what lies between."""
+    tp, stored = TopicPartition("t", 0), []
+
+    def mark(through: int) -> Watermark:
+        return Watermark(*tp, 1, through, 1_000, 0, 1_000, 0, START)
+
+    def positions() -> dict[TopicPartition, PartitionProgress]:
+        progress.leave_and_start()
+        return {tp: PartitionProgress(1_000, 1_000)}
+
+    class Restarting(MirrorProgress):
+        def leave_and_start(self) -> None:
+            self.forget([tp])
+            self.track([(mark(970), "t")])
+
+    engine: Any = SimpleNamespace(positions=positions, batches_below=lambda _: {})
+    store: Any = SimpleNamespace(put_watermarks=lambda _, marks: stored.extend(marks))
+    clusters: Any = (None, None)
+    progress = Restarting(LinkId("a", "b"), *clusters, store, engine, committed=True)
+    progress.track([(mark(1_000), "t")])
+    found = progress.save() if reads == "save" else getattr(progress, reads)()
+    assert not found
+    assert stored == []
+    engine.positions = lambda: {tp: PartitionProgress(970, 1_000)}
+    progress.save()
+    assert [each.source_through for each in stored] == [970]
+    assert [each.source_through for each in progress.just_seen()] == [970], "it is judged once it runs"
