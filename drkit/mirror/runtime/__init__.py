@@ -1,1 +1,1 @@
-"""One run of a link's mirror: session, control, progress, reporting."""
+"""One run of a link's mirror: session, reporting."""
