@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import NamedTuple
 
 from drkit.kafka.admin.clusters import Clusters
+from drkit.kafka.client.purged_records import Missing, find_purged
 from drkit.kafka.client.record_probe import NOTHING, LogPosition, OffsetRange
-from drkit.kafka.client.unexpired_records import Missing, unexpired
 from drkit.kafka.transform.provenance import read_hop
 from drkit.mapping.target_start import MappingRows, missing_until, not_accepted, purge_problem
 from drkit.model.errors import AuthenticationError, Refused, Unreachable
@@ -67,7 +67,7 @@ def with_unseen_purges(
     found: dict[TopicPartition, OffsetRange] = {}
     try:
         if missing:
-            found = unexpired(
+            found = find_purged(
                 clusters.admin(link.id.source, may_be_gone=True),
                 clusters.admin(link.id.target, may_be_gone=True),
                 missing,

@@ -10,7 +10,7 @@ from prometheus_client.core import Metric
 from drkit.model.audit.continuous_audit import AuditProgress
 from drkit.model.clock import iso, now
 from drkit.observe.metrics.audit_metrics import AuditCollector
-from drkit.observe.metrics.store_metrics import DrillCollector, LastAuditCollector, StatusCollector
+from drkit.observe.metrics.status_metrics import DrillCollector, LastAuditCollector, StatusCollector
 from drkit.observe.metrics.worker_metrics import LiveCollector, worker_metrics
 
 

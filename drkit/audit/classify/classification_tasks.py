@@ -18,7 +18,7 @@ from drkit.audit.classify.classifier import (
     Classification,
     ClassifiedPartition,
     Pair,
-    PartitionLimits,
+    PartitionFacts,
     Steps,
     classify,
     reordered,
@@ -71,7 +71,7 @@ class Unit(NamedTuple):
     """What one task classifies: these pieces of a partition. `log`: the source's offsets [first, until); `alone`:
     whether each record is judged by its own place."""
 
-    limits: PartitionLimits
+    limits: PartitionFacts
     pieces: tuple[Piece, ...]
     stretches: tuple[MatchedRange, ...]
     log: tuple[int, int]

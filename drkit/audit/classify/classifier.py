@@ -49,6 +49,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
+from drkit.audit.classify.compaction import (
+    CompactedResiduals,
+    PlaceOwners,
+    compacted_on_source,
+    compacted_on_target,
+    highest_of_keys,
+)
 from drkit.audit.classify.log_lookups import (
     FirstEqual,
     KeysBeyond,
@@ -59,13 +66,6 @@ from drkit.audit.classify.log_lookups import (
     WantedRecord,
 )
 from drkit.audit.classify.ordering import AdjacentLines, MatchedLine, Neighbours, put_in_order
-from drkit.audit.classify.retention import (
-    CompactedResiduals,
-    PlaceOwners,
-    compacted_on_source,
-    compacted_on_target,
-    highest_of_keys,
-)
 from drkit.audit.compare.merge_join import Digest, MatchedRange, SourceLeft, TargetLeft
 from drkit.audit.compare.offset_zones import FOREVER, Zone
 from drkit.model.audit.audit_result import FindingKind
@@ -82,7 +82,7 @@ UNCOMPARED = "uncompared"
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionLimits:
+class PartitionFacts:
     """What is known of a partition beside its records.
 
     `start_place`: the place of the source's log start; `first_place`: the first target offset that stands for a source
@@ -165,7 +165,7 @@ class ClassifiedPartition:
     """One partition. `aside`: stretches of records that matched and are out of order, all of them;
     `through`: the highest mirrored position; `exact`: whether the reordered are the fewest."""
 
-    limits: PartitionLimits
+    limits: PartitionFacts
     through: int | None
     classifications: list[Classification] = field(default_factory=list)
     pairs: list[Pair] = field(default_factory=list)
@@ -177,7 +177,7 @@ Steps = Generator[LogRequest, Any, ClassifiedPartition]
 
 
 def classify(
-    limits: PartitionLimits,
+    limits: PartitionFacts,
     source: Sequence[SourceLeft],
     target: Sequence[TargetLeft],
     stretches: Sequence[MatchedRange],
@@ -212,7 +212,7 @@ def holds(ranges: Sequence[tuple[int, int]], offset: int) -> bool:
 class _Classifier:
     def __init__(
         self,
-        limits: PartitionLimits,
+        limits: PartitionFacts,
         source: Sequence[SourceLeft],
         target: Sequence[TargetLeft],
         stretches: Sequence[MatchedRange],

@@ -36,7 +36,7 @@ from drkit.audit.classify.classifier import (
     Classification,
     ClassifiedPartition,
     Pair,
-    PartitionLimits,
+    PartitionFacts,
     classify,
     reordered,
 )
@@ -173,7 +173,7 @@ def _check_unmoved(comparison: Comparison, facts: Iterable[RowOfSpark]) -> None:
 
 
 def _on_driver(
-    reader: ScopeReader, comparison: Comparison, limits: Iterable[PartitionLimits]
+    reader: ScopeReader, comparison: Comparison, limits: Iterable[PartitionFacts]
 ) -> list[ClassifiedPartition]:
     """Classify the residuals of these partitions, which the driver holds."""
     found: list[ClassifiedPartition] = []
@@ -264,7 +264,7 @@ def _reordered(
     return [reordered(number, record) for number, records in answers.items() for record in records]
 
 
-def _in_spark(reader: ScopeReader, comparison: Comparison, limits: Sequence[PartitionLimits]) -> DataFrame | None:
+def _in_spark(reader: ScopeReader, comparison: Comparison, limits: Sequence[PartitionFacts]) -> DataFrame | None:
     """Classify partitions in tasks; rows of CLASSIFICATION_ARROW, kept."""
     if not limits:
         return None
@@ -280,7 +280,7 @@ def _in_spark(reader: ScopeReader, comparison: Comparison, limits: Sequence[Part
     return keep(reader.spark.range(0, len(units), 1, len(units)).mapInArrow(work, _CLASSIFICATION_SCHEMA))
 
 
-def _units(each: PartitionScope, comparison: Comparison, limits: PartitionLimits) -> list[Unit]:
+def _units(each: PartitionScope, comparison: Comparison, limits: PartitionFacts) -> list[Unit]:
     """What tasks classify by themselves: the partition, or its parts where each record is judged by its place alone."""
     pieces, stretches = comparison.pieces[each.number], tuple(comparison.stretches[each.number])
     log = _log(each)
@@ -299,9 +299,9 @@ def _target_log(each: PartitionScope) -> tuple[int, int]:
     return each.target_start, each.target_end
 
 
-def _limits(each: PartitionScope, scope: Scope, comparison: Comparison, bounds: Mapping[int, int]) -> PartitionLimits:
+def _limits(each: PartitionScope, scope: Scope, comparison: Comparison, bounds: Mapping[int, int]) -> PartitionFacts:
     number = each.number
-    return PartitionLimits(
+    return PartitionFacts(
         number=number,
         zones=each.zones,
         shift=comparison.shift,

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.client.purged_records import Missing, find_purged
 from drkit.kafka.client.record_probe import OffsetRange
-from drkit.kafka.client.unexpired_records import Missing, unexpired
 from drkit.mapping.target_start import missing_until
 from drkit.model.audit.audit_result import PlacementBasis
 from drkit.model.clock import now, to_millis
@@ -62,7 +62,7 @@ def removed_records(
     found: dict[TopicPartition, OffsetRange] = {}
     if missing:
         at = control.changed_at if moved and control is not None else now()
-        found = unexpired(source, target, missing, link.settings_policy, at_ms=to_millis(at), sized=not moved)
+        found = find_purged(source, target, missing, link.settings_policy, at_ms=to_millis(at), sized=not moved)
     told = _recorded(link, store, marks) if moved else {}
     removed = {each.number: [*told.get(each.tp, ()), *_one(found.get(each.tp))] for each in partitions}
     return {number: tuple(merged_ranges(ranges)) for number, ranges in removed.items() if ranges}

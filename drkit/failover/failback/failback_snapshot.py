@@ -19,8 +19,8 @@ from drkit.failover.run.journal.run_record import KINDS, load_anchored_run, sinc
 from drkit.failover.run.state_machine import Kind, State
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
 from drkit.kafka.admin.write_block import is_blocked
+from drkit.kafka.client.purged_records import Missing, find_purged
 from drkit.kafka.client.record_probe import OffsetRange
-from drkit.kafka.client.unexpired_records import Missing, unexpired
 from drkit.kafka.groups.group_admin import CommittedOffset
 from drkit.lag.last_records import compare_records, last_places
 from drkit.lag.source_batches import compare_batches
@@ -284,7 +284,7 @@ def _unexplained(
     if not missing:
         return {}
     try:
-        found = unexpired(holds, lacks, missing, policy, at_ms=int(now().timestamp() * 1000))
+        found = find_purged(holds, lacks, missing, policy, at_ms=int(now().timestamp() * 1000))
     except (Unreachable, Refused) as error:
         why = f"begins later than on {holds.alias}, and whether retention explains it can't be told ({error.what})"
         return {tp: f"{each.target} on {lacks.alias} {why}" for tp, each in missing.items()}

@@ -41,7 +41,7 @@ from drkit.kafka.groups.coordinator import (
     read_group,
     rejections,
 )
-from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC, OffsetsLog, read_log_state
+from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC, OffsetsTopicEnds, read_log_state
 from drkit.model.clock import Deadline, now
 from drkit.model.errors import DrkitError, NotShown, Refused, Unreachable
 from drkit.model.groups import SHARE, UnmovableGroup
@@ -267,7 +267,7 @@ class GroupAdmin(ClusterClient):
         self._on_coordinators("read start offsets of share groups", left, ask)
         return found
 
-    def offsets_log(self) -> OffsetsLog:
+    def offsets_log(self) -> OffsetsTopicEnds:
         """The state of the coordinators' own log: while its end doesn't move, no group in it has changed.
 
         Raises:
@@ -276,7 +276,7 @@ class GroupAdmin(ClusterClient):
         try:
             return self._connection.call(f"read the log ends of {OFFSETS_TOPIC}", read_log_state)
         except Refused:
-            return OffsetsLog()
+            return OffsetsTopicEnds()
 
     def members(self, groups: Sequence[str], listed: Mapping[str, GroupInfo] | None = None) -> dict[str, int]:
         """Active members per group; 0 when it is empty, dead or absent.

@@ -23,7 +23,7 @@ _SIGN = 0x80000000
 
 
 @dataclass(frozen=True, slots=True)
-class OffsetsLog:
+class OffsetsTopicEnds:
     """The state of the coordinators' log.
 
     Args:
@@ -37,7 +37,7 @@ class OffsetsLog:
     cluster_id: str = ""
 
 
-async def read_log_state(connection: AdminConnection) -> OffsetsLog:
+async def read_log_state(connection: AdminConnection) -> OffsetsTopicEnds:
     """One check (within a step): a metadata request, and one request per broker that leads a partition."""
     topic_type = MetadataRequest.MetadataRequestTopic
     metadata = await connection.send(
@@ -46,7 +46,7 @@ async def read_log_state(connection: AdminConnection) -> OffsetsLog:
     topic, cluster_id = metadata.topics[0], metadata.cluster_id or ""
     error = error_class(topic.error_code)
     if error is kafka_errors.UnknownTopicOrPartitionError or issubclass(error, kafka_errors.AuthorizationError):
-        return OffsetsLog(cluster_id=cluster_id)
+        return OffsetsTopicEnds(cluster_id=cluster_id)
     check(topic.error_code, OFFSETS_TOPIC)
     by_leader: dict[int, list[int]] = {}
     for partition in topic.partitions:
@@ -64,7 +64,7 @@ async def read_log_state(connection: AdminConnection) -> OffsetsLog:
             why = str(error)
     if not ends:
         raise RetryLater(f"{OFFSETS_TOPIC}: {why}")
-    return OffsetsLog(len(topic.partitions), ends, cluster_id)
+    return OffsetsTopicEnds(len(topic.partitions), ends, cluster_id)
 
 
 async def _ends(connection: AdminConnection, leader: int, partitions: list[int], patience: float) -> dict[int, int]:

@@ -32,7 +32,7 @@ from typing import Protocol
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
 from drkit.kafka.groups.group_admin import FetchedOffsets, GroupAdmin, GroupInfo, GroupListing, read_unmovable
-from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC, OffsetsLog, partition_of
+from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC, OffsetsTopicEnds, partition_of
 from drkit.mirror.groups.deleted_groups import DeletedGroups
 from drkit.mirror.groups.history_thinning import Series, Timeline
 from drkit.model.clock import now
@@ -338,7 +338,7 @@ class _Changes:
         self._source = source
         self._clock = clock
         self._seen: dict[int, int] = {}
-        self._log = OffsetsLog()
+        self._log = OffsetsTopicEnds()
         self._moved: set[int] = set()
         self._settling: set[int] = set()
         self._again: set[str] = set()

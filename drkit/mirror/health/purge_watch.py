@@ -3,7 +3,7 @@
 An observation compares numbers that the mirror has anyway (both logs' starts, once a second and at each start). It
 reads rows only where the target begins beyond the offset of the source's first record (`drkit.mapping.target_start`),
 or records where others write the target (`drkit.mirror.resume.shared_target_start`). Only if something is missing does
-it ask the clusters what retention explains (`drkit.kafka.client.unexpired_records`): at once when something has moved,
+it ask the clusters what retention explains (`drkit.kafka.client.purged_records`): at once when something has moved,
 else every ten seconds, all such partitions in a few requests.
 
 | | then |
@@ -27,8 +27,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.client.purged_records import Missing, find_purged
 from drkit.kafka.client.record_probe import OffsetRange
-from drkit.kafka.client.unexpired_records import Missing, unexpired
 from drkit.mapping.target_start import missing_until, not_accepted, purge_problem
 from drkit.mirror.health.problems import Problems
 from drkit.model.clock import now
@@ -149,7 +149,7 @@ class PurgeWatch:
         if not missing:
             return {}
         at_ms = int(now().timestamp() * 1000)
-        found = unexpired(self._source, self._target, missing, self._link.settings_policy, at_ms=at_ms)
+        found = find_purged(self._source, self._target, missing, self._link.settings_policy, at_ms=at_ms)
         accepted = accepted_purges(self._store, self._link.id) if found else {}
         left = {
             tp: not_accepted(each.begin, each.end, accepted.get((tp, suspects[tp].epoch), ()))

@@ -18,8 +18,8 @@ from hashlib import blake2b
 from confluent_kafka import Message
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.client.purged_records import Missing, find_purged
 from drkit.kafka.client.record_probe import OffsetRange
-from drkit.kafka.client.unexpired_records import Missing, unexpired
 from drkit.kafka.transform.record_transform import Alteration, AlterationFailed, as_record
 from drkit.mirror.resume.shared_target import ProvenanceReader
 from drkit.model.clock import now
@@ -92,7 +92,7 @@ class SharedTargetStart:
         # first: this costs a few requests, and retention runs often
         missing = {mark.tp: Missing(OffsetRange(begin, until), there, emptied=left is None)}
         at_ms = int(now().timestamp() * 1000)
-        stretch = unexpired(self._source, self._target, missing, self._link.settings_policy, at_ms=at_ms).get(mark.tp)
+        stretch = find_purged(self._source, self._target, missing, self._link.settings_policy, at_ms=at_ms).get(mark.tp)
         return _NOTHING if stretch is None else self._not_replaced(mark, there, stretch)
 
     def _is_compacted(self, topic: str, there: str) -> bool:

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from drkit.audit.classify.classification_tasks import CLASSIFICATION_ARROW, Unit, unit_rows
-from drkit.audit.classify.classifier import ClassifiedPartition, PartitionLimits, Steps, classify, reordered
+from drkit.audit.classify.classifier import ClassifiedPartition, PartitionFacts, Steps, classify, reordered
 from drkit.audit.classify.log_lookups import LogRequest, MatchedRecords
 from drkit.audit.compare.first_pass import cut_up
 from drkit.audit.compare.merge_join import Piece, PieceComparison, compare_piece
@@ -74,7 +74,7 @@ class InMemory:
     sealed_at: int | None = None
     """The end of a sealed link's part of the target."""
     known: Mapping[str, Any] = field(default_factory=dict)
-    """Other facts about the partition: fields of `PartitionLimits`."""
+    """Other facts about the partition: fields of `PartitionFacts`."""
     requests: list[LogRequest] = field(default_factory=list)
 
     @property
@@ -111,11 +111,11 @@ class InMemory:
                 found.add(part, None)
         return found
 
-    def limits(self, found: PieceComparison) -> PartitionLimits:
+    def limits(self, found: PieceComparison) -> PartitionFacts:
         scope = self.scope()
         last = max((each.s_hi + 1 for each in found.stretches), default=None)
         known = [each for each in (self.through, last) if each is not None]
-        limits = PartitionLimits(
+        limits = PartitionFacts(
             number=0, zones=scope.zones, shift=SHIFT, recorded=bool(self.places), source_start=scope.source_start,
             source_end=scope.source_end, target_start=scope.target_start, target_end=scope.target_end,
             start_place=place(scope.zones, scope.source_start), first_place=scope.first_place,

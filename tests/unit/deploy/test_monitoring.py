@@ -26,7 +26,7 @@ from drkit.observe.audit_history import AuditOfLink
 from drkit.observe.drill_history import DRILL, PASSED, drill_kinds
 from drkit.observe.drill_history import VERDICTS as DRILL_VERDICTS
 from drkit.observe.metrics.audit_metrics import AuditCollector as ContinuousCollector
-from drkit.observe.metrics.store_metrics import STATES, DrillCollector, LastAuditCollector, StatusCollector
+from drkit.observe.metrics.status_metrics import STATES, DrillCollector, LastAuditCollector, StatusCollector
 from tests.support.commands.bad_input import ROOT
 from tests.support.pages.page import LATENCY, snapshot, worker
 

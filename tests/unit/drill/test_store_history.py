@@ -14,7 +14,7 @@ from drkit.model.link_state import TopicState
 from drkit.model.runs import RunSummary, verify_chain
 from drkit.model.topology import LinkId
 from drkit.observe.drill_history import DRILL, drill_kinds, drills_document, known_drills, surroundings_now
-from drkit.observe.metrics.store_metrics import DrillCollector
+from drkit.observe.metrics.status_metrics import DrillCollector
 from drkit.observe.readiness.check import CheckOutcome
 from drkit.observe.readiness.readiness import drills_check
 from drkit.store import open_store

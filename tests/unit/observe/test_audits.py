@@ -10,7 +10,7 @@ from drkit.model.audit.audit_result import AuditResult, Counts, PlacementBasis
 from drkit.model.errors import Unreachable
 from drkit.model.topology import LinkId
 from drkit.observe.audit_history import last_audits
-from drkit.observe.metrics.store_metrics import LastAuditCollector
+from drkit.observe.metrics.status_metrics import LastAuditCollector
 from drkit.store import open_store
 
 FIRST = datetime(2026, 11, 20, 4, 3, tzinfo=UTC)

@@ -16,7 +16,7 @@ from drkit.model.clock import now
 from drkit.model.errors import ConfigError
 from drkit.model.offsets import Watermark
 from drkit.model.statistics import EngineStatistics
-from drkit.observe.metrics.store_metrics import StatusCollector
+from drkit.observe.metrics.status_metrics import StatusCollector
 from drkit.observe.metrics.worker_health import ENDED, FRESH_SECONDS, SILENT_SECONDS, WAITING, WorkerHealth
 from drkit.observe.metrics.worker_metrics import LiveCollector, LiveLink
 from drkit.observe.metrics.worker_server import serve_live

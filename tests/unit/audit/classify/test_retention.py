@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from drkit.audit.classify.ordering import AdjacentLines, MatchedLine
-from drkit.audit.classify.retention import (
+from drkit.audit.classify.compaction import (
     CompactedResiduals,
     PlaceOwners,
     compacted_on_source,
     compacted_on_target,
     highest_of_keys,
 )
+from drkit.audit.classify.ordering import AdjacentLines, MatchedLine
 from drkit.audit.compare.merge_join import SourceLeft, TargetLeft
 from drkit.audit.compare.offset_zones import Zone
 

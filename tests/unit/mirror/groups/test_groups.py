@@ -10,7 +10,7 @@ import pytest
 from drkit.kafka.admin.cluster_admin import TopicInfo
 from drkit.kafka.groups.coordinator import CommittedOffset, FetchedOffsets
 from drkit.kafka.groups.group_admin import GroupInfo, GroupListing
-from drkit.kafka.groups.offsets_topic import OffsetsLog, partition_of
+from drkit.kafka.groups.offsets_topic import OffsetsTopicEnds, partition_of
 from drkit.mirror.groups.group_capture import REFRESH_SECONDS, SWEEP_SECONDS, GroupCapture
 from drkit.model.clock import now
 from drkit.model.errors import NotShown, Refused
@@ -64,11 +64,11 @@ class Coordinators:
         self.withdrawn.add(group)
         self.ends[partition_of(group, PARTITIONS)] += 1
 
-    def offsets_log(self) -> OffsetsLog:
+    def offsets_log(self) -> OffsetsTopicEnds:
         if not self.visible:
-            return OffsetsLog()
+            return OffsetsTopicEnds()
         ends = {p: end for p, end in self.ends.items() if p not in self.down}
-        return OffsetsLog(PARTITIONS, ends, self.cluster_id)
+        return OffsetsTopicEnds(PARTITIONS, ends, self.cluster_id)
 
     def list_reachable_groups(self) -> GroupListing:
         self.listed += 1

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from drkit.kafka.client.unexpired_records import CLOCKS_MS, retention_of
+from drkit.kafka.client.purged_records import CLOCKS_MS, retention_of
 from drkit.mirror.control import acknowledge
 from drkit.mirror.health import purge_watch as module
 from drkit.mirror.health.problems import Problems

@@ -73,7 +73,7 @@ class Missing:
     emptied: bool
 
 
-def unexpired(
+def find_purged(
     source: ClusterAdmin,
     target: ClusterAdmin,
     missing: Mapping[TopicPartition, Missing],
