@@ -195,7 +195,7 @@ class Runner:
             carried=self.carried,
             establish=partial(self._establish, stage.name),
             in_order=self.in_order,
-            committed=self.journal.groups_committed() if again else (),
+            committed=self.journal.offsets_committed() if again else {},
             note_committed=partial(self.journal.committed, stage.name),
             commit_begun=commit_begun,
         )

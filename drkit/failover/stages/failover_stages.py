@@ -167,7 +167,7 @@ class Translate:
         """Raise `Refused` if groups would be moved back, unless that was accepted; from where this run itself had put
         them before its fence was gone, they may be.
         """
-        moved_back = (each for each in placed if each.rewinds and each.group not in context.committed)
+        moved_back = (each for each in placed if each.rewinds and _place(each) not in context.committed)
         rewound = sorted(moved_back, key=GROUP_TOPIC_PARTITION)
         if not rewound or self.allow_rewind:
             return
@@ -212,18 +212,24 @@ class Translate:
 
 
 def _as_read_on(context: StageContext, positions: Sequence[PlannedPosition]) -> tuple[PlannedPosition, ...]:
-    """The positions; groups that this run had committed before its fence was gone stay where they read on since."""
-    before = {(each.group, each.target_tp): each.target_offset for each in context.positions}
+    """The positions; groups that this run had committed before its fence was gone stay where they read on since. On a
+    partition where the run has put a group nowhere, others did.
+    """
 
     def stays(position: PlannedPosition) -> bool:
-        ours = position.rewinds and position.group in context.committed
-        return ours and position.existing != before.get((position.group, position.target_tp))
+        before = context.committed.get(_place(position))
+        return position.rewinds and before is not None and position.existing != before
 
     why = "this run had committed it before, and its consumers have read on since"
     return tuple(
         replace(each, target_offset=each.existing, reread=0, reread_at_most=None, why=why) if stays(each) else each
         for each in positions
     )
+
+
+def _place(position: PlannedPosition) -> tuple[str, TopicPartition]:
+    """The group and the partition of the target that a position concerns."""
+    return position.group, position.target_tp
 
 
 def written_since(facts: Facts, snapshot: Snapshot) -> list[str]:
@@ -321,7 +327,7 @@ class Commit:
             if all(found.get((group, p.target_tp)) == p.target_offset for p in positions):
                 done.add(group)
             elif all(_read_on(p, found.get((group, p.target_tp))) for p in positions):
-                if group in context.committed:
+                if all(_place(position) in context.committed for position in positions):
                     done.add(group)
                 else:
                     strayed.append(group)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from drkit.failover.positions.position_checks import PositionCheck
@@ -16,7 +16,7 @@ from drkit.failover.run.state_machine import Facts, StageOutcome
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, OutcomeUnknown, Refused, Unreachable
 from drkit.model.link_state import Direction, LinkControl
-from drkit.model.topology import Link, LinkId
+from drkit.model.topology import Link, LinkId, TopicPartition
 
 POLL_SECONDS = 0.2
 _FIRST_POLL_SECONDS = 0.025
@@ -55,9 +55,9 @@ class StageContext:
     before and may be half done.
     `ports`: what a failback needs from other packages. `carried`: committed offsets of the old primary, with their
     offsets on the live cluster. `establish` journals facts and carried offsets before the stage ends.
-    `in_order`: the groups to commit, in portions; iterating waits for the next portion's turn. `committed`: groups that
-    this run is known to have committed, `note_committed` journals more of them; `commit_begun`: it has begun with that,
-    and can't be taken back.
+    `in_order`: the groups to commit, in portions; iterating waits for the next portion's turn. `committed`: the offsets
+    that this run is known to have put groups at, by group and partition of the target; `note_committed` journals the
+    groups of more of them; `commit_begun`: it has begun with that, and can't be taken back.
     """
 
     estate: ClusterContext
@@ -73,7 +73,7 @@ class StageContext:
     carried: tuple[PlannedPosition, ...]
     establish: Callable[[Facts, tuple[PlannedPosition, ...]], None]
     in_order: Callable[[WantedGroups], Iterator[WantedGroups]] = at_once
-    committed: Collection[str] = ()
+    committed: Mapping[tuple[str, TopicPartition], int] = field(default_factory=dict)
     note_committed: Callable[[Sequence[str]], None] = lambda _groups: None
     commit_begun: bool = False
 

@@ -36,6 +36,7 @@ from drkit.failover.run.state_machine import Facts, Loss, StageOutcome
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused, Unreachable
 from drkit.model.runs import JournalEntry, verify_chain
+from drkit.model.topology import TopicPartition
 from drkit.store.api import Store
 
 PLAN = "plan"
@@ -178,10 +179,22 @@ class Journal:
         """Record groups whose final positions were committed."""
         self.write(stage, COMMITTED, {"groups": groups})
 
-    def groups_committed(self) -> frozenset[str]:
-        """Groups recorded as committed, whatever positions were chosen for them since."""
-        lots = (json.loads(each.payload)["groups"] for each in self.events() if each.event == COMMITTED)
-        return frozenset(group for lot in lots for group in lot)
+    def offsets_committed(self) -> dict[tuple[str, TopicPartition], int]:
+        """The offsets that groups recorded as committed were last put at, by group and partition of the target,
+        whatever positions were chosen for them since."""
+        chosen: tuple[PlannedPosition, ...] = ()
+        found = {}
+        text = ""
+        for each in self.events():
+            if each.event == POSITIONS:
+                text = each.payload
+            elif each.event == COMMITTED:
+                if text:
+                    chosen, text = POSITION_LIST.validate_json(text), ""
+                groups = set(json.loads(each.payload)["groups"])
+                mine = (position for position in chosen if position.group in groups)
+                found.update({(p.group, p.target_tp): p.target_offset for p in mine if p.target_offset is not None})
+        return found
 
     def established(self, stage: str, facts: Facts) -> None:
         """Record a stage's facts so far."""

@@ -93,6 +93,33 @@ def test_a_run_that_goes_back_before_its_fence_leaves_groups_where_they_read_on(
     assert [own.committed("dr", group) for group in groups] == [{(topic, 0): 8}, {(topic, 0): 3}]
 
 
+def test_a_place_that_the_run_has_not_committed_is_no_reading_on(own):
+    """A group is known to be committed, but not on a partition that it first read on the primary later: a consumer that
+    began at dr's end too early left it further on there, and what it had not read was skipped."""
+    topic = own.create("primary", "t")
+    own.produce("primary", topic, texts("x", 20))
+    group = own.commit("primary", "g", topic, {0: 3})
+
+    def interrupted(stage, record, _text):
+        if stage == "commit" and record is not None:
+            raise KeyboardInterrupt
+
+    with mirroring(own), own.estate() as estate:
+        wait_until(lambda: own.store.watermarks(own.link.id), what="the mirror to begin")
+        stopped = run_failover(estate, make_plan(estate, PLANNED), accept_unfenced=True, watch=interrupted)
+        assert stopped.interrupted
+        own.commit("primary", "g", topic, {1: 5})
+        own.commit("dr", "g", topic, {0: 8, 1: 15})
+        refused = resume_run(estate, stopped.run, None)
+        assert "g would be moved back on dr" in str(refused.error)
+        assert f"--topic {topic}:1" in str(refused.error), refused.error
+        assert own.committed("dr", group)[topic, 1] == 15
+        own.commit("dr", "g", topic, {1: 5})
+        result = resume_run(estate, stopped.run, None)
+    assert result.error is None
+    assert own.committed("dr", group) == {(topic, 0): 8, (topic, 1): 5}
+
+
 def test_what_groups_had_not_read_and_the_target_no_longer_holds_is_stated_in_numbers(own):
     topic = own.create("primary", "t")
     own.produce("primary", topic, texts("x", 50))

@@ -11,12 +11,14 @@ from datetime import timedelta
 import pytest
 
 from drkit.failover.plan.failover_plan import plan_json
+from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.run.journal.journal import OUTCOME, PLAN, Journal, StageRecord, new_run_id
 from drkit.failover.run.journal.run_record import begin, load_run, run_to_resume, since_brought_back, unfinished
 from drkit.failover.run.lease import TTL_SECONDS, Owner, RunLease
 from drkit.failover.run.state_machine import Facts, Kind, Mode, Run, StageOutcome, State
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, PartlyDone, Refused
+from drkit.model.offsets import Certainty
 from drkit.model.runs import JournalEntry, RunSummary
 from drkit.model.topology import LinkId
 from drkit.store import open_store
@@ -107,15 +109,24 @@ def test_parts_that_a_kill_cut_short_are_not_taken_for_the_whole(store):
     assert Journal.open(store, "R").read("positions").endswith('"y"]')
 
 
-def test_groups_that_a_run_has_committed_are_known(store):
+def test_where_a_run_has_put_groups_is_known(store):
+    def position(group, partition, offset):
+        return PlannedPosition(group, "t", partition, "t", 3, offset, None, Certainty.EXACT, 0, 0, 0, None, "")
+
+    def known():
+        found = Journal.open(store, "R").offsets_committed()
+        return {(group, tp.partition): offset for (group, tp), offset in found.items()}
+
     journal = Journal(store, "R")
-    journal.positions("translate", ())
-    assert Journal.open(store, "R").groups_committed() == frozenset()
-    journal.committed("commit", ["g", "h"])
-    journal.committed("commit", ["i"])
-    assert Journal.open(store, "R").groups_committed() == {"g", "h", "i"}
-    journal.positions("translate", ())  # behind another fence
-    assert Journal.open(store, "R").groups_committed() == {"g", "h", "i"}
+    journal.positions("translate", (position("g", 0, 5), position("h", 0, 6), position("h", 1, None)))
+    assert known() == {}
+    journal.committed("commit", ["g"])
+    journal.committed("commit", ["h"])
+    assert known() == {("g", 0): 5, ("h", 0): 6}
+    journal.positions("translate", (position("g", 0, 8), position("g", 1, 9), position("h", 0, 7)))  # another fence
+    assert known() == {("g", 0): 5, ("h", 0): 6}
+    journal.committed("commit", ["g"])
+    assert known() == {("g", 0): 8, ("g", 1): 9, ("h", 0): 6}
 
 
 def test_a_broken_chain_is_not_believed(store):
