@@ -41,7 +41,7 @@ from drkit.failover.positions.positions import (
 )
 from drkit.failover.positions.target_positions import read_checks
 from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.evidence import loss_at
+from drkit.failover.run.loss import loss_at
 from drkit.failover.run.state_machine import Kind, Mode
 from drkit.failover.site.waves import Wave, waves_of
 from drkit.failover.stages.directory_update import newer_entries, read_directories, warnings_of

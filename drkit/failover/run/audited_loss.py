@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 
 from drkit.failover.plan.failover_plan import FailoverPlan
 from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.evidence import behind_open_transactions, held_before
 from drkit.failover.run.journal.journal import AUDITED, LOSS
 from drkit.failover.run.journal.run_record import RunRecord, load_anchored_run
+from drkit.failover.run.loss import behind_open_transactions, held_before
 from drkit.failover.run.state_machine import Facts, Loss, State, TopicLoss
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
 from drkit.kafka.admin.logs.source_divergence import compare_source

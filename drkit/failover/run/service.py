@@ -18,7 +18,6 @@ from drkit.failover.plan.take_snapshot import observe
 from drkit.failover.recovery.rollback import CANCEL, fence_is_gone, live_cluster, point_of_no_return
 from drkit.failover.run.approvals import check_approved, flags_of
 from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.evidence import loss_at
 from drkit.failover.run.interfaces import Ports
 from drkit.failover.run.journal.journal import Journal, new_run_id
 from drkit.failover.run.journal.run_record import (
@@ -33,6 +32,7 @@ from drkit.failover.run.journal.run_record import (
     unfinished,
 )
 from drkit.failover.run.lease import RunLease
+from drkit.failover.run.loss import loss_at
 from drkit.failover.run.runner import Gate, Runner, RunResult, Watch, give_up, nobody_watches, take_over
 from drkit.failover.run.state_machine import BEHIND_THE_FENCE, PATHS, Facts, Kind, Mode, Run, State
 from drkit.failover.stages.failover_stages import written_since

@@ -22,8 +22,8 @@ from drkit.failover.fencing.late_appends import refuse_late_appends
 from drkit.failover.fencing.quiescence import QUIET_SECONDS, differing, ends_of, frozen_ends, still_written
 from drkit.failover.plan.snapshot import PartitionView
 from drkit.failover.plan.take_snapshot import mirror_at_work, observe
-from drkit.failover.run.evidence import loss_at
 from drkit.failover.run.interfaces import PATIENCE_SECONDS
+from drkit.failover.run.loss import loss_at
 from drkit.failover.run.state_machine import Facts, Kind, Mode, StageOutcome
 from drkit.failover.stages.audit_stage import refuse_missing
 from drkit.failover.stages.directory_update import publish

@@ -32,7 +32,7 @@ from drkit.failover.positions.positions import (
     removed_unread,
 )
 from drkit.failover.positions.target_positions import compare_checks, read_checks
-from drkit.failover.run.evidence import loss_at
+from drkit.failover.run.loss import loss_at
 from drkit.failover.run.state_machine import Facts, Loss, Mode, StageOutcome
 from drkit.failover.stages.directory_update import publish
 from drkit.failover.stages.fence_stages import keep_problems

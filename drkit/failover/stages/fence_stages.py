@@ -21,7 +21,7 @@ from drkit.failover.plan.preconditions import records_of, within
 from drkit.failover.plan.snapshot import PartitionView, Snapshot
 from drkit.failover.plan.take_snapshot import mirror_at_work, observe
 from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.evidence import loss_at
+from drkit.failover.run.loss import loss_at
 from drkit.failover.run.state_machine import Mode, StageOutcome
 from drkit.failover.stages.stage import StageContext, StageReport, decide_link, sealed_before
 from drkit.kafka.client.record_probe import LogPosition

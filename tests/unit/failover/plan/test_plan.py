@@ -8,7 +8,8 @@ from drkit.config import Objectives
 from drkit.failover.plan.failover_plan import plan_from_json, plan_json, read_plan, what_moved, write_plan
 from drkit.failover.plan.planner import PlanRequest, failover_stages, plan_for
 from drkit.failover.positions.positions import Selection
-from drkit.failover.run.evidence import evidence_of, loss_at, missed_objectives, unproven_objectives
+from drkit.failover.run.evidence import evidence_of, missed_objectives, unproven_objectives
+from drkit.failover.run.loss import loss_at
 from drkit.failover.run.state_machine import PATHS, Facts, Kind, Loss, Mode
 from drkit.failover.stages.fence_stages import _drained
 from drkit.lag.partition_lag import Doubts

@@ -8,7 +8,8 @@ from datetime import timedelta
 import pytest
 
 from drkit.config import Objectives
-from drkit.failover.run.evidence import evidence_of, expected_evidence, loss_at, missed_objectives, unproven_objectives
+from drkit.failover.run.evidence import evidence_of, expected_evidence, missed_objectives, unproven_objectives
+from drkit.failover.run.loss import loss_at
 from drkit.failover.run.state_machine import (
     PATHS,
     Facts,
