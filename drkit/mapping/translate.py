@@ -40,6 +40,7 @@ Recorded problems limit the answer, because rows alone can't show that the logs 
 | problem | positions | the answer becomes |
 |---|---|---|
 | `topic_recreated`, `target_recreated` | all of the topic | unavailable: the rows are of another topic |
+| `records_unmapped` | all of the partition | unavailable: whose records the target holds isn't known |
 | `source_truncated`, `foreign_writer` | from where both sides hold other records | conservative: that place |
 | `store_recovered` | above what the copy of the state proves | conservative: where that ends |
 | `store_older` | above the store's watermark | likewise |
@@ -54,7 +55,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from drkit.mapping.mapping_rows import Ranges, around, ordered
-from drkit.model.link_state import PARTED, RECREATED, ROWS_MISSING, Problem
+from drkit.model.link_state import PARTED, RECORDS_UNMAPPED, RECREATED, ROWS_MISSING, Problem
 from drkit.model.offsets import Certainty, OffsetMapping, Translation, Watermark
 from drkit.model.topology import TopicPartition
 
@@ -246,9 +247,9 @@ def heed(
     for problem in problems:
         if not problem.concerns(tp):
             continue
-        if answer.target_offset is None:
-            break
-        if problem.kind in RECREATED:
+        if answer.target_offset is None and problem.kind != RECORDS_UNMAPPED:
+            continue
+        if problem.kind in RECREATED | {RECORDS_UNMAPPED}:
             return unavailable(answer.source_offset, problem.reason)
         if problem.doubts(answer.source_offset):
             answer = _doubted(answer, problem, again)

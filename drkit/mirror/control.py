@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.lag.returned_records import given_up_problem
+from drkit.mapping.unmapped_records import rows_of_unmapped
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, DrkitError, Refused
 from drkit.model.link_state import (
@@ -17,6 +18,7 @@ from drkit.model.link_state import (
     RECORDS_GIVEN_UP,
     RECORDS_MISPLACED,
     RECORDS_RETURNED,
+    RECORDS_UNMAPPED,
     RECOVERED_FROM_LOGS,
     RECREATED,
     SOURCE_TRUNCATED,
@@ -27,6 +29,7 @@ from drkit.model.link_state import (
     Problem,
     TopicState,
 )
+from drkit.model.offsets import OffsetMapping
 from drkit.model.runs import serve_again
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.model.wording import and_more
@@ -38,8 +41,9 @@ _BY_NAME = frozenset({"deletion_held", RECORDS_MISPLACED, RECORDS_RETURNED, RECO
 """Acknowledging one of these needs the topic's name: it deletes a topic, gives up records, or makes positions exact
 that lie below duplicated records or that only the configuration vouches for."""
 
-_NOT_RETRIED = RECREATED | {FOREIGN_WRITER, SOURCE_TRUNCATED}
-"""Until the topic is accepted as a new one: retention may have removed what showed that both sides differ."""
+_NOT_RETRIED = RECREATED | {FOREIGN_WRITER, RECORDS_UNMAPPED, SOURCE_TRUNCATED}
+"""Until the topic is accepted as a new one: retention may have removed what showed that both sides differ, and nothing
+shows whose unmapped records are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,8 +269,29 @@ def accept_recreated(store: Store, link: Link, topic: str, *, source: ClusterAdm
     if here is None:
         raise Refused(f"there is no topic {topic} on {link.id.source}", remedy="Create it there first")
     found = replace(state, source_topic_id=here.topic_id, partitions=here.partitions)
+    _note_unmapped(store, link.id, state, source, target)
     (accepted,) = _accept(store, link, [(state, found)], target)
     return accepted
+
+
+def _note_unmapped(store: Store, link: LinkId, state: TopicState, source: ClusterAdmin, target: ClusterAdmin) -> None:
+    """Of partitions whose records on the target nobody knows, store rows of this epoch which say that any record of the
+    source may be among them: as long as the next epoch isn't mirrored further, no group is moved past them."""
+    problems = [each for each in store.problems(link) if each.kind == RECORDS_UNMAPPED and each.topic == state.topic]
+    tps = {
+        TopicPartition(state.topic, each.partition): TopicPartition(state.target_topic, each.partition)
+        for each in problems
+        if each.partition is not None
+    }
+    if not tps:
+        return
+    starts, ends = source.start_offsets(tps, partial=True), source.end_offsets(tps, committed=False, partial=True)
+    begins, log_ends = target.start_offsets(tps.values(), partial=True), target.log_ends(tps.values(), partial=True)
+    rows: list[OffsetMapping] = []
+    for tp, there in tps.items():
+        if tp in starts and tp in ends and begins.get(there, 0) < log_ends.get(there, 0):
+            rows += rows_of_unmapped(tp, state.epoch, (starts[tp], ends[tp]), (begins[there], log_ends[there]))
+    store.append_mappings(link, rows)
 
 
 def accept_target(store: Store, link: Link, cluster_id: str, *, target: ClusterAdmin) -> list[Accepted]:

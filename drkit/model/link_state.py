@@ -116,8 +116,13 @@ STORE_OLDER = "store_older"
 """Kind of the problem that the store is older than its copy, or that nobody knows whether it is: what landed beyond its
 watermark may be mapped otherwise than its rows say. Not recorded: each look where no mirror runs detects it."""
 
-ROWS_MISSING = frozenset({STORE_RECOVERED, STORE_OLDER})
-"""Kinds of problems by which mapping rows may be missing from the store beyond a partition's watermark."""
+RECORDS_UNMAPPED = "records_unmapped"
+"""Kind of the problem that the target holds records of a partition of which the store has neither a watermark nor
+mapping rows: they may be copies of the source's."""
+
+ROWS_MISSING = frozenset({STORE_RECOVERED, STORE_OLDER, RECORDS_UNMAPPED})
+"""Kinds of problems by which mapping rows may be missing from the store beyond a partition's watermark, or all of
+them."""
 
 COPY_CUT = "copy_cut"
 """Kind of the problem that a store was recovered from a copy that lacked records: topics or groups may be gone."""

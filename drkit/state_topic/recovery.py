@@ -3,21 +3,24 @@
 Nothing of it is believed beyond what it proves itself: rows that are those a watermark counts, and topics that are
 still the ones (by their ids) that were mirrored to. Where a partition's log on the target has another end than the
 copy's watermark, a problem (`store_recovered`) makes every position beyond that watermark conservative: it goes back to
-it. A mirror that finds the source compares what landed there and settles the problem.
+it. A mirror that finds the source compares what landed there and settles the problem. A partition that is left out has
+the problem `records_unmapped` where the target holds records of it: no mirror begins behind them.
 
 A recovery that is interrupted is done again; until it is over, a note says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
+from drkit.mapping.unmapped_records import unmapped_problem
 from drkit.model.clock import iso, now
 from drkit.model.link_state import (
     COPY_CUT,
+    RECORDS_UNMAPPED,
     STATE_TOPIC_FAILED,
     STORE_RECOVERED,
     Direction,
@@ -148,6 +151,7 @@ def fill(
     _put_notes(store, link, copy)
     retire_noted_producers(store, link.id)
     lose_workers(store, link.id, [BEFORE], store.time())
+    _put_unmapped(store, link, copy, topics, left_out, target)
     if copy.topic:
         note_copy(link, store, copy.topic)
     _put_control(store, copy.control)
@@ -294,6 +298,36 @@ def _put_notes(store: Store, link: Link, copy: LinkCopy) -> None:
         word, _, cluster = kind.partition(" ")
         renumbered = word.startswith("fence_") and cluster in epochs
         store.put_notes(link.id, kind, dict.fromkeys(notes, str(epochs[cluster])) if renumbered else notes)
+
+
+def _put_unmapped(
+    store: Store,
+    link: Link,
+    copy: LinkCopy,
+    topics: Mapping[str, TopicState],
+    left_out: Iterable[TopicLeftOut],
+    target: ClusterAdmin | None,
+) -> None:
+    """Record which partitions are left out though the target holds records of them, or the copy says that it did."""
+    if target is None or link.shares_target:  # beside others the mirror finds its position by provenance
+        return
+    out = {
+        TopicPartition(each.topic, each.partition): each
+        for each in left_out
+        if each.partition is not None and each.topic in topics
+    }
+    there = {tp: TopicPartition(topics[tp.topic].target_topic, tp.partition) for tp in out}
+    starts, ends = (
+        look(there.values(), partial=True) if there else {} for look in (target.start_offsets, target.log_ends)
+    )
+    for tp, each in out.items():
+        end = ends.get(there[tp])
+        if tp not in copy.unproven and end is not None and end <= starts.get(there[tp], -1):
+            continue
+        state = topics[tp.topic]
+        why = f"the store was lost and recovered, and left it out: {each.reason}"
+        store.put_notes(link.id, RECORDS_UNMAPPED, {str(tp): str(state.epoch)})
+        store.put_problem(link.id, unmapped_problem(link.id, tp, state.target_topic, why, now()))
 
 
 def _put_control(store: Store, control: LinkControl | None) -> None:

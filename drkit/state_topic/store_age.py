@@ -18,6 +18,7 @@ from drkit.model.link_state import (
     FOREIGN_WRITER,
     RECORDS_GIVEN_UP,
     RECORDS_MISPLACED,
+    RECORDS_UNMAPPED,
     SOURCE_TRUNCATED,
     STORE_OLDER,
     Direction,
@@ -159,7 +160,8 @@ def _unknown(
     """What only the copy knows, in words.
 
     A topic that the store has forgotten was deleted on the target before: of such a one the copy is only late. A
-    problem or range that the store lacks may have been cleared since, except where the watermark is newer, too.
+    problem or range that the store lacks may have been cleared since, except where the watermark is newer, too. A
+    partition that a recovery left out isn't unknown: its problem says so, and no other store would know more.
     """
     epochs = {topic: state.epoch for topic, state in store.topic_states(link.id).items()}
     newer = {topic: state for topic, state in copy.topics.items() if state.epoch > epochs.get(topic, -1)}
@@ -169,12 +171,15 @@ def _unknown(
         info = there.get(state.target_topic)
         if info is not None and info.topic_id == state.target_topic_id:
             found.append(f"epoch {state.epoch} of topic {topic}" if topic in epochs else f"topic {topic}")
+    known = {(each.kind, each.topic, each.partition) for each in store.problems(link.id)}
     found += [
         f"partition {tp}"
         for tp, mark in sorted(copy.watermarks.items())
-        if tp not in marks and tp.topic in copy.topics and mark.epoch == epochs.get(tp.topic)
+        if tp not in marks
+        and tp.topic in copy.topics
+        and mark.epoch == epochs.get(tp.topic)
+        and not (tp in copy.unproven and (RECORDS_UNMAPPED, *tp) in known)
     ]
-    known = {(each.kind, each.topic, each.partition) for each in store.problems(link.id)}
     ranges, copied = store.notes(link.id, NEVER_MIRRORED), copy.notes.get(NEVER_MIRRORED, {})
     for tp in partitions:
         if str(tp) in copied and copied[str(tp)] != ranges.get(str(tp)):

@@ -22,6 +22,7 @@ What is unusual:
 | `source_truncated` | the source lost mirrored records (`divergence`) | halted until accepted as a new topic |
 | `foreign_writer` | both sides hold different records | halted, and stays so where that can't be seen again |
 | (no problem) | the tail is the mirror's own, a marker is late or missing | the mapping rows are corrected |
+| `records_unmapped` | the store has nothing of it, the target has records | halted until accepted as a new topic |
 | `records_misplaced` | the mirror's own records are below their offsets | a new row; copied again after them |
 | `target_lost_data` | the target ends below what it acknowledged | rewinds and copies again |
 | `retention_gap` | the source's log starts above the next offset | names the lost offsets; continues at the start |
@@ -51,12 +52,14 @@ from drkit.mirror.health.problems import Problems
 from drkit.mirror.resume.misplaced_records import Misplaced, MisplacedRecords
 from drkit.mirror.resume.offset_alignment.fill_decision import FillDecision, Observed
 from drkit.mirror.resume.tail_verification import MOST_UNREAD, Tail, TailUnread, TailVerifier
+from drkit.mirror.resume.unmapped_records import UnmappedRecords
 from drkit.mirror.topics.topic_sync import ReadyTopic
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused, Unreachable
 from drkit.model.link_state import (
     FOREIGN_WRITER,
     RECORDS_MISPLACED,
+    RECORDS_UNMAPPED,
     RETENTION_GAP,
     STORE_RECOVERED,
     TARGET_LOST_DATA,
@@ -75,7 +78,9 @@ _AGREE_SECONDS = 0.2
 _AGREE_READS = 50
 UNSEEN_REMEDY = "Bring the brokers back that lead it on either side"
 
-RESUME_KINDS = frozenset({KIND, FOREIGN_WRITER, "mapping_conflict", "alignment_refused", STORE_RECOVERED})
+RESUME_KINDS = frozenset(
+    {KIND, FOREIGN_WRITER, "mapping_conflict", "alignment_refused", STORE_RECOVERED, RECORDS_UNMAPPED}
+)
 """Problems that halt a partition, or that a start decides from what it reads; a successful start clears them."""
 
 
@@ -159,6 +164,7 @@ class Resumer:
         self._notes = whole
         self._decision = FillDecision(link, whole, problems, producer)
         self._misplaced = MisplacedRecords(link, source, target, store, verifier)
+        self._unmapped = UnmappedRecords(link, whole, problems)
         self._leave: Callable[[Collection[TopicPartition]], None] | None = None
         self._looked_at: float | None = None
         self.denied: dict[TopicPartition, DrkitError] = {}
@@ -205,7 +211,7 @@ class Resumer:
             if stop.is_set():
                 break
             differing = self._problems.standing(FOREIGN_WRITER, observed.tp, observed.topic.state.epoch)
-            outcome: Resumed | Halt | _Repair
+            outcome: Resumed | Halt | Problem | _Repair
             try:
                 if observed.tp in replaced:
                     outcome = self._set_back(observed, *replaced[observed.tp])
@@ -219,7 +225,7 @@ class Resumer:
                 self._deny(observed.tp, error)
                 continue
             self._unread.pop(observed.tp, None)
-            if isinstance(outcome, Halt):
+            if isinstance(outcome, Halt | Problem):
                 self._halt(observed, outcome, differing)
                 halted[observed.tp] = observed.topic.state
             elif isinstance(outcome, _Repair):
@@ -245,11 +251,13 @@ class Resumer:
             self._unread.pop(tp, None)
             self._unread[tp] = None
 
-    def _halt(self, seen: Observed, why: Halt, differing: Problem | None) -> None:
+    def _halt(self, seen: Observed, why: Halt | Problem, differing: Problem | None) -> None:
         """Store why a partition is halted. `differing`: the `foreign_writer` on record; what it names first remains,
         though one of the sides may have removed it since."""
         tp, first = seen.tp, why.unsure_from
-        if why.kind != FOREIGN_WRITER or first is None:
+        if isinstance(why, Problem):
+            self._problems.stand(why, tp, seen.topic.state.epoch)
+        elif why.kind != FOREIGN_WRITER or first is None:
             unsure = None if first is None else (first, None)
             self._problems.put(why.kind, tp.topic, tp.partition, why.reason, why.remedy, halted=True, unsure=unsure)
         elif differing is None or differing.unsure_from is None or first < differing.unsure_from:
@@ -486,7 +494,7 @@ class Resumer:
         difference, there = found
         return difference.what, there.source_offset if isinstance(there, Misplaced) else there
 
-    def _decide(self, seen: Observed, *, doubted: bool = False) -> Resumed | Halt | _Repair:
+    def _decide(self, seen: Observed, *, doubted: bool = False) -> Resumed | Halt | Problem | _Repair:
         watermark = seen.watermark
         try:
             rows = self._rows(seen)
@@ -497,6 +505,10 @@ class Resumer:
             raise
         except DrkitError as error:
             return Halt("mapping_conflict", error.what, error.remedy)
+        if point.kind is ResumeKind.FRESH and watermark is None:
+            unmapped = self._unmapped.problem(seen)
+            if unmapped is not None:
+                return unmapped
         foreign = point.kind is ResumeKind.FOREIGN
         mismatch = str(point.reason) if foreign else self._tail_mismatch(seen, rows, point)
         if mismatch is None and not doubted:

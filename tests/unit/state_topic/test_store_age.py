@@ -9,7 +9,7 @@ import pytest
 
 from drkit.kafka.admin.topic_requests import TopicInfo
 from drkit.model.clock import now
-from drkit.model.link_state import SOURCE_TRUNCATED, Direction, LinkControl, Problem, TopicState
+from drkit.model.link_state import RECORDS_UNMAPPED, SOURCE_TRUNCATED, Direction, LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.state_topic.link_copy import LinkCopy, ProvenPartition
@@ -142,6 +142,15 @@ def test_a_watermark_whose_rows_the_copy_does_not_prove_is_newer_all_the_same(st
     )
     found = older(copied(state(partitions=2), unproven={PL1: mark(PL1, 7)}), store)
     assert found == OlderStore([], None, ("partition pl:1",))
+
+
+def test_a_partition_that_a_recovery_left_out_makes_no_store_older(store):
+    """Its rows are damaged in the copy: no other store would know more."""
+    copy = copied(state(partitions=2), unproven={PL1: mark(PL1, 7)})
+    store.put_problem(LINK.id, Problem(RECORDS_UNMAPPED, *PL1, "why", "do", halted=True, since=LATER))
+    assert older(copy, store) is None
+    found = older(copied(state(partitions=2), marks=[mark(PL1, 7)]), store)
+    assert found == OlderStore([], None, ("partition pl:1",)), "the copy proves its rows"
 
 
 @pytest.mark.parametrize(("end", "partitions"), [(89, None), (90, [PL]), (95, [PL])])

@@ -213,7 +213,13 @@ def way_on(found: Recovered, *, source_answers: bool) -> WayOut:
         )
         way = WayOut((*moves, OPEN_TARGET), None, costs)
     elif source_answers:
-        way = WayOut((MIRROR,), None, "nothing: what landed on TARGET since is compared with SOURCE")
+        out = sum(each.partition is not None for each in found.left_out)
+        if out:
+            left = f"{counted(out, 'partition')} that {'was' if out == 1 else 'were'} left out"
+            costs = f"what landed on TARGET since is compared with SOURCE; {left}: halted until the topic is accepted"
+        else:
+            costs = "nothing: what landed on TARGET since is compared with SOURCE"
+        way = WayOut((MIRROR,), None, costs)
     else:
         way = WayOut((FAIL_OVER,), None, "groups beyond what is proven read some records again; the loss is not known")
     way = way.filled("RUN", str(ids), ids.source, ids.target)

@@ -29,7 +29,7 @@ from drkit.lab import Lab
 from drkit.mirror.runtime import mirror_runtime
 from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
 from drkit.model.errors import DrkitError, Refused, StoreMissing
-from drkit.model.link_state import COPY_CUT, STORE_OLDER, STORE_RECOVERED, Direction
+from drkit.model.link_state import COPY_CUT, RECORDS_UNMAPPED, STORE_OLDER, STORE_RECOVERED, Direction
 from drkit.model.topology import TopicPartition
 from drkit.state_topic.recorded_store import StateRecording
 from drkit.state_topic.records import state_topic
@@ -519,6 +519,87 @@ def test_what_makes_no_sense_in_a_copy_is_left_out_and_said(mirrored):
     assert link["partitions"] == 1
 
 
+def halted(own: OwnLink) -> dict[tuple[str, int | None], str]:
+    """A mirror of this store, until it has caught up; the kinds of the problems that halt something, by place."""
+    reopened(own)
+    assert MirrorRuntime(own.config, own.link, own.store).run(until_caught_up=True).halted
+    return {(each.topic, each.partition): each.kind for each in own.store.problems(own.link.id) if each.halted}
+
+
+def test_no_mirror_begins_behind_a_partition_that_a_recovery_left_out(mirrored):
+    """It copied the partition a second time, with lag 0, and a failover meanwhile skipped what a group had not read."""
+    own, topic, group = mirrored
+    producer = Producer(own.client("dr"))
+    key = json.dumps(["watermark", topic, 1], separators=(",", ":")).encode()
+    producer.produce(state_topic(own.link), key=key, value=b"{}", partition=0)
+    assert producer.flush(30) == 0
+    burn(own, primary=False)
+    (link,) = run(own, "store", "recover", "--from", "dr")["links"]
+    assert {(each["topic"], each["partition"]) for each in link["left_out"]} == {("*", None), (topic, 1)}
+    assert "1 partition that was left out" in link["next"]["costs"]
+    own.produce("primary", topic, texts("after", 5, [0]))
+    before = own.values("dr", topic)
+    assert halted(own) == {(topic, 1): RECORDS_UNMAPPED}
+    after = own.values("dr", topic)
+    assert after == {0: before[0] + [f"after-0-{number}" for number in range(5)], 1: before[1]}
+    plan = run(own, "failover", "--to", "dr", "--dry-run", code=3, schema="failover")
+    (refused,) = plan["refusals"]
+    assert "an unknown number of records" in refused["what"]
+    assert "--accept-recreated" in refused["remedy"]
+    found = {each["partition"]: each for each in plan["groups"]}
+    assert (found[0]["target_offset"], found[0]["translation"]) == (30, "exact")
+    assert (found[1]["target_offset"], found[1]["translation"]) == (None, "unavailable")
+
+    run(own, "link", "resume", str(own.link.id), "--topic", topic, "--accept-recreated", schema="link")
+    reopened(own)
+    rows = own.store.mappings(own.link.id, TopicPartition(topic, 1), 1)
+    assert [(row.source_offset, row.target_offset) for row in rows] == [(0, 0), (30, 30)]
+    mirror(own)
+    assert own.values("dr", topic) == {0: after[0] * 2, 1: after[1] * 2}
+    assert RECORDS_UNMAPPED not in [each.kind for each in own.store.problems(own.link.id)]
+    moved = run(own, "failover", "--to", "dr", "--accept-unfenced", "--yes", schema="failover")
+    assert {(each["partition"], each["target_offset"]) for each in moved["groups"]} == {(0, 65), (1, 42)}
+    assert own.unread("dr", group, topic) == {0: after[0][30:], 1: after[1][12:]}
+
+
+def test_a_topic_that_the_copy_never_had_is_not_mirrored_a_second_time(mirrored, monkeypatch):
+    """It was mirrored first while the copy could not be written."""
+    own, topic, _ = mirrored
+    with monkeypatch.context() as patched:
+        patched.setattr(mirror_runtime, "StateRecording", NotRecording)
+        new = own.create("primary", "new")
+        own.produce("primary", new, texts("new", 10))
+        mirror(own)
+    before = own.values("dr", new)
+    burn(own, primary=False)
+    run(own, "store", "recover", "--from", "dr")
+    assert halted(own) == {(new, 0): RECORDS_UNMAPPED, (new, 1): RECORDS_UNMAPPED}
+    assert own.values("dr", new) == before
+    assert own.values("dr", topic) == own.values("primary", topic)
+
+
+def test_one_partition_whose_rows_are_damaged_in_the_copy_keeps_no_other_from_a_failover(mirrored):
+    """Refused: the copy had a partition that was unknown to the store; a recovery led to the same place."""
+    own, topic, _ = mirrored
+    rows_damaged(own, topic)
+    burn(own, primary=False)
+    (link,) = run(own, "store", "recover", "--from", "dr")["links"]
+    ((place, why),) = [((each["topic"], each["partition"]), each["reason"]) for each in link["left_out"]]
+    assert place == (topic, 0)
+    assert "not those that its watermark counts" in why
+    before = own.values("dr", topic)
+    assert halted(own) == {(topic, 0): RECORDS_UNMAPPED}
+    assert own.values("dr", topic) == before
+    burn_primary(own)
+    (seen,) = run(own, "status", schema="status")["links"]
+    assert seen["recovery_point"]["records"] is None
+    moved = run(own, *FAIL_OVER, schema="failover")
+    found = {each["partition"]: each for each in moved["groups"]}
+    assert (found[1]["target_offset"], found[1]["translation"]) == (12, "exact")
+    assert (found[0]["target_offset"], found[0]["translation"]) == (None, "unavailable")
+    assert "left it out" in found[0]["reason"]
+
+
 def test_no_second_store_is_filled_beside_the_one_that_a_mirror_uses(mirrored, tmp_path):
     """The operator's configuration names another store: after a failover the mirror would continue with its own."""
     own, topic, _ = mirrored
@@ -620,7 +701,7 @@ def rows_damaged(own: OwnLink, topic: str) -> None:
     producer = Producer(own.client("dr"))
     for _, key, _ in state_records(own):
         if json.loads(key)[:3] == ["rows", topic, 0]:
-            producer.produce(state_topic(own.link), key=key, value=b"[[0,0]]", partition=0)
+            producer.produce(state_topic(own.link), key=key, value=b"[[0,1]]", partition=0)
     assert producer.flush(30) == 0
 
 

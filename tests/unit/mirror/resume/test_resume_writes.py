@@ -5,25 +5,32 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from drkit.lag.fence_markers import EndsBelow
+from drkit.mapping.mapping_rows import former_ranges
+from drkit.mapping.translate import translate_by_rows
+from drkit.mapping.unmapped_records import rows_of_unmapped
 from drkit.mirror.engine.producer_id import LinkProducer
+from drkit.mirror.health.problems import Problems
 from drkit.mirror.resume.partition_resume import Resumer
 from drkit.mirror.resume.tail_verification import MOST_UNREAD, Tail, TailUnread
-from drkit.model.offsets import OffsetMapping, Watermark
+from drkit.model.link_state import RECORDS_UNMAPPED, TopicState
+from drkit.model.offsets import Certainty, OffsetMapping, Watermark
 from drkit.model.topology import LinkId, TopicPartition
+from drkit.state_topic.guard import RECOVERY, STATE
 from drkit.store import open_store
 from drkit.store.api import Store
 
 LINK = LinkId("a", "b")
 TPS = [TopicPartition("t", number) for number in range(300)]
-STATE = SimpleNamespace(topic="t", target_topic="t", epoch=1, source_topic_id="s", target_topic_id="d")
+TOPIC_STATE = SimpleNamespace(topic="t", target_topic="t", epoch=1, source_topic_id="s", target_topic_id="d")
 READY: Any = SimpleNamespace(
-    state=STATE, max_message_bytes=1_000, preserve=False, alignable=False, compacted=False, diverged=frozenset()
+    state=TOPIC_STATE, max_message_bytes=1_000, preserve=False, alignable=False, compacted=False, diverged=frozenset()
 )
 
 
@@ -59,9 +66,15 @@ def store() -> Iterator[Counted]:
 
 
 def resumer(
-    store: Counted, ends: dict[TopicPartition, int], difference: Callable[[Tail], None] = lambda _: None
+    store: Counted,
+    ends: dict[TopicPartition, int],
+    difference: Callable[[Tail], None] = lambda _: None,
+    *,
+    sequence: int | None = None,
+    whole: Any = None,
 ) -> Resumer:
-    """Of a source whose partitions hold a hundred records, and a target whose logs end there."""
+    """Of a source whose partitions hold a hundred records, and a target whose logs end there. `sequence`: of the link's
+    producer there; `whole`: the store, where problems and notes are kept."""
 
     def start_offsets(tps: Iterable[TopicPartition], **_: Any) -> dict[TopicPartition, int]:
         return dict.fromkeys(tps, 0)
@@ -79,15 +92,20 @@ def resumer(
         log_ends=lambda tps, **_: {tp: ends.get(tp, 0) for tp in tps},
         topics=lambda _, **__: {"t": SimpleNamespace(topic_id="d")},
     )
-    problems = SimpleNamespace(put=lambda *_, **__: None, settle=lambda *_, **__: None, standing=lambda *_, **__: None)
+    problems: Any = SimpleNamespace(
+        put=lambda *_, **__: None, settle=lambda *_, **__: None, standing=lambda *_, **__: None
+    )
     verifier = SimpleNamespace(difference=difference, alteration=object())
     producer = SimpleNamespace(
         id=lambda: 7,
         next_sequence=LinkProducer.next_sequence,
         ends_below_markers=lambda _: EndsBelow(),
-        last_sequences=lambda tps: dict.fromkeys(tps, None),
+        last_sequences=lambda tps: dict.fromkeys(tps, sequence),
     )
-    whole = SimpleNamespace(notes=lambda *_: {}, put_notes=lambda *_: None, topic_states=lambda _: {})
+    if whole is not None:
+        problems = Problems(whole, LINK, lambda _: None)
+        problems.follow()
+    whole = whole or SimpleNamespace(notes=lambda *_: {}, put_notes=lambda *_: None, topic_states=lambda _: {})
     parts: Any = (source, target, store, problems, verifier, producer, whole)
     return Resumer(LINK, *parts, committed=True)
 
@@ -144,3 +162,58 @@ def test_tails_that_were_not_tried_come_before_those_that_were_not_readable(stor
         assert mirror.resume(dict.fromkeys(begun, READY), threading.Event()) == []
         assert set(mirror.denied) == set(begun)
     assert asked == [*begun, *begun[MOST_UNREAD:], *begun[:MOST_UNREAD]]
+
+
+# -- records of which the store has nothing ----------------------------------------------------------------
+
+
+def ready(epoch: int = 1, *, created: bool = False) -> Any:
+    """A topic that may be mirrored; `created`: by drkit."""
+    state = TopicState("t", "t", "s", "d", epoch, 1, created_by_drkit=created)
+    return SimpleNamespace(**vars(READY) | {"state": state})
+
+
+@pytest.mark.parametrize(
+    ("created", "sequence", "recovered", "epoch", "end", "halts"),
+    [
+        (True, None, False, 1, 40, True),  # only a mirror writes to what drkit made
+        (False, 7, False, 1, 40, True),  # and this link's producer is its mirror
+        (False, None, True, 1, 40, True),  # a copy may have lacked the topic
+        (False, None, False, 1, 40, False),  # it was there before drkit
+        (True, 7, True, 1, 0, False),  # there is nothing that it could begin behind
+        (True, 7, True, 2, 40, False),  # an operator has accepted what is there
+    ],
+)
+def test_a_partition_does_not_begin_behind_records_that_may_be_the_mirrors_own(
+    store: Counted, created: bool, sequence: int | None, recovered: bool, epoch: int, end: int, halts: bool
+) -> None:
+    tp = TPS[0]
+    if recovered:
+        store.put_notes(LINK, RECOVERY, {STATE: "2026-01-01T00:00:00Z"})
+    mirror = resumer(store, {tp: end}, sequence=sequence, whole=store)
+    resumed = mirror.resume({tp: ready(epoch, created=created)}, threading.Event())
+    problems = [(each.kind, each.halted) for each in store.problems(LINK)]
+    assert (problems, len(resumed)) == ([(RECORDS_UNMAPPED, True)] if halts else [], 0 if halts else 1)
+    assert (store.writes == []) is halts
+    if halts:  # and as long as nobody accepts it, whoever made the topic
+        again = resumer(store, {tp: end}, whole=store)
+        assert again.resume({tp: ready()}, threading.Event()) == []
+        assert again.resume({tp: ready(2)}, threading.Event()) != []
+
+
+def test_behind_accepted_records_no_group_is_moved_past_what_may_be_among_them(store: Counted) -> None:
+    """Ten records are copied again behind 40: a group at 30 hasn't read what lies at 30 to 39."""
+    tp = TPS[0]
+    store.append_mappings(LINK, rows_of_unmapped(tp, 1, (0, 100), (0, 40)))
+    resumer(store, {tp: 40}, whole=store).resume({tp: ready(2)}, threading.Event())
+    rows, mark = store.mappings(LINK, tp, 2), store.watermarks(LINK)[tp]
+    former = former_ranges(rows, 2, (0, 50), lambda epoch: store.mappings(LINK, tp, epoch))
+    assert former == ((0, 100),)
+
+    def certainty(offset: int, through: int) -> Certainty:
+        moved = replace(mark, source_through=through, target_end=40 + through)
+        return translate_by_rows(offset, rows, moved, former).certainty
+
+    assert certainty(30, 10) is Certainty.UNAVAILABLE
+    assert certainty(30, 30) is Certainty.EXACT
+    assert certainty(100, 10) is Certainty.CONSERVATIVE, "it has read all that the source held"
