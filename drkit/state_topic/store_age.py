@@ -110,10 +110,13 @@ def older_than(copy: LinkCopy, store: Store, link: Link, target: ClusterAdmin) -
     """
     marks = store.watermarks(link.id)
     control = store.link_control(link.id)
+    other = _of_other_topics(copy, store, link)
     beyond = {
         tp: found
         for tp, found in copy.watermarks.items()
-        if tp in marks and (found.epoch, found.source_through) > (marks[tp].epoch, marks[tp].source_through)
+        if tp in marks
+        and tp.topic not in other
+        and (found.epoch, found.source_through) > (marks[tp].epoch, marks[tp].source_through)
     }
     later = sorted(tp for tp, found in beyond.items() if found.observed_at > marks[tp].observed_at)
     earlier = {tp: found for tp, found in beyond.items() if tp not in later}
@@ -127,6 +130,17 @@ def older_than(copy: LinkCopy, store: Store, link: Link, target: ClusterAdmin) -
     groups = _newer_groups(copy, store, link, marks.values())
     older = OlderStore(partitions, decision, unknown, groups, tuple(later))
     return None if older == OlderStore([], None) else older
+
+
+def _of_other_topics(copy: LinkCopy, store: Store, link: Link) -> set[str]:
+    """Topics whose target in the copy is another one, by its id, than in the store: a topic that was forgotten and
+    created anew begins at the first epoch again, so epochs and watermarks don't tell the two apart."""
+    kept = store.topic_states(link.id)
+    return {
+        topic
+        for topic, state in copy.topics.items()
+        if topic in kept and state.target_topic_id and state.target_topic_id != kept[topic].target_topic_id
+    }
 
 
 def _within_the_log(
@@ -164,19 +178,24 @@ def _unknown(
     partition that a recovery left out isn't unknown: its problem says so, and no other store would know more.
     """
     epochs = {topic: state.epoch for topic, state in store.topic_states(link.id).items()}
-    newer = {topic: state for topic, state in copy.topics.items() if state.epoch > epochs.get(topic, -1)}
+    other = _of_other_topics(copy, store, link)
+    newer = {
+        topic: state for topic, state in copy.topics.items() if topic in other or state.epoch > epochs.get(topic, -1)
+    }
     there = target.topics(sorted({state.target_topic for state in newer.values()}), denied=set())
     found = []
     for topic, state in sorted(newer.items()):
         info = there.get(state.target_topic)
         if info is not None and info.topic_id == state.target_topic_id:
-            found.append(f"epoch {state.epoch} of topic {topic}" if topic in epochs else f"topic {topic}")
+            later = f"epoch {state.epoch} of topic {topic}" if topic in epochs else f"topic {topic}"
+            found.append(later if state.epoch > epochs.get(topic, -1) else f"topic {topic} as it was created anew")
     known = {(each.kind, each.topic, each.partition) for each in store.problems(link.id)}
     found += [
         f"partition {tp}"
         for tp, mark in sorted(copy.watermarks.items())
         if tp not in marks
         and tp.topic in copy.topics
+        and tp.topic not in other
         and mark.epoch == epochs.get(tp.topic)
         and not (tp in copy.unproven and (RECORDS_UNMAPPED, *tp) in known)
     ]

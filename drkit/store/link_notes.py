@@ -26,7 +26,14 @@ from typing import NamedTuple
 
 from drkit.model.errors import NotShown, Refused
 from drkit.model.groups import UnmovableGroup
-from drkit.model.link_state import Alignment, note_name, read_alignment
+from drkit.model.link_state import (
+    FOREIGN_WRITER,
+    RECORDS_UNMAPPED,
+    SOURCE_TRUNCATED,
+    Alignment,
+    note_name,
+    read_alignment,
+)
 from drkit.model.offsets import MOST_RANGES, Watermark, merged_ranges, without_ranges
 from drkit.model.topics.acls import ACL_NOTES, Acl, AclRole, fence_rules_kind
 from drkit.model.topology import Link, LinkId, TopicPartition
@@ -40,6 +47,11 @@ _STARTS = "shared_target_start"
 _NEWEST = "shared_target_newest"
 NEVER_MIRRORED = "never_mirrored"
 _ACCEPTED = "target_purged_accepted"
+_OF_AN_EPOCH = (
+    *(ALIGNMENTS, _STARTS, _NEWEST, NEVER_MIRRORED, _ACCEPTED),
+    *(FOREIGN_WRITER, RECORDS_UNMAPPED, SOURCE_TRUNCATED),  # which epoch such a problem halts
+)
+"""Kinds of notes that hold for one epoch of a partition, by its name `topic:partition`."""
 
 
 def put_alignment(store: LinkStore, link: LinkId, alignment: Alignment) -> None:
@@ -322,6 +334,15 @@ def newest_own(store: LinkStore, link: LinkId) -> dict[TopicPartition, NewestOwn
 def put_newest_own(store: LinkStore, link: LinkId, found: Mapping[TopicPartition, NewestOwn]) -> None:
     """Store them; durable on return."""
     _write(store, link, _NEWEST, found)
+
+
+def forget_topic_notes(store: LinkStore, link: LinkId, topic: str) -> None:
+    """The link forgets a topic: remove what is noted of its partitions by their epoch, because the next topic of that
+    name begins at the first epoch again. Durable on return."""
+    for kind in _OF_AN_EPOCH:
+        names = [name for name in store.notes(link, kind) if name.rpartition(":")[0] == topic]
+        if names:
+            store.forget_notes(link, kind, names)
 
 
 def is_source_cluster(kind: str, name: str) -> bool:

@@ -34,7 +34,12 @@ from drkit.model.topics.standby import SOURCE_SETTINGS
 from drkit.model.topology import Link
 from drkit.model.wording import and_more
 from drkit.store.api import Store
-from drkit.store.link_notes import known_source_cluster, other_source_cluster, other_source_remedy
+from drkit.store.link_notes import (
+    forget_topic_notes,
+    known_source_cluster,
+    other_source_cluster,
+    other_source_remedy,
+)
 
 log = logging.getLogger(__name__)
 
@@ -262,6 +267,7 @@ class TopicDeletions:
         self._store.put_notes(self._link.id, _DELETED, {look.states[topic].source_topic_id: now().isoformat()})
         self._problems.forget(topic)
         self._store.forget_notes(self._link.id, SOURCE_SETTINGS, [topic])
+        forget_topic_notes(self._store, self._link.id, topic)
         self._store.forget_topic(self._link.id, topic)
         del look.states[topic]
         look.changed.pop(topic, None)

@@ -91,6 +91,21 @@ def test_topics_partitions_and_epochs_that_only_the_copy_has(store, copy, unknow
     assert found.knows_more() == f"which has {unknown}, unknown to the store"
 
 
+def test_a_topic_that_was_created_anew_at_the_same_epoch_is_unknown_to_a_store_with_the_former_one(store):
+    """Its watermark is below that of the former one."""
+    anew = replace(state(), source_topic_id="s2", target_topic_id="pl-id-2")
+    copy = copied(anew, marks=[mark(through=30, at=LATER)])
+    unknown = "topic pl as it was created anew"
+    assert older(copy, store, Target(pl="pl-id-2")) == OlderStore([], None, (unknown,))
+
+
+def test_a_copy_that_still_has_the_former_topic_is_only_late(store):
+    """The store has the one that is there: neither the former one's watermark nor its partitions are newer."""
+    former = replace(state(partitions=2), target_topic_id="former-id")
+    copy = copied(former, marks=[mark(through=90, at=LATER), mark(PL1, 7)])
+    assert older(copy, store, Target(pl="pl-id")) is None
+
+
 @pytest.mark.parametrize("target", [Target(pl="pl-id"), Target(pl="pl-id", new="another-id")])
 def test_of_a_topic_that_was_deleted_on_the_target_the_copy_is_only_late(store, target):
     assert older(copied(state("new"), marks=[mark(NEW, 50, at=LATER)]), store, target) is None

@@ -15,10 +15,10 @@ from drkit.mirror.topics.topic_deletions import HELD, LOOKS, SECONDS, TopicDelet
 from drkit.mirror.topics.topic_snapshot import TopicSnapshot
 from drkit.model.clock import now
 from drkit.model.errors import Unreachable
-from drkit.model.link_state import FOREIGN_WRITER, SOURCE_TRUNCATED, TopicState
+from drkit.model.link_state import FOREIGN_WRITER, RECORDS_UNMAPPED, SOURCE_TRUNCATED, TopicState
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.store import open_store
-from drkit.store.link_notes import note_clusters
+from drkit.store.link_notes import accept_purge, accepted_purges, add_never_mirrored, never_mirrored, note_clusters
 
 LINK = Link(LinkId("primary", "dr"), (".*",), deletion_limit=2)
 
@@ -128,6 +128,21 @@ def test_a_topic_goes_by_its_id_and_is_forgotten() -> None:
     assert world.target.deleted == {"a": "t-a"}
     assert list(world.store.topic_states(LINK.id)) == ["b"]
     assert world.held() == set()
+
+
+def test_of_a_topic_made_anew_nothing_is_known_by_the_epoch_of_the_former_one() -> None:
+    """It begins at epoch 1 again: offsets that were never mirrored of the former one seemed to have returned."""
+    world = World("a", "b")
+    for topic in ("a", "b"):
+        place = TopicPartition(topic, 0)
+        add_never_mirrored(world.store, LINK.id, place, 1, 100, 200)
+        accept_purge(world.store, LINK.id, place, 1, 0, 50)
+        world.problems.put_standing(RECORDS_UNMAPPED, place, 1, "why", "do", unsure=(0, None))
+    kept = TopicPartition("b", 0)
+    world.looks("a")
+    assert list(never_mirrored(world.store, LINK.id)) == [kept]
+    assert list(accepted_purges(world.store, LINK.id)) == [(kept, 1)]
+    assert world.store.notes(LINK.id, RECORDS_UNMAPPED) == {"b:0": "1"}
 
 
 def test_it_takes_both_looks_and_seconds() -> None:
