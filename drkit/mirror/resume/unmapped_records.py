@@ -1,9 +1,8 @@
 """Keeps a mirror from beginning behind records of the target that may be its own (`records_unmapped`).
 
-A partition begins anew where the store has nothing of it. What the target holds then is somebody else's in a topic that
-was there before drkit, or is known by the rows of the topic's former epochs. It may be copied records where drkit made
-the topic, where the link's producer has written to it, and where the store was recovered: a copy may lack a watermark,
-its rows or the whole topic.
+A partition begins anew where the store has nothing of it. What the target holds then is somebody else's, or is known by
+the rows of the topic's former epochs. It may be copied records where the link's producer has written to it, and where
+the store was recovered: a copy may lack a watermark, its rows or the whole topic.
 """
 
 from __future__ import annotations
@@ -49,8 +48,6 @@ class UnmappedRecords:
 
     def _why(self, seen: Observed) -> str | None:
         begun = f"the store has neither a watermark nor mapping rows of {seen.tp}"
-        if seen.topic.state.created_by_drkit:
-            return f"drkit made the topic, and {begun}"
         if seen.last_sequence is not None:
             return f"this link's mirror has written there, and {begun}"
         if self._notes.notes(self._link, RECOVERY):
