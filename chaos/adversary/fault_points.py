@@ -25,7 +25,7 @@ from typing import Any
 _STOPS_WITHIN_SECONDS = 0.2  # a signal may reach another thread first, and this one would continue
 
 PLACES = {
-    "after_fetch": ("drkit.mirror.engine.sequencer:Sequencer.admit", "before"),
+    "after_fetch": ("drkit.mirror.engine.admission:Admission.admit", "before"),
     "before_rows": ("drkit.store.sqlite.backend:SqliteStore.append_mappings", "before"),
     "after_rows": ("drkit.store.sqlite.backend:SqliteStore.append_mappings", "after"),
     "before_send": ("drkit.mirror.engine.sender:Produce", "after"),  # right after this call

@@ -60,7 +60,7 @@ def ends_not_looked_at() -> None:
         return acknowledge
 
     _put("drkit.mirror.health.truncation_watches:TargetEnds.check", _answers(()))
-    _put("drkit.mirror.engine.partition_queue:BatchPartition.end_is_known", _answers(True))
+    _put("drkit.mirror.engine.partition_state:BatchPartition.end_is_known", _answers(True))
     _put("drkit.mirror.engine.inflight_window:InFlight.acknowledge", make)
 
 
@@ -74,7 +74,7 @@ def appends_without_a_condition() -> None:
 
         return header
 
-    _put("drkit.mirror.engine.partition_queue:header", make)
+    _put("drkit.mirror.engine.partition_state:header", make)
 
 
 def trimmed_without_proof() -> None:
@@ -133,17 +133,17 @@ def read_past_what_is_refused() -> None:
 
     def make(plain: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(plain)
-        def follows(sequencer: Any, read: Any) -> bool:
+        def follows(admission: Any, read: Any) -> bool:
             partition = read.partition
             ending, partition.ending = partition.ending, None
             try:
-                return bool(plain(sequencer, read))
+                return bool(plain(admission, read))
             finally:
                 partition.ending = partition.ending or ending
 
         return follows
 
-    _put("drkit.mirror.engine.sequencer:Sequencer._follows", make)
+    _put("drkit.mirror.engine.admission:Admission._follows", make)
 
 
 def away_not_looked_at() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from drkit.kafka.admin.logs.source_divergence import Divergence
-from drkit.lag.source_batches import unmirrored_reason
+from drkit.lag.batch_comparison import unmirrored_reason
 from drkit.lag.unmirrored_tail import LinkSides, UnmirroredTail, unmirrored_tail
 from drkit.mapping.translate import translate_by_rows
 from drkit.model.errors import DrkitError

@@ -18,13 +18,13 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.clusters import Clusters
 from drkit.kafka.admin.logs.source_divergence import DivergenceProblems, with_divergence_now
 from drkit.kafka.client.record_probe import OffsetRange
+from drkit.lag.batch_comparison import compare_batches, replaced_reason, set_back_remedy, unmirrored_reason
 from drkit.lag.beyond_watermarks import beyond_watermarks, foreign_writer_remedy
 from drkit.lag.divergence_check import check_divergences, further_down
 from drkit.lag.last_before import with_exact_ends
 from drkit.lag.last_records import compare_records, last_places
 from drkit.lag.partition_lag import Doubts
 from drkit.lag.returned_records import with_returned
-from drkit.lag.source_batches import compare_batches, replaced_reason, set_back_remedy, unmirrored_reason
 from drkit.lag.target_purges import LogStarts, held_again, with_unseen_purges
 from drkit.lag.unmirrored_tail import LinkSides, unmirrored_tail
 from drkit.mapping.resume import settled_watermark

@@ -61,7 +61,7 @@ class Watermark:
     (`drkit.kafka.admin.logs.source_divergence`).
     `source_batch`: one of the last batches below `source_through` as it was read, the last one where nothing is in
     flight; None: unknown. A source that holds another one at its offset was set back and has grown again
-    (`drkit.lag.source_batches`).
+    (`drkit.lag.batch_comparison`).
     """
 
     topic: str

@@ -22,7 +22,7 @@ from drkit.kafka.admin.logs.leader_epochs import kept_offsets
 from drkit.kafka.client.record_probe import LogPosition, OffsetRange
 from drkit.kafka.transform.record_transform import configured_at
 from drkit.kafka.transform.transformed_reader import packed_alteration
-from drkit.lag.source_batches import held_below
+from drkit.lag.batch_comparison import held_below
 from drkit.model.audit.audit_result import ANY_AGE, AuditRequest, PlacementBasis, TopicChoice
 from drkit.model.clock import now, to_millis
 from drkit.model.digests import RangeDigest

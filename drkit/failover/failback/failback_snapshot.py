@@ -22,8 +22,8 @@ from drkit.kafka.admin.write_block import is_blocked
 from drkit.kafka.client.purged_records import Missing, find_purged
 from drkit.kafka.client.record_probe import OffsetRange
 from drkit.kafka.groups.group_admin import CommittedOffset
+from drkit.lag.batch_comparison import compare_batches
 from drkit.lag.last_records import compare_records, last_places
-from drkit.lag.source_batches import compare_batches
 from drkit.mapping.mapping_rows import source_at
 from drkit.mapping.translate import translate_by_rows
 from drkit.model.clock import now

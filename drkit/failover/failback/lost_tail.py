@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from drkit.failover.failback.live_log import LastBatch, LiveLog, TopicKept
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.logs.source_divergence import divergence
-from drkit.lag.source_batches import compare_batches
+from drkit.lag.batch_comparison import compare_batches
 from drkit.model.clock import now
 from drkit.model.offsets import SourceBatch, Watermark
 from drkit.model.topology import TopicPartition

@@ -1,7 +1,7 @@
 """The stages that cut a link: fence and drain. After them it writes nothing to the target.
 
 The drain of a planned move compares the ends of the logs on both sides, and proves them equal before groups move. The
-source's last mirrored batches are those that it holds now (`drkit.lag.source_batches`), whatever the link does. The
+source's last mirrored batches are those that it holds now (`drkit.lag.batch_comparison`), whatever the link does. The
 last offsets of each target partition are read, and for each record there the source record that the mapping assigns
 to it; timestamps are compared, and key, value and headers by checksum. Together with the watermarks (everything below
 the source's ends is recorded as mirrored) this shows that the mapping fits the logs at the groups' positions.
@@ -25,8 +25,8 @@ from drkit.failover.run.loss import loss_at
 from drkit.failover.run.state_machine import Mode, StageOutcome
 from drkit.failover.stages.stage import StageContext, StageReport, decide_link, sealed_before
 from drkit.kafka.client.record_probe import LogPosition
+from drkit.lag.batch_comparison import compare_batches, replaced_reason, set_back_remedy
 from drkit.lag.last_records import compare_records
-from drkit.lag.source_batches import compare_batches, replaced_reason, set_back_remedy
 from drkit.model.clock import now
 from drkit.model.errors import PartlyDone, Refused, Unreachable, answered, unreached
 from drkit.model.link_state import Direction, Problem

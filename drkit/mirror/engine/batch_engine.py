@@ -1,7 +1,7 @@
 """The batch engine: record batches fetched and produced as they are, on one event loop of its own thread.
 
-    fetcher per source broker ──▶ sequencer ───▶ partition queue ───▶ sender per target broker
-    (fetcher.py)                  (sequencer.py)  (partition_queue.py)  (sender.py)
+    fetcher per source broker ──▶ admission ───▶ partition queue ───▶ sender per target broker
+    (fetcher.py)                  (admission.py)  (partition_state.py)  (sender.py)
 
 `leader_routing.py` decides which broker reads and writes each partition; `engine_state.py` holds shared state.
 `buffer_bytes` bounds the memory, counted from the read to the acknowledgement.
@@ -27,6 +27,7 @@ import uvloop
 from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.client.data_client import DataClient
 from drkit.kafka.transform.record_transform import Alteration
+from drkit.mirror.engine.admission import Admission
 from drkit.mirror.engine.engine_state import ByteLimit, EngineState
 from drkit.mirror.engine.interface import (
     BatchBelow,
@@ -41,8 +42,7 @@ from drkit.mirror.engine.interface import (
 from drkit.mirror.engine.leader_routing import LeaderRouting
 from drkit.mirror.engine.pacing.catch_up_rate import CatchUpRate
 from drkit.mirror.engine.pacing.latency_probe import LatencyProbe
-from drkit.mirror.engine.partition_queue import BatchPartition
-from drkit.mirror.engine.sequencer import Sequencer
+from drkit.mirror.engine.partition_state import BatchPartition
 from drkit.mirror.resume.offset_alignment.align_partition import PartitionAligner, Trim
 from drkit.model.digests import RangeDigest
 from drkit.model.process import keeping_context
@@ -291,7 +291,7 @@ class BatchEngine:
             throttle=throttle,
             catch_up=CatchUpRate(self._policy),
         )
-        self._admission = Sequencer(flow, self._keep_rows, self._job, self._alteration)
+        self._admission = Admission(flow, self._keep_rows, self._job, self._alteration)
         self._placement = LeaderRouting(flow, self._admission.admit, rack=self._rack)
         probe = LatencyProbe(flow, self._placement.backlog_nodes)
         self._ready.set()

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from drkit.kafka.protocol.coalescing import Found
 from drkit.kafka.protocol.data_requests import Payload
 from drkit.kafka.protocol.record_batch import Batch
-from drkit.mirror.engine.partition_queue import Append, Markers
+from drkit.mirror.engine.partition_state import Append, Markers
 
 _SENT: Payload = (b"", b"")
 _LITTLE = 2

@@ -14,7 +14,7 @@ from drkit.kafka.client.data_client import DataClient
 from drkit.mirror.engine.buffer_accounting import BufferAccounting
 from drkit.mirror.engine.interface import Incident, IncidentKind, Notice
 from drkit.mirror.engine.pacing.catch_up_rate import CatchUpRate
-from drkit.mirror.engine.partition_queue import Append, BatchPartition, Markers
+from drkit.mirror.engine.partition_state import Append, BatchPartition, Markers
 from drkit.model.digests import RangeDigest
 from drkit.model.statistics import EngineStatistics
 from drkit.model.topology import CatchUpPolicy, TopicPartition

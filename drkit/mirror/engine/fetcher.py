@@ -39,7 +39,7 @@ from drkit.kafka.protocol.coalescing import CoalescedRun, Found, scan
 from drkit.kafka.protocol.data_requests import FIRST_EPOCH, Fetch, Fetched, FetchPlace, FetchReply, TopicIds
 from drkit.mirror.engine.engine_state import EngineState, ended_by
 from drkit.mirror.engine.interface import ANOTHER_TOPIC, NOT_MOVING, TRIED_AGAIN, TURN_BYTES, IncidentKind, Notice
-from drkit.mirror.engine.partition_queue import BatchPartition
+from drkit.mirror.engine.partition_state import BatchPartition
 from drkit.model.topology import TopicPartition
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ import asyncio
 from drkit.mirror.engine.engine_state import EngineState
 from drkit.mirror.engine.fetcher import Admit, Fetcher
 from drkit.mirror.engine.interface import IncidentKind
-from drkit.mirror.engine.partition_queue import BatchPartition
+from drkit.mirror.engine.partition_state import BatchPartition
 from drkit.mirror.engine.sender import Sender
 
 _LEADERLESS_SECONDS = 3.0

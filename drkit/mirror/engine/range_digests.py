@@ -4,7 +4,7 @@ A range continues while unchanged batches follow each other with one delta. Mark
 target; they correspond to holes of the source and hold no records, and the digest binds the range's ends and every
 batch's offset. A range ends at a rebuilt batch (only a comparison with the source proves that one), where the delta
 changes, and when it is large. It keeps the checksum of the source's batch that ends it: by that batch an audit sees
-whether the source still holds the range (`drkit.lag.source_batches`).
+whether the source still holds the range (`drkit.lag.batch_comparison`).
 
 The open range is a tuple that is replaced as a whole, so another thread may read it at any time.
 

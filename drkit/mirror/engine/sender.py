@@ -44,7 +44,7 @@ from drkit.kafka.protocol.data_requests import (
 from drkit.kafka.protocol.records import KNOWN_CODECS, knows_codec
 from drkit.mirror.engine.engine_state import EngineState
 from drkit.mirror.engine.interface import ANOTHER_TOPIC, TRIED_AGAIN, UNREADABLE_REMEDY, IncidentKind, Notice
-from drkit.mirror.engine.partition_queue import Append, BatchPartition, Markers
+from drkit.mirror.engine.partition_state import Append, BatchPartition, Markers
 from drkit.model.errors import BrokerTooOld
 from drkit.model.wording import counted
 

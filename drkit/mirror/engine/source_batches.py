@@ -5,7 +5,7 @@ A Fetch carries the pair of the next offset to read, a watermark that of the mir
 epoch that was only read would claim more than the target holds.
 
 A cluster that is restored as a whole gives out its leader epochs a second time. So a watermark also has the checksum of
-a batch (`drkit.lag.source_batches`): the last one of an answer, so that the work is for an answer, not for a batch.
+a batch (`drkit.lag.batch_comparison`): the last one of an answer, so that the work is for an answer, not for a batch.
 Pure.
 """
 

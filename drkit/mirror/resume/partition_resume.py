@@ -41,9 +41,9 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.logs.source_divergence import KIND, divergence
 from drkit.kafka.client.record_probe import OffsetRange
 from drkit.kafka.protocol.data_requests import UNKNOWN_EPOCH
+from drkit.lag.batch_comparison import compare_batches, replaced_reason, set_back_remedy, unmirrored_reason
 from drkit.lag.beyond_watermarks import foreign_writer_remedy
 from drkit.lag.divergence_check import check_divergences, further_down
-from drkit.lag.source_batches import compare_batches, replaced_reason, set_back_remedy, unmirrored_reason
 from drkit.lag.unmirrored_tail import LinkSides, unmirrored_tail
 from drkit.mapping import ResumeKind, ResumePoint, resume_point
 from drkit.mirror.engine.interface import PartitionStart

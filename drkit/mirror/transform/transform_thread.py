@@ -24,7 +24,7 @@ from drkit.mirror.engine.batch_splitter import Piece, TooLarge
 from drkit.mirror.engine.buffer_accounting import apart
 from drkit.mirror.engine.engine_state import EngineState
 from drkit.mirror.engine.fetcher import Read
-from drkit.mirror.engine.partition_queue import BatchPartition
+from drkit.mirror.engine.partition_state import BatchPartition
 from drkit.mirror.transform.batch_rebuilder import altered_pieces
 from drkit.model.process import keeping_context
 

@@ -139,7 +139,7 @@ def other_links_left_alone() -> None:
 def aborts_forwarded() -> None:
     """Records of aborted transactions are forwarded like those of committed ones."""
     patch(
-        "drkit.mirror.engine.sequencer:pieces",
+        "drkit.mirror.engine.admission:pieces",
         lambda plain: lambda batches, _aborted, position, rules: plain(batches, (), position, rules),
     )
 

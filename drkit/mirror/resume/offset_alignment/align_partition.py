@@ -19,7 +19,7 @@ from drkit.kafka.client.filler import ZSTD, NotFiller, filler_count, filler_payl
 from drkit.mirror.engine.batch_splitter import RecordRun
 from drkit.mirror.engine.engine_state import EngineState
 from drkit.mirror.engine.interface import IncidentKind
-from drkit.mirror.engine.partition_queue import BatchPartition
+from drkit.mirror.engine.partition_state import BatchPartition
 from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.topology import TopicPartition
 

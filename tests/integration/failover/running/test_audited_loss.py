@@ -8,7 +8,7 @@ from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.plan.take_snapshot import observe
 from drkit.failover.run.audited_loss import complete_evidence
 from drkit.failover.run.service import run_failover
-from drkit.lag.source_batches import compare_batches
+from drkit.lag.batch_comparison import compare_batches
 from drkit.model.topology import TopicPartition
 from tests.support.collection.sampling import some_of
 from tests.support.links.estates import TIMEOUT, mirror, own_link, texts, without_primary

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.clusters import observing
-from drkit.lag.source_batches import compare_batches
+from drkit.lag.batch_comparison import compare_batches
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.runtime.pipeline_factory import PipelineFactory
 from drkit.mirror.topics.topic_sync import TopicSync

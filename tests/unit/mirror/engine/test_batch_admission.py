@@ -11,12 +11,12 @@ from drkit.kafka.client.data_client import DataClient
 from drkit.kafka.protocol.coalescing import scan
 from drkit.kafka.protocol.records import RawRecord
 from drkit.kafka.transform.record_transform import Alteration, AlterationFailed
+from drkit.mirror.engine.admission import Admission
 from drkit.mirror.engine.batch_splitter import pieces
 from drkit.mirror.engine.engine_state import EngineState
 from drkit.mirror.engine.fetcher import Read
 from drkit.mirror.engine.interface import Incident, IncidentKind, PartitionStart, Withdrawn
-from drkit.mirror.engine.partition_queue import Append, BatchPartition
-from drkit.mirror.engine.sequencer import Sequencer
+from drkit.mirror.engine.partition_state import Append, BatchPartition
 from drkit.model.digests import RangeDigest
 from drkit.model.offsets import OffsetMapping, SourceBatch
 from drkit.model.topology import TopicPartition
@@ -41,7 +41,7 @@ def test_a_read_that_was_dropped_is_noticed() -> None:
         committed=True,
         throttle=None,
     )
-    admission = Sequencer(flow, lambda _: None, lambda work: work.close())
+    admission = Admission(flow, lambda _: None, lambda work: work.close())
     start = PartitionStart(TopicPartition("t", 0), "t", 1, 0, 0, 0, 1_000_000, preserve=True)
     partition = flow.partitions[start.tp] = BatchPartition(start)
     admission.admit([read(partition, 0, 0)])
@@ -82,7 +82,7 @@ def test_what_is_read_behind_a_record_that_can_not_be_appended_is_no_reason_to_p
     record stands nothing but what the target refuses, and no hole of the source."""
     flow, told = a_flow()
     partition = added(flow)
-    admission = Sequencer(flow, lambda _: None, lambda work: work.close())
+    admission = Admission(flow, lambda _: None, lambda work: work.close())
     large = memoryview(batch_bytes([(1, None, bytes(2_000_000), [])], base_offset=10))
     admission.admit([read(partition, 0, 0), Read(partition, 10, scan(large)[0], ()), read(partition, 11, 11)])
     assert partition.next_source == 10
@@ -113,7 +113,7 @@ def test_partitions_go_on_though_one_read_with_them_was_withdrawn() -> None:
         raise Withdrawn([first.tp])
 
     jobs: list[Coroutine[Any, Any, None]] = []
-    admission = Sequencer(flow, keep, jobs.append)
+    admission = Admission(flow, keep, jobs.append)
     for partition in (first, second):
         flow.partitions[partition.tp] = partition
     admission.admit([read(first, 0, 0), read(second, 0, 0)])
@@ -147,11 +147,11 @@ class Asked:
 
 def altered(
     flow: EngineState, asked: Asked, keep_rows: Any = lambda _: None
-) -> tuple[Sequencer, list[asyncio.Task[None]]]:
+) -> tuple[Admission, list[asyncio.Task[None]]]:
     """An admission on the running loop whose link alters records."""
     jobs: list[asyncio.Task[None]] = []
     loop = asyncio.get_running_loop()
-    admission = Sequencer(flow, keep_rows, lambda work: jobs.append(loop.create_task(work)), cast("Alteration", asked))
+    admission = Admission(flow, keep_rows, lambda work: jobs.append(loop.create_task(work)), cast("Alteration", asked))
     return admission, jobs
 
 

@@ -8,7 +8,7 @@ from drkit.kafka.client.connection import BufferPool
 from drkit.mirror.engine.buffer_accounting import BufferAccounting
 from drkit.mirror.engine.inflight_window import Mark
 from drkit.mirror.engine.interface import PartitionProgress
-from drkit.mirror.engine.partition_queue import Append, Markers
+from drkit.mirror.engine.partition_state import Append, Markers
 from tests.unit.kafka.client.test_frames import free_bytes
 
 _MIB = 1 << 20

@@ -17,7 +17,7 @@ from drkit.mirror.engine.engine_state import EngineState
 from drkit.mirror.engine.fetcher import Fetcher, Read
 from drkit.mirror.engine.interface import Incident, IncidentKind, PartitionStart
 from drkit.mirror.engine.pacing.catch_up_rate import CatchUpRate
-from drkit.mirror.engine.partition_queue import BatchPartition
+from drkit.mirror.engine.partition_state import BatchPartition
 from drkit.model.topology import CatchUpPolicy, TopicPartition
 from tests.support.links.batches import batch_bytes
 

@@ -20,7 +20,7 @@ from drkit.kafka.protocol.data_requests import (
 from drkit.mirror.engine.batch_splitter import Hole, RecordRun
 from drkit.mirror.engine.engine_state import EngineState
 from drkit.mirror.engine.interface import Incident, IncidentKind, PartitionStart
-from drkit.mirror.engine.partition_queue import FORGOTTEN_MS, BatchPartition
+from drkit.mirror.engine.partition_state import FORGOTTEN_MS, BatchPartition
 from drkit.mirror.engine.sender import Sender
 from drkit.model.topology import TopicPartition
 

@@ -1,6 +1,6 @@
-"""Sequencing: read batches get target offsets and sequence numbers, and wait until their mapping rows are durable.
+"""Admission: read batches get target offsets and sequence numbers, and wait until their mapping rows are durable.
 
-`BatchPartition.admit` (`partition_queue.py`) numbers the appends of one partition; this module does a whole response.
+`BatchPartition.admit` (`partition_state.py`) numbers the appends of one partition; this module does a whole response.
 
 A thread beside the event loop stores the rows. Their partition waits meanwhile, with the batches read of it; the others
 continue. Where the link alters records, `transform/transform_thread.py` comes first.
@@ -29,7 +29,7 @@ from drkit.mirror.engine.interface import (
     Stopped,
     Withdrawn,
 )
-from drkit.mirror.engine.partition_queue import BatchPartition, Writer
+from drkit.mirror.engine.partition_state import BatchPartition, Writer
 from drkit.mirror.transform.transform_thread import AlterationThread, AlteredPart
 from drkit.model.errors import DrkitError
 from drkit.model.link_state import OFFSETS_DIFFER
@@ -47,7 +47,7 @@ Job = Callable[[Coroutine[Any, Any, None]], None]
 """Starts work beside the loop; a defect in it ends the engine."""
 
 
-class Sequencer:
+class Admission:
     """See the module docstring. Used on the engine's event loop.
 
     Args:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drkit.kafka.admin.logs.leader_epochs import LogBatch
-from drkit.lag.source_batches import compare_batches, held_below
+from drkit.lag.batch_comparison import compare_batches, held_below
 from drkit.model.errors import Unreachable
 from drkit.model.offsets import SourceBatch, Watermark
 from drkit.model.topology import TopicPartition

@@ -112,7 +112,7 @@ class Markers:
 class BatchPartition:
     """One partition since it was started; a restart makes a new object, so late answers can't interfere.
 
-    Fetcher, sequencer and sender change its state only with the methods here:
+    Fetcher, admission and sender change its state only with the methods here:
 
         read      `read_by` → `fetched` → `admit` (→ `rows_kept`) → `take_append`, `take_markers` → `acknowledge`
         not read  `hold`, `rest`, `fill`, `put_aside`, and while rows are being stored
