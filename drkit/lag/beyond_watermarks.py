@@ -65,8 +65,9 @@ class BeyondWatermarks:
 
     @property
     def own_ends(self) -> dict[TopicPartition, int]:
-        """Where the copy ends in logs that go on."""
-        return self.fenced | self.written_from
+        """Where the copy ends in logs that go on, as far as that is known."""
+        fenced = {tp: end for tp, end in self.fenced.items() if tp not in self.unknown}
+        return fenced | self.written_from
 
 
 def beyond_watermarks(

@@ -310,8 +310,6 @@ def older_store_problems(
         )
     elif older is not None:
         why, remedy = f"the store is older than its copy on {link.id.target}, {older.knows_more()}", older.remedy(link)
-        if older.decision is None and not older.unknown:
-            beyond = [mark for mark in beyond if mark.tp in older.partitions]
     else:
         return []
     return [_older(link.id, mark, why, remedy, at) for mark in beyond]

@@ -140,7 +140,8 @@ def _copy_ends(
     own = link_producers(store, link.id, target.cluster_id())
     ends = target.log_ends(there, partial=True)
     new = {tp: OffsetRange(0, ends[tp]) for tp, source in there.items() if source not in marks and tp in ends}
-    found = {tp: log.end for tp, log in new.items()} | ends_below_markers(target, own, new).ends
+    below = ends_below_markers(target, own, new)
+    found = {tp: log.end for tp, log in new.items() if tp not in below.unknown} | below.ends
     left = {source: tp for tp, source in there.items() if source in marks and tp in ends}
     for _ in range(_TRIES):
         seen = beyond_watermarks(target, store, link.id, [marks[tp] for tp in left], left, ends)
@@ -148,4 +149,5 @@ def _copy_ends(
         left = {tp: left[tp] for tp in seen.unknown}
         if not left:
             break
-    return {tp: marks[source].target_end for tp, source in there.items() if source in marks} | found
+    kept = {tp: marks[source].target_end if source in marks else 0 for tp, source in there.items()}
+    return kept | found
