@@ -309,7 +309,7 @@ def older_store_problems(
             else f"Try again when {link.id.target} answers for the copy's topic"
         )
     elif older is not None:
-        why, remedy = f"the store is older than its copy on {link.id.target}, {older.knows_more()}", older.remedy(link)
+        why, remedy = f"the store is older than its copy on {link.id.target}", older.remedy(link)
     else:
         return []
     return [_older(link.id, mark, why, remedy, at) for mark in beyond]

@@ -69,7 +69,9 @@ def _print_below(console: Console, lines: Iterable[tuple[CheckOutcome | None, st
             passed.add_row(check_mark(outcome), name, reason)
             continue
         if outcome is not None:
-            console.print(Text.assemble((f"{check_mark(outcome).plain:<{_INDENT}}", check_mark(outcome).style), name))
+            console.print(
+                Text.assemble((f"{check_mark(outcome).plain:<{_INDENT - 1}} ", check_mark(outcome).style), name)
+            )
         console.print(Padding(reason, (0, 0, 0, _INDENT)))
     console.print(passed)
 

@@ -27,7 +27,7 @@ from drkit.model.errors import AuthenticationError, Refused, Unreachable
 from drkit.model.topology import Link, TopicPartition
 from drkit.model.wording import and_more, counted
 from drkit.store.producers import employ_producer, retire_producer, retired_producers, used_producer
-from drkit.store.workers import lost_workers
+from drkit.store.workers import BEFORE, lost_workers
 
 _TRIES = 3
 """How often the end of a copy is read where it isn't read in time."""
@@ -47,7 +47,10 @@ class LateAppends:
         done = ""
         if self.own_ends:
             which = counted(len(self.own_ends), "partition")
-            done = f"; a mirror did not leave in order: {which} of {target} refuse what it still sends"
+            ended = (
+                "how the last mirror ended isn't known" if BEFORE in self.lost else "a mirror did not leave in order"
+            )
+            done = f"; {ended}: {which} of {target} refuse what it still sends"
         if not self.open:
             return done
         why = and_more([f"{tp} ({reason})" for tp, reason in sorted(self.open.items())], separator="; ")

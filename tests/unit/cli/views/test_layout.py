@@ -49,3 +49,10 @@ def test_checks_that_differ_in_numbers_only_are_one(width):
     assert "t:0 does not move (and 2 checks alike)" in text
     assert text.index("FAIL") < text.index("running"), "the worst comes first"
     assert text.count("Look") == 1
+
+
+@pytest.mark.parametrize("outcome", CheckOutcome)
+@pytest.mark.parametrize("width", [80, 120])
+def test_an_outcome_stands_apart_from_the_name_of_its_check(width, outcome):
+    first, *_ = shown([Check("recovery point", outcome, REASON)], width).splitlines()
+    assert first.split()[1:3] == ["recovery", "point"]
