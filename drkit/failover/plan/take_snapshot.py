@@ -24,7 +24,7 @@ from drkit.failover.run.cluster_context import ClusterContext
 from drkit.kafka.admin.cluster_admin import TopicInfo
 from drkit.kafka.groups.group_admin import read_unmovable
 from drkit.lag.problems_now import LinkRecord, LogsSeen, ProblemsNow, problems_now
-from drkit.mapping.mapping_rows import floor, following, former_ranges, last_valid
+from drkit.mapping.mapping_rows import around, following, former_ranges, last_valid
 from drkit.mapping.resume import settled_watermark
 from drkit.model.clock import now
 from drkit.model.errors import AuthenticationError, DrkitError, NotShown, Unreachable, answered
@@ -549,12 +549,15 @@ def without_empty_gaps(
 
 def _has_records(estate: ClusterContext, target: str, view: PartitionView, source_offset: int) -> bool:
     """Whether the target holds records from a source offset on; yes if unknown."""
-    row = floor(view.rows, source_offset)
+    row, upper = around(view.rows, source_offset)
     if row is None or view.target_end is None:
         return True
     from drkit.kafka.client.log_reader import LogReader  # noqa: PLC0415 - loads aiokafka
 
-    begin = max(source_offset + row.delta, view.target_start or 0)
+    place = source_offset + row.delta
+    if upper is not None:
+        place = min(place, upper.target_offset)  # in a hole the row in force points beyond the next record
+    begin = max(place, view.target_start or 0)
     try:
         with LogReader(target, estate.config.clusters[target], timeout_seconds=_SECONDS) as reader:
             return any(reader.read(*view.target_tp, begin, view.target_end))

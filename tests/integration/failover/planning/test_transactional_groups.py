@@ -20,6 +20,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from drkit.config import load_config
 from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.plan.point_in_time import TimeBasis, parse_moment
+from drkit.failover.plan.snapshot import PartitionView
+from drkit.failover.plan.take_snapshot import without_empty_gaps
 from drkit.failover.run.service import run_failover
 from drkit.failover.run.state_machine import State
 from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC, partition_of
@@ -27,8 +29,10 @@ from drkit.lab import Lab
 from drkit.lab.toolchain import ensure
 from drkit.mirror.control import accept_recreated
 from drkit.model.clock import iso, now
+from drkit.model.groups import TransactionHistory
 from drkit.model.link_state import Direction, LinkControl
-from drkit.model.offsets import Certainty
+from drkit.model.offsets import Certainty, OffsetMapping, Watermark
+from drkit.model.topology import TopicPartition
 from drkit.store import open_store
 from drkit.store.transactions import suspected_groups, transaction_history
 from drkit.store.workers import lose_workers
@@ -403,6 +407,20 @@ def test_what_was_processed_of_a_topic_that_was_made_anew_is_no_place_in_the_new
     (placed,) = [position for position in plan.positions if (position.group, position.topic) == here]
     assert placed.source_offset <= app.committed + 1, "not where it was in the former topic"
     assert (placed.transactional, placed.translation) == (True, Certainty.CONSERVATIVE)
+
+
+def test_what_was_mirrored_behind_a_hole_is_not_taken_for_nothing(own):
+    """Two markers of the source, then a record that is mirrored: nobody has read yet whose transaction it is of."""
+    topic = own.create("dr", "out", 1)
+    own.produce("dr", topic, texts("o", 11, [0]))
+    place = TopicPartition(topic, 0)
+    mark = Watermark(*place, 1, 14, 11, 0, 14, 0, now())
+    rows = tuple(OffsetMapping(*place, 1, source, target) for source, target in ((0, 0), (12, 10)))
+    view = PartitionView(*place, topic, 1, rows, mark, source_start=0, source_end=14, target_start=0, target_end=11)
+    with own.estate() as estate:
+        for read, known in ((11, 11), (13, 14)):
+            history = TransactionHistory("w", now(), read={place: read})
+            assert without_empty_gaps(estate, "dr", history, {place: view}).read == {place: known}
 
 
 def test_output_that_arrived_in_part_is_counted_as_transactions_that_are_processed_again(lab, own):
