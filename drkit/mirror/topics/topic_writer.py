@@ -15,6 +15,7 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin, NewTopic
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.topics.topic_snapshot import TopicSnapshot
 from drkit.model.errors import Refused
+from drkit.model.link_state import PARTED
 from drkit.model.topics.standby import SettingChanges, settings_to_put, settings_to_read
 from drkit.model.topology import Link
 
@@ -145,14 +146,25 @@ class TopicWriter:
                 look.keep(state)
 
     def configure(self, look: TopicSnapshot) -> None:
-        """Set settings on the target that changed on the source, for all topics in one request."""
+        """Set settings on the target that changed on the source, for all topics in one request.
+
+        Not those by which records are removed, while a partition's source may hold other records than were mirrored: it
+        may be an older copy of its disks, with older settings, and the target may hold all that is left.
+        """
         wanted: dict[str, SettingChanges] = {}
+        parted = sorted(tp for kind in PARTED for tp in self._problems.with_kind(kind))
         for topic, ready in look.ready.items():
             name = ready.state.target_topic
             if name in look.target_settings and topic in look.source_settings:
                 replicas = look.target[name].replication_factor
                 settings = self._settings(look, topic, look.target_settings[name], replicas)
                 self._note_unknown(topic, settings)
+                kept = settings.keeping_records() if parted else settings
+                if kept != settings:
+                    held = ", ".join(sorted(settings.followed.keys() - kept.followed.keys()))
+                    why = f"{parted[0]} may hold other records on {self._link.id.source} than were mirrored"
+                    self._say_once(f"{name}:{held}:held", f"{self._link.id}: {held} of {name} stay: {why}")
+                    settings = kept
                 if settings.all:
                     wanted[name] = settings
                 else:

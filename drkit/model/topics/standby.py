@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from drkit.model.topic_policy import FOLLOWED, OPTIONAL, TopicSettings
 from drkit.model.topology import Link
@@ -151,6 +151,19 @@ READ = (*FOLLOWED, *OPTIONAL, *STANDBY)
 """The settings to read of both sides' topics, besides overrides."""
 
 
+REMOVE_RECORDS = frozenset(
+    {
+        "cleanup.policy",
+        "delete.retention.ms",
+        "max.compaction.lag.ms",
+        "min.compaction.lag.ms",
+        "retention.bytes",
+        "retention.ms",
+    }
+)
+"""The settings by which a cluster removes records."""
+
+
 @dataclass(frozen=True, slots=True)
 class SettingChanges:
     """The settings to put on a target topic.
@@ -167,6 +180,11 @@ class SettingChanges:
     def all(self) -> dict[str, str]:
         """Both."""
         return {**self.followed, **self.overridden}
+
+    def keeping_records(self) -> SettingChanges:
+        """Without those of the source's by which records may be removed."""
+        kept = {key: value for key, value in self.followed.items() if key not in REMOVE_RECORDS}
+        return replace(self, followed=kept)
 
 
 def standby_settings(

@@ -1,0 +1,58 @@
+"""Settings that follow the source, and those that don't while the source may have been set back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from drkit.mirror.health.problems import Problems
+from drkit.mirror.topics.topic_writer import TopicWriter
+from drkit.model.link_state import PARTED, TopicState
+from drkit.model.topology import Link, LinkId
+from drkit.store import open_store
+
+LINK = Link(LinkId("primary", "dr"), topics=(".*",))
+HERE = {"retention.ms": "3600000", "cleanup.policy": "compact", "max.message.bytes": "2000000"}
+THERE = {"retention.ms": "604800000", "cleanup.policy": "delete", "max.message.bytes": "1000000"}
+
+
+@pytest.fixture
+def problems() -> Iterator[Problems]:
+    with closing(open_store("sqlite:///:memory:")) as store:
+        yield Problems(store, LINK.id, lambda _: None)
+
+
+def configured(problems: Problems) -> dict[str, dict[str, str]]:
+    """What is put on the target's topics, of which the source has other settings."""
+    put: dict[str, dict[str, str]] = {}
+    target: Any = SimpleNamespace(set_many_topic_configs=lambda wanted: put.update(wanted) or {})
+    names = ("orders", "payments")
+    look: Any = SimpleNamespace(
+        ready={
+            name: SimpleNamespace(state=TopicState(name, name, "s", "d", 1, 1, created_by_drkit=True)) for name in names
+        },
+        source_settings=dict.fromkeys(names, HERE),
+        target_settings=dict.fromkeys(names, THERE),
+        target={name: SimpleNamespace(replication_factor=1) for name in names},
+    )
+    TopicWriter(LINK, target, problems).configure(look)
+    return put
+
+
+def test_all_that_changed_follows(problems: Problems) -> None:
+    put = configured(problems)
+    assert put == dict.fromkeys(("orders", "payments"), HERE)
+
+
+@pytest.mark.parametrize("kind", sorted(PARTED))
+def test_a_source_that_may_have_been_set_back_removes_nothing_on_the_target(problems: Problems, kind: str) -> None:
+    """Nor of topics that rested since then, of which nothing shows it."""
+    problems.put(kind, "orders", 0, "why", "do", halted=True)
+    only = {"max.message.bytes": "2000000"}
+    assert configured(problems) == {"orders": only, "payments": only}
+    problems.settle("orders", kinds=PARTED, everywhere=True)
+    assert configured(problems) == dict.fromkeys(("orders", "payments"), HERE)
