@@ -88,9 +88,8 @@ def refuse_late_appends(estate: ClusterContext, link: Link) -> LateAppends:
         if not (missed.refused or missed.unanswered):
             retire_producer(store, link.id, cluster, producer, refused=True)
         elif producer == used and missed.refused.keys() >= there.keys():
-            employ_producer(
-                store, link.id, cluster, producer
-            )  # so the next mirror's appends follow what it still sends
+            # so the next mirror's appends follow what it still sends
+            employ_producer(store, link.id, cluster, producer)
     ends = _copy_ends(estate, link, there)
     return LateAppends(lost, {tp: ends[tp] for tp in ends.keys() - still_open.keys()}, still_open)
 

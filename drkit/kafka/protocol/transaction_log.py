@@ -9,10 +9,10 @@ batches with its producer id and apply once that producer's commit marker follow
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from drkit.kafka.protocol import encoding as form
 from drkit.kafka.protocol.record_batch import Batch
@@ -28,6 +28,8 @@ _FLEXIBLE = 1
 _LAST_OFFSET_KEY = 1
 _OFFSET_WITH_EPOCH, _FLEXIBLE_OFFSET = 3, 4
 _MARKER_KEY = struct.Struct(">hh")  # version, type
+
+_T = TypeVar("_T")
 
 
 class Status(IntEnum):
@@ -71,14 +73,7 @@ def transaction_entries(batch: Batch) -> Iterator[tuple[int, TransactionEntry]]:
     Raises:
         Damaged: the batch can't be read.
     """
-    for record in read(batch):
-        try:
-            key, value, _ = decode(bytes(record.body))
-            if key is None or value is None:  # the transactional id expired
-                continue
-            yield record.offset, _entry(memoryview(key), memoryview(value))
-        except (struct.error, IndexError, ValueError) as error:
-            raise Damaged(f"the record at offset {record.offset} of {TRANSACTIONS_TOPIC}: {error}") from error
+    return _parsed(batch, TRANSACTIONS_TOPIC, _live_entry)
 
 
 def commit_records(batch: Batch) -> Iterator[CommitRecord]:
@@ -87,16 +82,8 @@ def commit_records(batch: Batch) -> Iterator[CommitRecord]:
     Raises:
         Damaged: the batch can't be read.
     """
-    for record in read(batch):
-        try:
-            key, value, _ = decode(bytes(record.body))
-            if key is None:
-                continue
-            found = _commit(memoryview(key), None if value is None else memoryview(value))
-        except (struct.error, IndexError, ValueError) as error:
-            raise Damaged(f"the record at offset {record.offset} of __consumer_offsets: {error}") from error
-        if found is not None:
-            yield found
+    for _, found in _parsed(batch, "__consumer_offsets", _commit):
+        yield found
 
 
 def removed_groups(batch: Batch) -> Iterator[str]:
@@ -105,17 +92,39 @@ def removed_groups(batch: Batch) -> Iterator[str]:
     Raises:
         Damaged: the batch can't be read.
     """
+    for _, group in _parsed(batch, "__consumer_offsets", _removed):
+        yield group
+
+
+def _parsed(
+    batch: Batch, topic: str, parse: Callable[[memoryview, memoryview | None], _T | None]
+) -> Iterator[tuple[int, _T]]:
+    """Offset and content of each record of a batch that has a key; those of which `parse` makes None are left out.
+
+    Raises:
+        Damaged: a record can't be read.
+    """
     for record in read(batch):
         try:
             key, value, _ = decode(bytes(record.body))
-            if key is None or value is not None:
-                continue
-            (version,) = _VERSION.unpack_from(key)
-            group, at = form.string(memoryview(key), _VERSION.size)
+            found = None if key is None else parse(memoryview(key), None if value is None else memoryview(value))
         except (struct.error, IndexError, ValueError) as error:
-            raise Damaged(f"the record at offset {record.offset} of __consumer_offsets: {error}") from error
-        if version <= _LAST_OFFSET_KEY or at == len(key):  # else of a member, or an assignment
-            yield group
+            raise Damaged(f"the record at offset {record.offset} of {topic}: {error}") from error
+        if found is not None:
+            yield record.offset, found
+
+
+def _live_entry(key: memoryview, value: memoryview | None) -> TransactionEntry | None:
+    return None if value is None else _entry(key, value)  # without a value: the transactional id expired
+
+
+def _removed(key: memoryview, value: memoryview | None) -> str | None:
+    """The group of a tombstone; None: there is a value, or it is of a member or an assignment."""
+    if value is not None:
+        return None
+    (version,) = _VERSION.unpack_from(key)
+    group, at = form.string(key, _VERSION.size)
+    return group if version <= _LAST_OFFSET_KEY or at == len(key) else None
 
 
 def commits(marker: Batch) -> bool:

@@ -98,8 +98,9 @@ class TargetEnds:
         self, resting: Mapping[TopicPartition, PartitionProgress], ends: Mapping[TopicPartition, int]
     ) -> list[TopicPartition]:
         """Those whose logs ended above their positions at their last look, too."""
-        quiet = self._at_rest()  # after the ends: what is acknowledged since has moved them
-        above = {tp for tp, end in ends.items() if end > resting[tp].target_end and quiet.get(tp) == resting[tp]}
+        beyond = {tp for tp, end in ends.items() if end > resting[tp].target_end}
+        quiet = self._at_rest() if beyond else {}  # after the ends: what is acknowledged since has moved them
+        above = {tp for tp in beyond if quiet.get(tp) == resting[tp]}
         found = [tp for tp in above if self._below_end.get(tp) == resting[tp]]
         before = {tp: at for tp, at in self._below_end.items() if tp not in ends and resting.get(tp) == at}
         self._below_end = before | {tp: resting[tp] for tp in above.difference(found)}

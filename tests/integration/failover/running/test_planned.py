@@ -73,19 +73,21 @@ def test_a_primary_that_is_still_written_stops_it_before_anything_is_changed(own
     assert again.error is None
 
 
+def interrupted_in_commit(stage, record, _text):
+    """Ctrl-C after a group has been put somewhere."""
+    if stage == "commit" and record is not None:
+        raise KeyboardInterrupt
+
+
 def test_a_run_that_goes_back_before_its_fence_leaves_groups_where_they_read_on(own):
     """It can't be taken back any more: it has to come to its end."""
     topic = own.create("primary", "t")
     own.produce("primary", topic, texts("x", 20))
     groups = own.commit("primary", "g", topic, {0: 3}), own.commit("primary", "h", topic, {0: 3})
 
-    def interrupted(stage, record, _text):
-        if stage == "commit" and record is not None:
-            raise KeyboardInterrupt
-
     with mirroring(own), own.estate() as estate:
         wait_until(lambda: own.store.watermarks(own.link.id), what="the mirror to begin")
-        stopped = run_failover(estate, make_plan(estate, PLANNED), accept_unfenced=True, watch=interrupted)
+        stopped = run_failover(estate, make_plan(estate, PLANNED), accept_unfenced=True, watch=interrupted_in_commit)
         assert stopped.interrupted
         own.commit("dr", "g", topic, {0: 8})  # its consumers began there
         result = resume_run(estate, stopped.run, None)
@@ -100,13 +102,9 @@ def test_a_place_that_the_run_has_not_committed_is_no_reading_on(own):
     own.produce("primary", topic, texts("x", 20))
     group = own.commit("primary", "g", topic, {0: 3})
 
-    def interrupted(stage, record, _text):
-        if stage == "commit" and record is not None:
-            raise KeyboardInterrupt
-
     with mirroring(own), own.estate() as estate:
         wait_until(lambda: own.store.watermarks(own.link.id), what="the mirror to begin")
-        stopped = run_failover(estate, make_plan(estate, PLANNED), accept_unfenced=True, watch=interrupted)
+        stopped = run_failover(estate, make_plan(estate, PLANNED), accept_unfenced=True, watch=interrupted_in_commit)
         assert stopped.interrupted
         own.commit("primary", "g", topic, {1: 5})
         own.commit("dr", "g", topic, {0: 8, 1: 15})
