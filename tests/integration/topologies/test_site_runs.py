@@ -31,7 +31,7 @@ from tests.support.killing.killed_process import Boundary, boundaries
 from tests.support.links.sites import LINKS, TIMEOUT, A, B, Site, configure, without
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.lab, some_of("runs of a site", 4)]
+pytestmark = [pytest.mark.lab, some_of("runs of a site", 3)]
 
 
 def test_the_command_moves_all_links_in_one_run(site: Site) -> None:

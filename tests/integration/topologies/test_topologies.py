@@ -25,7 +25,7 @@ from tests.support.commands.running import Commands
 from tests.support.links.log_reader import Record
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.lab, some_of("topologies", 3)]
+pytestmark = [pytest.mark.lab, some_of("topologies", 2)]
 
 MakeNet = Callable[..., Net]
 

@@ -12,7 +12,7 @@ TURNS: dict[str, tuple[int, tuple[str, ...]]] = {
         ),
     ),
     "mirrors and what breaks": (
-        3,
+        2,
         (
             "integration/mirror/data_path/test_disk_full.py",
             "integration/mirror/lost_records/test_green_light.py",
@@ -27,7 +27,7 @@ TURNS: dict[str, tuple[int, tuple[str, ...]]] = {
         ),
     ),
     "mirrors in depth": (
-        5,
+        4,
         (
             "integration/mirror/data_path/test_alignment.py",
             "integration/mirror/data_path/test_batches.py",
@@ -46,7 +46,7 @@ TURNS: dict[str, tuple[int, tuple[str, ...]]] = {
         ),
     ),
     "failovers beside other things": (
-        3,
+        2,
         (
             "integration/failover/fencing/test_fence_open.py",
             "integration/failover/planning/test_live_traffic.py",
@@ -56,6 +56,16 @@ TURNS: dict[str, tuple[int, tuple[str, ...]]] = {
             "integration/failover/planning/test_rehearse.py",
             "integration/failover/planning/test_share_groups.py",
             "integration/failover/journal/test_store_fails.py",
+        ),
+    ),
+    "failbacks in depth": (
+        2,
+        (
+            "integration/failover/failback/test_failback_cut.py",
+            "integration/failover/failback/test_failback_keeps.py",
+            "integration/failover/failback/test_failback_meanwhile.py",
+            "integration/failover/failback/test_failback_purges.py",
+            "integration/failover/failback/test_write_block.py",
         ),
     ),
     "frozen primaries": (
@@ -112,6 +122,7 @@ TURNS: dict[str, tuple[int, tuple[str, ...]]] = {
         1,
         (
             "chaos/test_adversary.py",
+            "chaos/test_drill_command.py",
             "chaos/test_drill_series.py",
             "chaos/test_experiments.py",
         ),
@@ -130,6 +141,7 @@ TURNS: dict[str, tuple[int, tuple[str, ...]]] = {
         (
             "integration/test_demo.py",
             "runbooks/test_runbooks_played.py",
+            "runbooks/test_switch_and_lag_played.py",
             "runbooks/test_tutorial_played.py",
         ),
     ),

@@ -24,14 +24,14 @@ from drkit.store import open_store
 from drkit.store.producers import used_producer
 from drkit.store.workers import lost_workers
 from tests.support.clusters import raw
-from tests.support.collection.sampling import sampled
+from tests.support.collection.sampling import sampled, some_of
 from tests.support.killing.killed_process import OUTCOME, killed
 from tests.support.links.batches import batch_bytes
 from tests.support.links.estates import OwnLink, mirror, own_link, texts
 from tests.support.recovery.failback_ports import ReadingAuditor, ReadingSalvager, RealMirror
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, some_of("late appends", 3)]
 
 COUNT = 20
 INVALID_PRODUCER_EPOCH = 47

@@ -93,7 +93,7 @@ def end_state(own, run, groups):
 
 
 @pytest.mark.parametrize(
-    "boundary", sampled("a failover killed", [*boundaries(Kind.FAILOVER), *HOOKS], 3), ids="-".join
+    "boundary", sampled("a failover killed", [*boundaries(Kind.FAILOVER), *HOOKS], 2), ids="-".join
 )
 def test_a_killed_failover_is_taken_to_the_same_end(fresh, tmp_path, boundary):
     own, topic, groups = fresh
