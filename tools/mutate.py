@@ -34,6 +34,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
@@ -48,6 +49,8 @@ TESTS = {
     "kafka/protocol": ("kafka",),
 }
 """The packages, and where their own tests are."""
+BESIDE = {"audit/classify": ("audit/compare/log_lookups.py",)}
+"""What is measured with a package, from other folders."""
 SHOWN_ELSEWHERE = (
     "audit/classify/run_classification.py",
     "audit/classify/foreign_keys.py",
@@ -320,7 +323,9 @@ def main() -> int:
     options = parser.parse_args()
     os.chdir(ROOT)
     sys.path.insert(0, str(ROOT))
-    paths = sorted((ROOT / "drkit" / options.package).rglob("*.py"))
+    beside = (ROOT / "drkit" / each for each in BESIDE.get(options.package, ()))
+    found = (each.rglob("*.py") if each.is_dir() else (each,) for each in (ROOT / "drkit" / options.package, *beside))
+    paths = sorted(chain.from_iterable(found))
     left_out = {ROOT / "drkit" / name for name in SHOWN_ELSEWHERE}
     asked = [path for path in paths if (path.stem in options.module if options.module else path not in left_out)]
     every = [each for path in asked for each in mutants(path)]

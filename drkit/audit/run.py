@@ -11,6 +11,7 @@ from pathlib import Path
 from drkit.audit.classify.foreign_keys import audit_foreign_key, check_decoders, concerned
 from drkit.audit.classify.ordering import MOST_RUNS
 from drkit.audit.classify.run_classification import Judgement, judge
+from drkit.audit.compare.record_frames import ScopeReader
 from drkit.audit.compare.scope import LogStart, Scope, log_starts, observe_scope
 from drkit.audit.findings.findings import (
     OutcomeCounts,
@@ -23,7 +24,6 @@ from drkit.audit.findings.findings import (
 )
 from drkit.audit.findings.findings_path import discard_findings, findings_path
 from drkit.audit.findings.unreadable import hidden_source, hidden_target, unreadable_source, unreadable_target
-from drkit.audit.read.record_frames import ScopeReader
 from drkit.audit.read.shipped_code import callables_of
 from drkit.audit.spark.failures import ExecutorLost, LogMoved, in_words
 from drkit.audit.spark.session import (

@@ -24,7 +24,7 @@ from drkit.audit.classify.classifier import (
     reordered,
 )
 from drkit.audit.classify.displaced_runs import Both, DisplacedRuns
-from drkit.audit.classify.log_lookups import LogRequest, MatchedRecords
+from drkit.audit.compare.log_lookups import LogRequest, MatchedRecords
 from drkit.audit.compare.merge_join import MatchedRange, Piece, TargetLeft
 from drkit.audit.compare.merge_join_tasks import read_piece, read_span
 from drkit.audit.read.log_tasks import failures, opened, settle

@@ -56,7 +56,8 @@ from drkit.audit.classify.compaction import (
     compacted_on_target,
     highest_of_keys,
 )
-from drkit.audit.classify.log_lookups import (
+from drkit.audit.classify.ordering import AdjacentLines, MatchedLine, Neighbours, put_in_order
+from drkit.audit.compare.log_lookups import (
     FirstEqual,
     KeysBeyond,
     KeysFound,
@@ -65,7 +66,6 @@ from drkit.audit.classify.log_lookups import (
     NewestOfKeys,
     WantedRecord,
 )
-from drkit.audit.classify.ordering import AdjacentLines, MatchedLine, Neighbours, put_in_order
 from drkit.audit.compare.merge_join import Digest, MatchedRange, SourceLeft, TargetLeft
 from drkit.audit.compare.offset_zones import FOREVER, Zone
 from drkit.model.audit.audit_result import FindingKind

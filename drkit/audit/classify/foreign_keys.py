@@ -18,8 +18,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from drkit.audit.compare.first_pass import within
+from drkit.audit.compare.record_frames import ScopeReader, keep
 from drkit.audit.compare.scope import Scope, observe_scope
-from drkit.audit.read.record_frames import ScopeReader, keep
 from drkit.audit.spark.session import SparkRuntime, spark_session
 from drkit.config import Config
 from drkit.config.schema.base import named_callable

@@ -40,14 +40,14 @@ from drkit.audit.classify.classifier import (
     classify,
     reordered,
 )
-from drkit.audit.classify.log_lookups import LogRequest, MatchedRecords
 from drkit.audit.compare.first_pass import Comparison, compare_batches
+from drkit.audit.compare.log_lookups import LogRequest, MatchedRecords
 from drkit.audit.compare.merge_join_tasks import answer_requests
 from drkit.audit.compare.offset_zones import place
+from drkit.audit.compare.record_frames import ScopeReader, in_tasks, keep
 from drkit.audit.compare.scope import PartitionScope, Scope
 from drkit.audit.read.log_tasks import opened
 from drkit.audit.read.offset_ranges import Span, share_out, wanted_tasks
-from drkit.audit.read.record_frames import ScopeReader, in_tasks, keep
 from drkit.audit.spark.failures import LogMoved
 from drkit.model.audit.audit_result import PlacementBasis
 from drkit.model.offsets import merged_ranges

@@ -33,9 +33,9 @@ from drkit.audit.compare.merge_join import MatchedRange, Piece, PieceComparison,
 from drkit.audit.compare.merge_join_tasks import compare_pieces, prove_ranges
 from drkit.audit.compare.offset_zones import Zone, first_place
 from drkit.audit.compare.range_proof import Provable, ProvenRegion, RangeProof, choose, covered, regions, whole
+from drkit.audit.compare.record_frames import ScopeReader, in_tasks
 from drkit.audit.compare.scope import Scope
 from drkit.audit.read.offset_ranges import Span, share_out, shared_whole, wanted_tasks
-from drkit.audit.read.record_frames import ScopeReader, in_tasks
 from drkit.audit.spark.failures import LogMoved
 from drkit.model.digests import Coverage, RangeDigest, Uncovered
 from drkit.model.offsets import merged_ranges

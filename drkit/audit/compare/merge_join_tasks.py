@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
-from drkit.audit.classify.log_lookups import LogRequest
+from drkit.audit.compare.log_lookups import LogRequest
 from drkit.audit.compare.merge_join import Piece, PieceComparison, compare_piece, gathered
 from drkit.audit.compare.range_proof import Provable, RangeProof, prove
 from drkit.audit.read.log_tasks import failures, opened, settle

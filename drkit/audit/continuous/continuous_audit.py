@@ -26,7 +26,7 @@ from typing import TypeVar
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from drkit.audit.compare.closed_ranges import CountedRanges, begin, reconcile
+from drkit.audit.continuous.closed_ranges import CountedRanges, begin, reconcile
 from drkit.audit.continuous.target_tail import TargetTailAudit
 from drkit.audit.continuous.watermark_stream import closed_ranges
 from drkit.audit.read.shipped_code import callables_of

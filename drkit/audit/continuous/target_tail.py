@@ -13,11 +13,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from drkit.audit.classify.run_classification import Judgement, judge
-from drkit.audit.compare.closed_ranges import MOST_SAMPLES, after_place
 from drkit.audit.compare.offset_zones import place, source_of
+from drkit.audit.compare.record_frames import ScopeReader
 from drkit.audit.compare.scope import PartitionScope, log_starts, observe_scope
+from drkit.audit.continuous.closed_ranges import MOST_SAMPLES, after_place
 from drkit.audit.findings.unreadable import unreadable_target
-from drkit.audit.read.record_frames import ScopeReader
 from drkit.audit.spark.failures import LogMoved, in_words
 from drkit.config import Config
 from drkit.model.audit.audit_result import AuditRequest, Counts, FindingKind, TopicChoice

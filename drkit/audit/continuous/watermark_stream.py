@@ -6,7 +6,7 @@ they are unknown. Epochs alone would not do: a topic whose record was forgotten 
 mirror went back, `most` has by the same names how far it had been: up to there, ranges are closed `again`.
 Spark keeps them in its checkpoint before a batch runs, so a batch that was cut short is run again with the same ranges.
 A row is a range that was closed between two such offsets. The range of a partition (or incarnation) that is new is
-`opening` and begins at offset 0, whatever the logs still hold: `drkit.audit.compare.closed_ranges.begin` looks at that.
+`opening` and begins at offset 0, whatever the logs still hold: `begin` in `closed_ranges.py` looks at that.
 
 Spark plans a stream in a process of its own, which opens the store by itself.
 """

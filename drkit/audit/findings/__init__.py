@@ -1,1 +1,1 @@
-"""Findings in their forms: files, tables, one group's view."""
+"""Findings in their forms: files, tables, what could not be read."""

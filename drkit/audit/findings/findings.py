@@ -30,9 +30,9 @@ from drkit.audit.classify.run_classification import (
     Judgement,
 )
 from drkit.audit.compare.first_pass import within
+from drkit.audit.compare.record_frames import ScopeReader, date_column, keep
 from drkit.audit.compare.scope import PartitionScope, Scope
 from drkit.audit.findings.findings_files import write_frame, write_rows
-from drkit.audit.read.record_frames import ScopeReader, date_column, keep
 from drkit.model.audit.audit_result import ANY_AGE, Counts, Finding, FindingKind, PartitionAudit
 from drkit.model.clock import to_millis
 from drkit.model.errors import DrkitError

@@ -40,8 +40,8 @@ from pyspark.sql import functions as F
 from drkit import __version__
 from drkit.audit.classify.classifier import TARGET_HIDDEN, TARGET_RETIRED, TARGET_UNPROVEN
 from drkit.audit.compare.offset_zones import FOREVER, place
+from drkit.audit.compare.record_frames import ScopeReader, date_column, keep
 from drkit.audit.compare.scope import NOTHING_HIDDEN, PartitionScope, Scope
-from drkit.audit.read.record_frames import ScopeReader, date_column, keep
 from drkit.audit.run import ClassifiedScope, judged, refuse_altered
 from drkit.audit.salvage.salvage_folder import FORMAT, MANIFEST, PARQUET, POSITIONS
 from drkit.audit.spark.failures import in_words

@@ -13,8 +13,8 @@ from typing import Any
 
 from drkit.audit.classify.classification_tasks import CLASSIFICATION_ARROW, Unit, unit_rows
 from drkit.audit.classify.classifier import ClassifiedPartition, PartitionFacts, Steps, classify, reordered
-from drkit.audit.classify.log_lookups import LogRequest, MatchedRecords
 from drkit.audit.compare.first_pass import cut_up
+from drkit.audit.compare.log_lookups import LogRequest, MatchedRecords
 from drkit.audit.compare.merge_join import Piece, PieceComparison, compare_piece
 from drkit.audit.compare.merge_join_tasks import read_span
 from drkit.audit.compare.offset_zones import Zone, nominal, place, zones

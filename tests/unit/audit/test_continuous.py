@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drkit.audit.compare import closed_ranges as reconciling
 from drkit.audit.compare.offset_zones import zones
 from drkit.audit.compare.scope import PartitionScope, Scope
+from drkit.audit.continuous import closed_ranges as reconciling
 from drkit.audit.continuous import continuous_audit, target_tail, watermark_stream
 from drkit.audit.continuous.continuous_audit import (
     OFFSETS_A_SLICE,

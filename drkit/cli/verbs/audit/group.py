@@ -83,7 +83,7 @@ def group_view(
     with ClusterContext(run.config, store) as estate:
         move = _restrict_to_topics(find_move(estate, group, failover, link), choices)
         moved = estate.link(move.link)
-    from drkit.audit.findings.group_view import audit_group
+    from drkit.audit.group_view import audit_group
 
     with spark_progress(run, f"audit {move.link} for {group}") as bar:
         result = audit_group(

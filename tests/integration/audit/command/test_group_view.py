@@ -13,8 +13,7 @@ import jsonschema
 import pytest
 from typer.testing import CliRunner
 
-from drkit.audit import run
-from drkit.audit.findings import group_view
+from drkit.audit import group_view, run
 from drkit.cli.application import application
 from drkit.drill.environment.log_surgery import flip
 from drkit.failover.plan.planner import PlanRequest, make_plan

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from drkit.audit.classify.log_lookups import NewestOfKeys
+from drkit.audit.compare.log_lookups import NewestOfKeys
 from tests.support.audits.audit_in_memory import InMemory, Log
 from tests.support.audits.damage import STAMP, Record, seeded
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from drkit.audit.classify.classifier import classify, holds
-from drkit.audit.classify.log_lookups import FirstEqual, KeysBeyond, MatchedSegments, NewestOfKeys
 from drkit.audit.classify.ordering import MatchedLine
+from drkit.audit.compare.log_lookups import FirstEqual, KeysBeyond, MatchedSegments, NewestOfKeys
 from tests.support.audits.audit_in_memory import InMemory, Log
 from tests.support.audits.damage import STAMP, Record
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drkit.audit.compare.offset_zones import zones
-from drkit.audit.read.record_frames import zone_table
+from drkit.audit.compare.record_frames import zone_table
 from drkit.model.offsets import OffsetMapping
 
 

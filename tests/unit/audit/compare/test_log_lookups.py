@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from drkit.audit.classify import log_lookups
-from drkit.audit.classify.log_lookups import (
+from drkit.audit.compare import log_lookups
+from drkit.audit.compare.log_lookups import (
     FirstEqual,
     KeysBeyond,
     KeysFound,

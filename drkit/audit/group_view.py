@@ -35,10 +35,10 @@ from drkit.audit.classify.run_classification import (
 )
 from drkit.audit.compare.offset_zones import Zone, first_place, source_of, zones
 from drkit.audit.compare.offset_zones import place as place_of
+from drkit.audit.compare.record_frames import ScopeReader, keep
 from drkit.audit.findings.findings import outcome_counts
 from drkit.audit.findings.unreadable import hidden_target, unreadable_source, unreadable_target
 from drkit.audit.findings.witnesses import read_content
-from drkit.audit.read.record_frames import ScopeReader, keep
 from drkit.audit.run import ClassifiedScope, judged, refuse_altered
 from drkit.audit.spark.failures import in_words
 from drkit.audit.spark.session import Progress, SparkRuntime, Tasks, watching

@@ -16,10 +16,10 @@ from pyspark.sql import functions as F
 
 from drkit.audit.classify.run_classification import TARGET_RETIRED, Judgement, judge
 from drkit.audit.compare.offset_zones import place
+from drkit.audit.compare.record_frames import ScopeReader
 from drkit.audit.compare.scope import PartitionScope, Scope, log_starts, observe_scope
 from drkit.audit.findings.findings import OutcomeCounts, count, outcome_counts
 from drkit.audit.findings.unreadable import hidden_target, unreadable_source, unreadable_target
-from drkit.audit.read.record_frames import ScopeReader
 from drkit.audit.spark.failures import LogMoved, in_words
 from drkit.audit.spark.session import describe
 from drkit.config import Config
