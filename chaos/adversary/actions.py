@@ -15,7 +15,8 @@ from chaos.adversary.fault_points import told_in
 from chaos.adversary.oracle import DEAD, PURGED
 from chaos.adversary.plan import Action
 from chaos.adversary.world import LINK, Cluster, World
-from chaos.soak.clusters import Content
+from chaos.soak.clusters import Content, SoakError
+from drkit.drill.environment.waiting import wait_for
 
 PROVENANCE = "drkit."
 """The prefix of the headers that a link with provenance adds."""
@@ -26,6 +27,7 @@ _AWAKE_CPU_SECONDS = 0.5
 """A worker that has worked so long since it woke up has sent what it had decided to send."""
 _DIES_WITHIN_SECONDS = 4.0
 _FORGETS_WITHIN_SECONDS = 3.0
+_ANSWERS_WITHIN_SECONDS = 40.0
 
 _TAKEN_UP_SECONDS = 5.0  # topics are checked every three
 _LIMIT = "max.message.bytes"
@@ -44,20 +46,21 @@ class Actions:
         world: the run's topic, link, store and workers.
         settle: waits until the mirror is idle (and at least so many seconds); returns the link's status.
 
-    `touched`: whether something was removed from the target, on purpose or by a fault, since it was last set false.
+    `touched`: the partitions of the target from which something was removed, on purpose or by a fault, since it was
+    last cleared.
     """
 
     def __init__(self, world: World, settle: Settle) -> None:
         self._world = world
         self._settle = settle
-        self.touched = False
+        self.touched: set[int] = set()
         self.history: dict[int, int] = {}
         """Partition → begin of the current incarnation on the target, once one was given up."""
 
     def play(self, action: Action) -> None:
         """Play an action."""
         if action.kind == "kill_at":  # so that a worker can die in its very first steps
-            self._arm(action.options["point"], action.options["pass_by"], signal.SIGKILL)
+            self._world.arm(action.options["point"], action.options["pass_by"], signal.SIGKILL)
         if not action.early:
             self._world.start()
         getattr(self, action.kind)(**action.options)
@@ -108,13 +111,14 @@ class Actions:
         if caught_up:
             self._settle()
         with world.mirror(mirror):
-            if not cluster.partitions(world.topic):
+            number = self._number(cluster)
+            if not number:
                 return
             if records is None:
                 cluster.lose(world.topic, partition, cleanly=cleanly)
             else:
                 cluster.cut(world.topic, partition, records, cleanly=cleanly)
-            cluster.wait_ready(world.topic, cluster.partitions(world.topic))
+            cluster.wait_ready(world.topic, number)
             if side == "target":
                 self._target_lost([partition])
             if regrow:
@@ -146,8 +150,10 @@ class Actions:
         world, cluster = self._world, self._world.side(side)
         partition = self._place(partition)
         status = self._settle()
-        number = cluster.partitions(world.topic)
-        if not number or (mirror == "live" and (status is None or any(p["halted"] for p in status["problems"]))):
+        number = self._number(cluster)
+        if status is None:
+            raise SoakError("drkit status fails")
+        if not number or (mirror == "live" and any(p["halted"] for p in status["problems"])):
             return  # a paused topic would be retried when it is resumed
         copy, earlier = world.folder / "disks", world.folder / "earlier-disks"
         if again:
@@ -168,12 +174,12 @@ class Actions:
             self._look(DEAD)
             self._settle()
         if mirror == "live":  # it continues only once the source has grown; any other begins as at a start
-            world.ask("link", "pause", LINK, "--topic", world.topic)
+            world.order("link", "pause", LINK, "--topic", world.topic)
         with world.mirror(mirror):
             growth = ((regrow - left_out, "plain"), (left_out, "left_out"))
             self._restore(cluster, copy, number, partition, growth, stamp)
         if mirror == "live":
-            world.ask("link", "resume", LINK, "--topic", world.topic)
+            world.order("link", "resume", LINK, "--topic", world.topic)
         self._look(DEAD)
         if again:
             self._settle()
@@ -201,20 +207,20 @@ class Actions:
 
     def _target_lost(self, partitions: Iterable[int]) -> None:
         """Records from before the current incarnation may be gone, too."""
-        self.touched = True
         for partition in partitions:
+            self.touched.add(partition)
             if partition in self.history:
                 self.history[partition] = min(self.history[partition], self._target_end(partition))
 
     def purge(self, side: str, partition: int, part: float) -> None:
         """DeleteRecords below an offset between the log's start and its end."""
         world, cluster = self._world, self._world.side(side)
-        if cluster.partitions(world.topic) <= partition:
+        if self._number(cluster) <= partition:
             return
         start, end = cluster.ends(world.topic, partition, committed=world.plan.committed)
         before = start + int((end - start) * part)
         if side == "target":
-            self.touched = True
+            self.touched.add(partition)
         if cluster.purge(world.topic, partition, before):
             self._look(PURGED)
 
@@ -228,7 +234,7 @@ class Actions:
     def undo_purge(self, side: str, partition: int, mirror: str) -> None:
         """A broker crashes before it has written where its logs begin: they begin where their segments do."""
         world, cluster = self._world, self._world.side(side)
-        number = cluster.partitions(world.topic)
+        number = self._number(cluster)
         if number <= partition:
             return
         with world.mirror(mirror):
@@ -240,14 +246,14 @@ class Actions:
         """The topic is deleted and recreated."""
         world, cluster = self._world, self._world.side(side)
         with world.mirror(mirror):
-            number = cluster.partitions(world.topic)
+            number = self._number(cluster)
             if not number:
                 return
             cluster.delete(world.topic)
             if side == "source":
                 world.create_source()
             else:
-                self.touched = True
+                self.touched.update(range(number))
                 self.history.clear()
                 cluster.create(world.topic, number, {"retention.ms": "-1"})
         self._look(DEAD)
@@ -260,8 +266,8 @@ class Actions:
     def restart(self, side: str, *, cleanly: bool) -> None:
         """A broker is stopped or killed, and started; it loses nothing."""
         cluster = self._world.side(side)
+        number = self._number(cluster)
         cluster.restart(cleanly=cleanly)
-        number = cluster.partitions(self._world.topic)
         if number:
             cluster.wait_ready(self._world.topic, number)
 
@@ -272,7 +278,7 @@ class Actions:
         world = self._world
         if world.target.partitions(world.topic):
             if name == "retention.ms":
-                self.touched = True
+                self.touched.update(range(world.partitions))
             world.target.set(world.topic, name, value)
 
     def forget_producers(self) -> None:
@@ -325,19 +331,14 @@ class Actions:
         if back:
             self._world.start()
 
-    def kill_at(self, point: str, pass_by: int, partition: int, count: int, **shape: Any) -> None:  # noqa: ARG002 - `_arm`
+    def kill_at(self, point: str, pass_by: int, partition: int, count: int, **shape: Any) -> None:  # noqa: ARG002 - `arm`
         """The worker dies at a fault point; started again at once."""
         world = self._world
         assert world.worker is not None  # noqa: S101 - `play` has started it
         world.load.write(self._place(partition), count, shape)
         world.worker.wait(_DIES_WITHIN_SECONDS)
-        world.control.unlink(missing_ok=True)
+        world.disarm()
         world.start()
-
-    def _arm(self, point: str, pass_by: int, number: signal.Signals) -> None:
-        draft = self._world.control.with_suffix(".draft")
-        draft.write_text(f"{point} {pass_by} {number.name}")
-        draft.rename(self._world.control)
 
     def hand_over(self) -> None:
         """Another worker joins, and the first one ends cleanly."""
@@ -362,13 +363,13 @@ class Actions:
         world.load.write(partition, count, shape)
         begun = self._target_end(partition)
         if per_batch > 1:
-            self._arm("before_send", 0, signal.SIGSTOP)
+            world.arm("before_send", 0, signal.SIGSTOP)
         first.again()
         if per_batch > 1:
             self._wait(_TAKE_OVER_SECONDS, lambda: not world.control.exists())
         else:
             self._wait(_TAKE_OVER_SECONDS, lambda: self._target_end(partition) > begun)
-        world.control.unlink(missing_ok=True)
+        world.disarm()
         first.send(signal.SIGSTOP)
         second = world.another()
         goal = world.source.ends(world.topic, partition, committed=world.plan.committed)[1]
@@ -425,22 +426,24 @@ class Actions:
         """
         world = self._world
         status = self._settle()
-        halted = [p for p in (status or {"problems": []})["problems"] if p["halted"] and p["topic"] == world.topic]
+        if status is None:
+            raise SoakError("drkit status fails")
+        halted = [p for p in status["problems"] if p["halted"] and p["topic"] == world.topic]
         if needed and not halted:
             return
-        for number in range(world.source.partitions(world.topic)) if purged else ():
+        for number in range(world.partitions) if purged else ():
             self.purge("source", number, 1.0)
         for name in ("max.message.bytes", "compression.type"):
             if world.target.partitions(world.topic):
                 world.target.set(world.topic, name, None)
         with world.mirror(mirror):
             ends = {each: self._target_end(each) for each in range(world.target.partitions(world.topic))}
-            code, _ = world.ask("link", "resume", LINK, "--topic", world.topic, "--accept-recreated")
-            if code == 0:
-                self.history.update(ends)
-                if mirror in {"killed", "stopped"}:
-                    self._judge_accepted(ends)
-        for _ in range(1 + twice if code == 0 else 0):
+            world.order("link", "resume", LINK, "--topic", world.topic, "--accept-recreated")
+            self.history.update(ends)
+            world.journal.arrived.clear()
+            if mirror in {"killed", "stopped"}:
+                self._judge_accepted(ends)
+        for _ in range(1 + twice):
             self._settle(_TAKEN_UP_SECONDS)
             world.kill()
             world.start()
@@ -450,11 +453,12 @@ class Actions:
         meanwhile is judged here, because no quiet point is reached."""
         world = self._world
         status = self._settle()
-        if status is None or any(problem["halted"] for problem in status["problems"]):
+        if status is None:
+            raise SoakError("drkit status fails")
+        if any(problem["halted"] for problem in status["problems"]):
             return  # they would be retried when the topic is resumed
         before = oracle.missing(self._seen(self._place(partition), {}), world.journal)
-        if world.ask("link", "pause", LINK, "--topic", world.topic)[0]:
-            return
+        world.order("link", "pause", LINK, "--topic", world.topic)
         try:
             self._hurt("source", partition, regrow, "live", "now", caught_up=False, cleanly=True, records=records)
             self._judge_held(self._place(partition), before)
@@ -462,21 +466,30 @@ class Actions:
             world.ask("link", "resume", LINK, "--topic", world.topic)
 
     def _judge_held(self, partition: int, before: frozenset[bytes]) -> None:
-        world, status = self._world, self._world.status()
-        if status is None or not (status["source_reachable"] and status["target_reachable"]):
-            return
+        world, status = self._world, self._reached()
         wrong = oracle.while_held(self._seen(partition, status, before), world.journal)
         if status["state"] == "mirroring":
             wrong.append("a link with a paused topic is reported as mirroring")
         world.ended += [f"while the topic was paused: {what}" for what in wrong]
 
     def _judge_accepted(self, partitions: Iterable[int]) -> None:
-        world, status = self._world, self._world.status()
-        if status is None or not (status["source_reachable"] and status["target_reachable"]):
-            return
+        world, status = self._world, self._reached()
         for number in partitions:
             wrong = oracle.accepted(self._seen(number, status))
             world.ended += [f"before the accepted topic was mirrored: {what}" for what in wrong]
+
+    def _reached(self) -> dict[str, Any]:
+        """The status, once both clusters answer: on a busy machine one may not do so in time."""
+        found: list[dict[str, Any]] = []
+
+        def ask() -> bool:
+            status = self._world.status()
+            if status is not None and status["source_reachable"] and status["target_reachable"]:
+                found.append(status)
+            return bool(found)
+
+        wait_for("a status of both clusters", _ANSWERS_WITHIN_SECONDS, ask)
+        return found[-1]
 
     def _seen(self, partition: int, status: dict[str, Any], given_up: frozenset[bytes] = frozenset()) -> oracle.Seen:
         world, topic = self._world, self._world.topic
@@ -499,9 +512,15 @@ class Actions:
 
     def _look(self, cause: str) -> None:
         world = self._world
-        for number in range(world.source.partitions(world.topic)):
+        for number in range(world.partitions):
             content = world.source.read(world.topic, number, committed=world.plan.committed)
             world.journal.look(number, content.records, cause)
+
+    def _number(self, cluster: Cluster) -> int:
+        """The number of the topic's partitions on a side; on the source all of them, once they answer."""
+        if cluster is self._world.source:
+            cluster.wait_ready(self._world.topic, self._world.partitions)
+        return cluster.partitions(self._world.topic)
 
     def _place(self, partition: int) -> int:
         return partition % self._world.partitions

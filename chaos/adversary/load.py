@@ -7,9 +7,10 @@ import random
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from chaos.adversary.callables import ALTERED, DROPPED
 from chaos.adversary.oracle import Journal, Written
@@ -56,6 +57,7 @@ class Load:
         self._committed = committed
         self._keyed = keyed
         self._open: list[Producer] = []
+        self._refused: list[str] = []
         self._numbers = itertools.count()
         self._ids = itertools.count()
 
@@ -68,14 +70,7 @@ class Load:
         producer = self._producer(parts[0][1])
         for count, shape in parts:
             self._send(producer, partition, count, shape, aborted=False)
-        if producer.flush(_FLUSH_SECONDS):
-            raise SoakError(f"records for {self._topic}:{partition} were not acknowledged")
-
-    def begin(self, partition: int, count: int, shape: dict[str, Any]) -> Producer:
-        """Like `write`, but the producer is still sending on return: `flush` it."""
-        producer = self._producer(shape)
-        self._send(producer, partition, count, shape, aborted=False)
-        return producer
+        self._flush(producer, partition)
 
     def transaction(self, partition: int, count: int, shape: dict[str, Any], *, commit: bool) -> None:
         """Write records in one transaction."""
@@ -108,8 +103,22 @@ class Load:
         producer.init_transactions(30)
         producer.begin_transaction()
         self._send(producer, partition, count, shape, aborted=self._committed and not commit)
-        producer.flush(30)
+        self._flush(producer, partition)
         return producer
+
+    def _flush(self, producer: Producer, partition: int) -> None:
+        """Wait for the source's acknowledgements: a record that it refuses was never there."""
+        if producer.flush(_FLUSH_SECONDS):
+            raise SoakError(f"records for {self._topic}:{partition} were not acknowledged")
+        if self._refused:
+            raise SoakError(f"{self._topic}:{partition} on the source: {self._refused[0]}")
+
+    def _delivered(self, written: Written, error: KafkaError | None, message: Message) -> None:
+        offset = message.offset()
+        if error is not None or offset is None or offset < 0:
+            self._refused.append(f"{error or 'a record was acknowledged without an offset'}")
+            return
+        written.offset = offset
 
     def _producer(self, shape: dict[str, Any], **settings: Any) -> Producer:
         alone = shape.get("per_batch", 1_000) == 1
@@ -143,7 +152,7 @@ class Load:
             if what == "tombstones" and number % 2:
                 value = None
             headers: Headers = [("n", b"%d" % number), ("empty", None)] if what == "headers" else []
-            self._note(partition, key, value, headers, base + number % 1_000, aborted=aborted)
+            written = self._note(partition, key, value, headers, base + number % 1_000, aborted=aborted)
             producer.produce(
                 self._topic,
                 key=key,
@@ -151,6 +160,7 @@ class Load:
                 headers=headers or None,  # type: ignore[arg-type]  # a list, which is invariant
                 timestamp=base + number % 1_000,
                 partition=partition,
+                on_delivery=partial(self._delivered, written),
             )
 
     def _note(
@@ -162,7 +172,7 @@ class Load:
         stamp: int,
         *,
         aborted: bool,
-    ) -> None:
+    ) -> Written:
         listed = list(headers)
         due: bytes | None
         if self._alters == "filter" and (key or b"").startswith(DROPPED):
@@ -171,7 +181,9 @@ class Load:
             due = digest(key, ALTERED + value, listed, stamp)
         else:
             due = digest(key, value, listed, stamp)
-        self._journal.write(digest(key, value, listed, stamp), Written(partition, due, aborted))
+        written = Written(partition, due, aborted)
+        self._journal.write(digest(key, value, listed, stamp), written)
+        return written
 
 
 def _padding(number: int, size: int) -> bytes:

@@ -3,19 +3,21 @@
 It shares no code with the mirror. A finding is a sentence; no finding means that all of this holds:
 
     every record of the source is on the target, or the partition is halted with a problem
-    each is there once and in order, or a problem names the partition, and doesn't blame a foreign writer for copies
-    records that the source lost are on the target only if a problem names the partition
+    each is there once and in order, except for copies at target offsets that a problem names
+    records that the source lost are on the target only from where a problem says that both sides differ
     nothing else is there, and nothing vanishes from there that nobody removed
-    every position reported as exact is exact; no position skips a record
+    every position reported as exact is exact; no position skips a record, or lies beyond the target's end
     no more is missing than the lag says, and a link reported as mirroring has no problem
     records removed from the target are named by a problem with their offsets, and counted
 """
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any
 
 from chaos.soak.clusters import Content, Record
@@ -28,20 +30,23 @@ PURGED, DEAD = "purged", "dead"
 
 @dataclass(slots=True)
 class Written:
-    """A sent record. `due`: its digest on the target, None if the link filters it out."""
+    """A sent record. `due`: its digest on the target, None if the link filters it out; `offset`: the source's."""
 
     partition: int
     due: bytes | None
     aborted: bool = False
     gone: str | None = None
+    offset: int | None = None
 
 
 @dataclass(slots=True)
 class Journal:
-    """Records by their digests on the source; `of_due` finds them by their digests on the target."""
+    """Records by their digests on the source; `of_due` finds them by their digests on the target. `arrived`: those
+    that the target held at a quiet point, since an operator last accepted a topic as a new one."""
 
     records: dict[bytes, Written] = field(default_factory=dict)
     of_due: dict[bytes, Written] = field(default_factory=dict)
+    arrived: set[bytes] = field(default_factory=set)
 
     def write(self, digest: bytes, written: Written) -> None:
         """Note a record before it is sent. Contents are unique, and so are digests."""
@@ -63,16 +68,11 @@ class Journal:
 
 # --- the judgement -------------------------------------------------------------------------------------------------
 
-HARMLESS = frozenset(
-    {"offsets_differ", "markers_refused", "records_given_up", "setting_unknown", "target_config_refused"}
-)
-"""Problems that excuse no record."""
-
 NO_ALARM = frozenset({"offsets_differ", "records_given_up"})
 """Problems with which a link may be reported as mirroring."""
 
-RECREATED = frozenset({"topic_recreated", "target_recreated"})
-"""Problems that report another topic on one side than the mirrored one."""
+_COPIES = re.compile(r"target offsets (\d+) to (\d+) hold records that are there a second time later")
+"""The words of `records_misplaced` about the target offsets of copies, for each of the losses that it reports."""
 
 NAME_MISSING = frozenset({"records_returned", "target_purged"})
 """Problems that name records which the source holds and the target lacks."""
@@ -117,15 +117,41 @@ class Seen:
             for problem in self.problems
         )
 
-    @property
-    def named(self) -> bool:
-        """Whether a problem about its records names it."""
-        return any(problem["kind"] not in HARMLESS for problem in self.problems)
+    def told_dead(self, offset: int | None) -> bool:
+        """Whether a problem says that the source no longer holds what was mirrored of this source offset. One that
+        halts the partition and names no place does so from the end of what counts as mirrored."""
+        through = (self.claims or {}).get("mirrored_through") or 0
+        return any(
+            problem["kind"] == "topic_recreated"
+            or (offset is not None and _begin(problem, through) <= offset < _end(problem))
+            for problem in self.problems
+            if problem["halted"]
+        )
+
+    def told_copies(self, offsets: Iterable[int]) -> bool:
+        """Whether a problem says of each of these target offsets that its record is there a second time later."""
+        named = [
+            (int(begin), int(last))
+            for problem in self.problems
+            if problem["kind"] == "records_misplaced"
+            for begin, last in _COPIES.findall(problem["reason"])
+        ]
+        return all(any(begin <= offset <= last for begin, last in named) for offset in offsets)
 
     @property
     def blamed(self) -> bool:
-        """Whether its only problem is a foreign writer, which there never is."""
-        return {problem["kind"] for problem in self.problems} - HARMLESS == {"foreign_writer"}
+        """Whether a problem blames a foreign writer, which there never is."""
+        return any(problem["kind"] == "foreign_writer" for problem in self.problems)
+
+
+def _begin(problem: dict[str, Any], otherwise: int) -> int:
+    first = problem["unsure_from"]
+    return otherwise if first is None else int(first)
+
+
+def _end(problem: dict[str, Any]) -> float:
+    end = problem["unsure_until"]
+    return inf if end is None else int(end)
 
 
 def findings(seen: Seen, journal: Journal) -> list[str]:
@@ -190,24 +216,31 @@ def _copies(seen: Seen, journal: Journal, wanted: Sequence[bytes], present: Sequ
         yield f"{len(strange)} records on the target are none of the source's, at {_some(strange)}"
     if aborted:
         yield f"{len(aborted)} aborted records are on the target, at {_some(aborted)}"
-    if not seen.named or seen.blamed:
-        unsaid = {each: offsets for each, offsets in at.items() if each not in seen.excused}
-        dead = [offset for each, offsets in unsaid.items() if _is(journal, each, gone=DEAD) for offset in offsets]
-        doubled = [offsets[:_SHOWN] for offsets in unsaid.values() if len(offsets) > 1]
-        if dead and not seen.blamed:
-            yield f"{len(dead)} records that the source lost are on the target and no problem says so, at {_some(dead)}"
-        if doubled:
-            blamed = ", blamed on a foreign writer, though nobody else writes there" if seen.blamed else ""
-            yield f"{len(doubled)} records are on the target more than once, at {doubled[:_SHOWN]}{blamed}"
-    newest = [at[each][-1] for each in wanted if each in at]
-    if newest != sorted(newest) and not seen.halted:
+    dead = [
+        offset
+        for each, offsets in at.items()
+        if _is(journal, each, gone=DEAD) and not seen.told_dead(journal.of_due[each].offset)
+        for offset in offsets
+    ]
+    doubled = [
+        offsets[:_SHOWN]
+        for each, offsets in at.items()
+        if len(offsets) > 1 and each not in seen.excused and not seen.told_copies(offsets[:-1])
+    ]
+    if dead:
+        yield f"{len(dead)} records that the source lost are on the target and no problem says so, at {_some(dead)}"
+    if doubled:
+        blamed = ", blamed on a foreign writer, though nobody else writes there" if seen.blamed else ""
+        yield f"{len(doubled)} records are on the target more than once, at {doubled[:_SHOWN]}{blamed}"
+    newest = [at[each][-1] for each in wanted if each in at and not seen.told_copies(at[each][-1:])]
+    if newest != sorted(newest):
         yield "records are out of order on the target"
 
 
-def to_excuse(seen: Seen, journal: Journal) -> set[bytes]:
-    """Records that are doubled or dead on the target without a finding, because a problem reports them."""
+def to_excuse(seen: Seen) -> set[bytes]:
+    """Records that are doubled on the target without a finding, because a problem reports them."""
     at = _places(seen.target.records)
-    return {each for each, offsets in at.items() if len(offsets) > 1 or _is(journal, each, gone=DEAD)}
+    return {each for each, offsets in at.items() if len(offsets) > 1 and seen.told_copies(offsets[:-1])}
 
 
 def _missing(seen: Seen, wanted: Sequence[tuple[int, bytes]]) -> list[int]:
@@ -263,13 +296,12 @@ def _positions(seen: Seen, wanted: Sequence[tuple[int, bytes]], missing: Sequenc
     for position in sorted({*positions(seen.source), *missing[:1], *missing[len(missing) // 2 :][:1]}):
         said = seen.translate(position)
         answer = said["target_offset"]
-        following = bisect_left(offsets, position)
-        if following < len(offsets) and offsets[following] > position:  # the link leaves out the record there
-            while following < len(offsets) and seen.told_missing(offsets[following]):
-                following += 1  # those positions have answers of their own
+        following = _following(seen, offsets, position)
         due = wanted[following] if following < len(wanted) else None
         if answer is None:
             continue
+        if answer > seen.target.end:
+            yield f"source position {position} goes to {answer}, the target ends at {seen.target.end}"
         next_at = bisect_left(theirs, answer)
         found = seen.target.records[next_at] if next_at < len(theirs) else None
         if said["translation"] == "exact":
@@ -282,30 +314,47 @@ def _positions(seen: Seen, wanted: Sequence[tuple[int, bytes]], missing: Sequenc
                     f"{'none' if found is None else f'that at {found.offset}'}, and due is "
                     f"{'none' if due is None else f'that of source {due[0]}, at {first_at.get(due[1])}'}"
                 )
-        elif due is not None and due[1] in first_at and answer > first_at[due[1]]:
-            yield f"source position {position} goes to {answer}, which skips the record at {first_at[due[1]]}"
+        else:
+            place = next((first_at[each] for _, each in wanted[following:] if each in first_at), answer)
+            if answer > place:
+                yield f"source position {position} goes to {answer}, which skips the record at {place}"
+
+
+def _following(seen: Seen, offsets: Sequence[int], position: int) -> int:
+    """The index of the record, of those at these source offsets, that is due next at a position."""
+    following = bisect_left(offsets, position)
+    if following < len(offsets) and offsets[following] > position:  # the link leaves out the record there
+        while following < len(offsets) and seen.told_missing(offsets[following]):
+            following += 1  # those positions have answers of their own
+    return following
 
 
 def deviation(seen: Seen, journal: Journal) -> str | None:
-    """Why this partition is not clean for an audit; None: nothing deviates.
+    """Why an audit may not report this partition as clean; None: nothing deviates.
 
-    Records of a former incarnation are no deviation, nor are those that a halted partition hasn't mirrored.
+    Records of a former incarnation are no deviation, nor are those that a halted partition hasn't mirrored: they lie
+    beyond what counts as mirrored and behind every record that is there, and never arrived.
     """
-    if any(problem["kind"] in RECREATED for problem in seen.problems):
-        return None
     present = [record for record in seen.target.records if record.offset >= seen.history]
     at = _places(present)
-    wanted = [each for record in seen.source.records if (each := journal.records[record.digest].due) is not None]
-    missing = [each for each in wanted if each not in at]
-    if missing and not seen.halted:
-        return f"{len(missing)} records are missing on the target"
+    due = [(record.offset, journal.records[record.digest].due) for record in seen.source.records]
+    wanted = [(offset, each) for offset, each in due if each is not None]
+    through = (seen.claims or {}).get("mirrored_through") or 0
+    reached = max([through, *(offset + 1 for offset, each in wanted if each in at)])
+    lost = [
+        offset
+        for offset, each in wanted
+        if each not in at and (not seen.halted or offset < reached or each in journal.arrived)
+    ]
+    if lost:
+        return f"{len(lost)} records are missing on the target, from {_some(lost)}"
     dead = [offset for each, offsets in at.items() if _is(journal, each, gone=DEAD) for offset in offsets]
     if dead:
         return f"{len(dead)} records that the source lost are on the target, at {_some(dead)}"
     doubled = [offsets[:_SHOWN] for offsets in at.values() if len(offsets) > 1]
     if doubled:
         return f"{len(doubled)} records are on the target more than once, at {doubled[:_SHOWN]}"
-    first = [at[each][0] for each in wanted if each in at]
+    first = [at[each][0] for _, each in wanted if each in at]
     return "records are out of order on the target" if first != sorted(first) else None
 
 

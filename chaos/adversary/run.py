@@ -15,6 +15,7 @@ from chaos.adversary import oracle
 from chaos.adversary.actions import PROVENANCE, Actions
 from chaos.adversary.plan import Plan
 from chaos.adversary.world import LINK, Cluster, World
+from chaos.soak.clusters import SoakError
 from drkit.lab import Lab
 
 _REST_SECONDS = 1.2
@@ -22,7 +23,7 @@ _SINCE_ACTION_SECONDS = 2.0
 _SETTLE_SECONDS = 45.0
 _PATIENCE_SECONDS = 20.0
 _POLL_SECONDS = 0.4
-_DEVIATED = 5
+_DEVIATED, _INCOMPLETE = 5, 8
 _SCHEMA = Path(__file__).resolve().parents[2] / "docs" / "schemas" / "status.schema.json"
 
 Say = Callable[[str], None]
@@ -116,7 +117,9 @@ class Run:
             return None
         marks = {p["partition"]: p for p in status["partitions"] if p["topic"] == self._world.topic}
         found: list[object] = []
-        for number in range(self._source.partitions(self._world.topic)):
+        if self._source.partitions(self._world.topic) != self._world.partitions:
+            return None  # one has no leader yet
+        for number in range(self._world.partitions):
             problems = _naming(status, self._world.topic, number)
             mark = marks.get(number)
             if not any(problem["halted"] for problem in problems):
@@ -136,7 +139,8 @@ class Run:
             status = self._settle()
             found = [what for what in self._found(status) if not (self._known and self._known.search(what))]
             if not found:
-                self._before, self._actions.touched = self._now, False
+                self._before = self._now
+                self._actions.touched.clear()
                 self._acknowledge(status)
             if not found or time.monotonic() > deadline:
                 break
@@ -151,7 +155,7 @@ class Run:
         return bool(self.findings)
 
     def _audit(self) -> None:
-        """An audit may report clean only if it is; and must, if nothing is wrong and nothing was ever removed."""
+        """An audit may report clean only if it is; and must, if nothing is wrong and nothing ever was."""
         begun = time.monotonic()
         why = next(filter(None, self._deviations), None)
         for way in (), ("--from-digests",):
@@ -162,7 +166,9 @@ class Run:
                 self.findings.append(f"{name} says clean, but {why}")
             elif code == _DEVIATED and why is None and self._spotless:
                 self.findings.append(f"{name} says deviated, but nothing is wrong: {said['totals']}")
-            elif code not in {0, _DEVIATED, 8}:
+            elif code == _INCOMPLETE and why is None and self._spotless:
+                self.findings.append(f"{name} reaches no verdict, but nothing was ever wrong: {said['incomplete']}")
+            elif code not in {0, _DEVIATED, _INCOMPLETE}:
                 self.findings.append(f"{name} fails with {code}: {said.get('error')}")
             self._say(f"      {name}: {said.get('verdict')} [{time.monotonic() - begun:.1f} s]")
 
@@ -189,11 +195,14 @@ class Run:
         if silent := _silent(status):
             return [*found, f"status says that {silent} does not answer"]  # and shows its last known offsets
         if self._state(status) is None:
+            there = self._source.partitions(self._world.topic)
+            if there != self._world.partitions:
+                raise SoakError(f"the source shows {there} of {self._world.partitions} partitions")
             found.append(f"a partition neither catches up nor has a problem: {_moving(status)}")
         self._now, self._told, self._told_missing, self._deviations = {}, set(), set(), []
         told = any(problem["kind"] not in oracle.NO_ALARM for problem in status["problems"])
         self._spotless &= not (told or self._actions.touched or self._actions.history)
-        for number in range(self._source.partitions(self._world.topic)):
+        for number in range(self._world.partitions):
             found += self._of_partition(status, number)
         return found
 
@@ -217,12 +226,13 @@ class Run:
             _naming(status, topic, number),
             lambda offset: world.translate(number, offset),
             self._actions.history.get(number, 0),
-            None if self._actions.touched else self._before.get(number),
+            None if number in self._actions.touched else self._before.get(number),
             frozenset(self._given_up),
             frozenset(self._excused),
         )
         self._deviations.append(oracle.deviation(seen, world.journal))
-        self._told |= oracle.to_excuse(seen, world.journal)
+        world.journal.arrived.update(record.digest for record in target.records if record.offset >= begun)
+        self._told |= oracle.to_excuse(seen)
         self._told_missing |= oracle.to_give_up(seen, world.journal)
         return oracle.findings(seen, world.journal)
 

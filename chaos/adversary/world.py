@@ -7,6 +7,7 @@ import json
 import shutil
 import signal
 import sqlite3
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -97,6 +98,8 @@ class World:
         self.worker: Worker | None = None
         self.ended: list[str] = []
         self._restored = False
+        self._armed = False
+        self._meant: set[subprocess.Popen[bytes]] = set()
         self._program = ("-m", "chaos.adversary.worker", str(self.control), plant)
         self._workers: list[Worker] = []
         self._verbs = application(("status", "translate", "link", "audit", "store"))
@@ -144,6 +147,7 @@ offsets = "{plan.offsets}"
 
     def start(self) -> None:
         """Start the mirror, if it doesn't run."""
+        self.look_after()
         if self.worker is None:
             self.worker = self.another()
         elif self.worker.process.poll() is not None:
@@ -158,11 +162,17 @@ offsets = "{plan.offsets}"
     def kill(self) -> None:
         """SIGKILL of the mirror; it stays down."""
         if self.worker is not None:
+            self._note_end(self.worker)
+            self._meant.add(self.worker.process)
             self.worker.send(signal.SIGKILL)
             self.worker.process.wait()
 
     def stop(self, worker: Worker) -> None:
         """SIGTERM; a worker that doesn't end in time, or with another code than 0, is a finding."""
+        self._note_end(worker)
+        if worker.process in self._meant:
+            return  # it has ended
+        self._meant.add(worker.process)
         worker.send(signal.SIGCONT)
         worker.send(signal.SIGTERM)
         code = worker.wait(_STOP_SECONDS)
@@ -172,16 +182,43 @@ offsets = "{plan.offsets}"
             self.ended.append(f"worker {worker.number} ended with {code} after SIGTERM: {said}")
         worker.end_now()
 
+    def arm(self, point: str, pass_by: int, number: signal.Signals) -> None:
+        """The worker sends itself this signal when it has passed a fault point so many times."""
+        draft = self.control.with_suffix(".draft")
+        draft.write_text(f"{point} {pass_by} {number.name}")
+        draft.rename(self.control)
+        self._armed = number is signal.SIGKILL
+
+    def disarm(self) -> None:
+        """No signal any more; one that is being sent has arrived on return."""
+        try:
+            self.control.unlink()
+        except FileNotFoundError:
+            if self._armed and self.worker is not None:
+                self.worker.wait(_STOP_SECONDS)
+        else:
+            self._armed = False
+
     def look_after(self) -> None:
-        """Note a worker that ended by itself as a finding, and start it again. One that refuses a restored store does
-        what it should: then the operator follows the remedy."""
-        if self.worker is not None and (code := self.worker.process.poll()) is not None:
-            if code == _REFUSED and self._restored and any(_OLDER in line for line in self.worker.said(0, 12)):
-                self._recover_store()
-                self.worker.again()
-                return
-            self.ended.append(f"worker {self.worker.number} ended by itself with {code}: {self.worker.said(0, 12)}")
-            self.worker.again()
+        """Note each worker that ended by itself as a finding, and start the mirror again if it did. One that refuses a
+        restored store does what it should: then the operator follows the remedy."""
+        for worker in self._workers:
+            if self._note_end(worker) and worker is self.worker:
+                worker.again()
+
+    def _note_end(self, worker: Worker) -> bool:
+        """Note it if a worker ended by itself; returns whether it did."""
+        code = worker.process.poll()
+        if code is None or worker.process in self._meant:
+            return False
+        self._meant.add(worker.process)
+        if code == -signal.SIGKILL and self._armed and not self.control.exists():
+            self._armed = False  # at its fault point
+        elif code == _REFUSED and self._restored and any(_OLDER in line for line in worker.said(0, 12)):
+            self._recover_store()
+        else:
+            self.ended.append(f"worker {worker.number} ended by itself with {code}: {worker.said(0, 12)}")
+        return True
 
     @contextmanager
     def mirror(self, state: str) -> Iterator[None]:
@@ -244,6 +281,7 @@ offsets = "{plan.offsets}"
         self._restored = False
         for worker in self._workers:
             if worker.process.poll() is None:
+                self._meant.add(worker.process)
                 worker.send(signal.SIGKILL)
                 worker.process.wait()
         self._remove_store()
@@ -263,6 +301,12 @@ offsets = "{plan.offsets}"
             return int(code or 0), json.loads(out.getvalue())
         except ValueError as error:
             raise SoakError(f"drkit {' '.join(arguments)} printed no JSON: {out.getvalue()[:300]}") from error
+
+    def order(self, *arguments: str) -> None:
+        """As `ask`, for a step of the run itself: it must succeed, else the run proves nothing."""
+        code, said = self.ask(*arguments)
+        if code:
+            raise SoakError(f"drkit {' '.join(arguments)} ends with {code}: {said.get('error')}")
 
     def status(self) -> dict[str, Any] | None:
         """`drkit status` of the link; None if it fails."""

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chaos.adversary.fault_points import PLACES, LateAnswers
-from chaos.adversary.oracle import DEAD, PURGED, Journal, Seen, Written, findings
+from chaos.adversary.oracle import DEAD, PURGED, Journal, Seen, Written, deviation, findings, to_excuse
 from chaos.adversary.plan import FAULT_POINTS, make, minimise
 from chaos.adversary.plants import PLANTS
 from chaos.soak.clusters import Content, Record
@@ -30,21 +30,45 @@ def content(names: str, start: int = 0) -> Content:
 
 def journal(names: str, **gone: str) -> Journal:
     found = Journal()
-    for name in names:
-        found.write(name.encode(), Written(0, name.encode(), gone=gone.get(name)))
+    for offset, name in enumerate(names):
+        found.write(name.encode(), Written(0, name.encode(), gone=gone.get(name), offset=offset))
     found.write(b"-", Written(0, None))  # the link's filter leaves it out
     return found
 
 
-HALTED = {"kind": "source_truncated", "halted": True, "partition": 0}
-COPIED = {"kind": "target_lost_data", "halted": False, "partition": 0}
-GONE = {"kind": "target_purged", "halted": False, "partition": 0, "unsure_from": 0, "unsure_until": 2}
-RETURNED = {"kind": "records_returned", "halted": False, "partition": 0, "unsure_from": 1, "unsure_until": 3}
-DIFFER = {"kind": "offsets_differ", "halted": False, "partition": 0}
-BLAMED = {"kind": "foreign_writer", "halted": True, "partition": 0}
+def problem(kind, begin=None, end=None, *, halted=False, copies=()):
+    """`copies`: the first and the last target offset of each stretch that is there a second time."""
+    words = "; then ".join(
+        f"target offsets {a} to {b} hold records that are there a second time later" for a, b in copies
+    )
+    return {
+        "kind": kind,
+        "halted": halted,
+        "partition": 0,
+        "unsure_from": begin,
+        "unsure_until": end,
+        "reason": words,
+    }
 
 
-def judge(source, target, *, gone=None, problems=(), lag=0, answers=None, before=None, history=0, **known):
+HALTED = problem("source_truncated", 1, halted=True)
+STUCK = problem("not_moving", halted=True)
+LOST = problem("target_lost_data")
+COPIED = problem("records_misplaced", 0, 1, copies=[(1, 2)])
+GONE = problem("target_purged", 0, 2)
+RETURNED = problem("records_returned", 1, 3)
+DIFFER = problem("offsets_differ")
+BLAMED = problem("foreign_writer", 2, halted=True)
+ANEW = problem("topic_recreated", halted=True)
+NOT_THERE = problem("target_recreated", halted=True)
+
+
+def judge(source, target, **options):
+    seen, known = looked_at(source, target, **options)
+    return findings(seen, known)
+
+
+def looked_at(source, target, *, gone=None, problems=(), lag=0, answers=None, before=None, history=0, **known):
     seen = Seen(
         0,
         content(source),
@@ -61,10 +85,14 @@ def judge(source, target, *, gone=None, problems=(), lag=0, answers=None, before
         before,
         **known,
     )
-    return findings(seen, journal("abcdefgh", **(gone or {})))
+    return seen, journal("abcdefgh", **(gone or {}))
 
 
-BEHIND = {"translation": "conservative", "target_offset": 3}
+def conservative(offset):
+    return {"translation": "conservative", "target_offset": offset}
+
+
+BEHIND = conservative(3)
 
 
 def exact(offset):
@@ -73,7 +101,7 @@ def exact(offset):
 
 def at_most(end):
     """Exact up to the end of what is mirrored, conservative beyond it."""
-    return lambda offset: exact(offset) if offset <= end else {"translation": "conservative", "target_offset": end}
+    return lambda offset: exact(offset) if offset <= end else conservative(end)
 
 
 @pytest.mark.parametrize(
@@ -89,6 +117,11 @@ def at_most(end):
         ("abcd", "acdbcd", {"problems": [COPIED]}),
         ("abcd", "acdbcd", {"problems": [COPIED, BLAMED]}),
         ("abd", "abc", {"gone": {"c": DEAD}, "problems": [BLAMED], "lag": 1}),
+        ("abd", "abc", {"gone": {"c": DEAD}, "problems": [STUCK], "lag": 1}),
+        ("de", "abc", {"gone": dict.fromkeys("abc", DEAD), "problems": [ANEW], "lag": 2}),
+        ("abcd", "acd", {"problems": [COPIED, STUCK], "lag": 3}),
+        ("..cd", "..cd", {"answers": lambda at: conservative(min(at, 2))}),
+        ("abcd", "..cd", {"problems": [GONE], "lag": 4, "answers": lambda at: conservative(min(at, 2))}),
         ("abcd", "acdbcd", {"excused": frozenset({b"c", b"d"})}),
         ("abc", "..c", {"problems": [GONE], "lag": 3}),
         ("abc", "..c", {"given_up": frozenset({b"a", b"b"})}),
@@ -111,9 +144,21 @@ def test_what_holds_is_no_finding(source, target, options):
         ("abc", "abcb", {}, "more than once"),
         ("abc", "abcb", {"problems": [DIFFER]}, "more than once"),
         ("abc", "abcb", {"problems": [BLAMED]}, "blamed on a foreign writer"),
+        ("abc", "abcb", {"problems": [GONE]}, "more than once"),
+        ("abc", "abcb", {"problems": [LOST]}, "more than once"),
+        ("abc", "abcb", {"problems": [HALTED]}, "more than once"),
+        ("abc", "abcb", {"problems": [ANEW]}, "more than once"),
+        ("abcd", "acdbcdb", {"problems": [COPIED]}, "1 records are on the target more than once"),
+        ("abcd", "acdbcdb", {"excused": frozenset({b"c", b"d"})}, "1 records are on the target more than once"),
+        ("abc", "acb", {"problems": [STUCK]}, "out of order"),
         ("abc", "acb", {}, "out of order"),
         ("ab", "abc", {"gone": {"c": DEAD}}, "the source lost"),
         ("ab", "abc", {"gone": {"c": DEAD}, "problems": [DIFFER]}, "the source lost"),
+        ("ab", "abc", {"gone": {"c": DEAD}, "problems": [COPIED]}, "the source lost"),
+        ("ab", "abc", {"gone": {"c": DEAD}, "problems": [problem("target_purged", 0, 9)]}, "the source lost"),
+        ("ad", "abd", {"gone": {"b": DEAD}, "problems": [BLAMED]}, "the source lost"),
+        ("ad", "abd", {"gone": {"b": DEAD}, "problems": [STUCK]}, "the source lost"),
+        ("ab", "abc", {"gone": {"c": DEAD}, "excused": frozenset({b"c"})}, "the source lost"),
         ("abc", "abcX", {}, "none of the source's"),
         ("abc", "abc", {"before": [b"h"]}, "vanished"),
         ("abc", "ab", {"problems": [HALTED]}, "status says lag 0"),
@@ -131,13 +176,62 @@ def test_what_holds_is_no_finding(source, target, options):
         (
             "abc",
             "abc",
-            {"answers": lambda offset: {"translation": "conservative", "target_offset": offset + 1}},
+            {"answers": lambda offset: conservative(offset + 1)},
             "skips the record",
         ),
+        ("abcd", "..cd", {"problems": [GONE], "lag": 4, "answers": lambda _: conservative(3)}, "skips the record at 2"),
+        (
+            "abcd",
+            "..cd",
+            {"given_up": frozenset({b"a", b"b"}), "answers": lambda _: conservative(3)},
+            "skips the record",
+        ),
+        ("abcd", "ab", {"problems": [STUCK], "lag": 2, "answers": lambda _: conservative(3)}, "the target ends at 2"),
+        ("ab", "ab", {"answers": lambda at: exact(at) if at < 2 else exact(9)}, "the target ends at 2"),
     ],
 )
 def test_what_does_not_hold_is_found(source, target, options, said):
     assert any(said in each for each in judge(source, target, **options))
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "options", "arrived"),
+    [
+        ("abc", "abc", {}, "abc"),
+        ("abc", "ab", {"problems": [STUCK], "lag": 1}, "ab"),
+        ("abc", "", {"problems": [NOT_THERE], "lag": 3}, ""),
+        ("ab", "cdab", {"history": 2}, "ab"),
+    ],
+)
+def test_what_an_audit_may_call_clean(source, target, options, arrived):
+    seen, known = looked_at(source, target, **options)
+    known.arrived.update(each.encode() for each in arrived)
+    assert deviation(seen, known) is None
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "options", "arrived", "said"),
+    [
+        ("abc", "ab", {}, "", "1 records are missing"),
+        ("abcd", "abd", {"problems": [BLAMED], "lag": 1}, "", "1 records are missing on the target, from 2"),
+        ("abcd", "ab", {"problems": [BLAMED], "lag": 1}, "", "1 records are missing on the target, from 2"),
+        ("abcd", "ab", {"problems": [STUCK], "lag": 2}, "abc", "1 records are missing on the target, from 2"),
+        ("abc", "", {"problems": [NOT_THERE], "lag": 3}, "ab", "2 records are missing"),
+        ("d", "abc", {"gone": dict.fromkeys("abc", DEAD), "problems": [ANEW], "lag": 1}, "", "the source lost"),
+        ("abc", "abcb", {"problems": [ANEW]}, "", "more than once"),
+    ],
+)
+def test_what_no_audit_may_call_clean(source, target, options, arrived, said):
+    seen, known = looked_at(source, target, **options)
+    known.arrived.update(each.encode() for each in arrived)
+    assert said in (deviation(seen, known) or "")
+
+
+def test_only_copies_that_a_problem_names_are_excused_once_it_is_acknowledged():
+    seen, _ = looked_at("abcd", "acdbcdb", problems=[COPIED])
+    assert to_excuse(seen) == {b"c", b"d"}
+    seen, _ = looked_at("abcd", "acdbcdb", problems=[GONE, LOST])
+    assert to_excuse(seen) == set()
 
 
 def test_an_aborted_record_on_the_target_is_found_whatever_problem_there_is():
