@@ -19,7 +19,7 @@ from kafka.admin import KafkaAdminClient
 from kafka.errors import KafkaError as KafkaPythonError
 from kafka.structs import TopicPartition
 
-from chaos.soak.clusters import Side
+from chaos.soak.clusters import Side, SoakError
 from drkit.drill.environment.waiting import wait_for
 from drkit.drill.faults.nodes.disconnect import reset_connections
 
@@ -125,6 +125,8 @@ def connections_reset(world: World, chance: random.Random) -> str:
     for _ in range(times):
         torn += reset_connections(world.mirrors.pids())
         time.sleep(chance.uniform(0.05, 1.0))
+    if not torn:
+        raise SoakError("the mirror had no connection that could be torn down")
     return f"{torn} connections of the mirror torn down, {times} times in all"
 
 

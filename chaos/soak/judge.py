@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 from chaos.soak.clusters import Record
 
@@ -156,3 +157,32 @@ def check_preserved(verdict: Verdict, source: Sequence[int], target: Sequence[in
         if one != other:
             verdict.moved += 1
             verdict.note(f"moved: source {one} is at target {other}")
+
+
+def harmless(problem: Mapping[str, Any], compacted: str) -> bool:
+    """Whether a problem may be on record: compaction left a hole in its topic that is too large to match."""
+    return problem["kind"] == "offsets_differ" and problem["topic"] == compacted
+
+
+def status_faults(status: Mapping[str, Any] | None, expected: Iterable[tuple[str, int]], compacted: str) -> list[str]:
+    """Why what `drkit status` says of a link isn't that everything is mirrored and well.
+
+    Args:
+        status: its document; None: it fails.
+        expected: topic and partition of all that must be mirrored.
+        compacted: the compacted topic.
+    """
+    if status is None:
+        return ["drkit status fails"]
+    lags = {(each["topic"], each["partition"]): each["lag_records"] for each in status["partitions"]}
+    found = [] if status["state"] == "mirroring" else [f"the link is {status['state']}"]
+    found += [
+        f"{topic}:{number} has lag {lags.get((topic, number))}"
+        for topic, number in expected
+        if lags.get((topic, number)) != 0
+    ]
+    return found + [
+        f"{each['kind']} of {each['topic']}:{each['partition']}: {each['reason']}"
+        for each in status["problems"]
+        if not harmless(each, compacted)
+    ]

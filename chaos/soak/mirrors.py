@@ -36,6 +36,9 @@ class Worker:
     def _start(self) -> subprocess.Popen[bytes]:
         self._close()
         self._files = [self.events.open("ab"), self.log.open("ab")]
+        if _tail(self.events, 1) not in ([], [b""]):  # it was killed while it wrote: the next line isn't part of that
+            self._files[0].write(b"\n")
+            self._files[0].flush()
         self.started += 1
         self._begun = self.events.stat().st_size
         self._files[1].write(f"--- start {self.started} at {time.strftime('%H:%M:%S')}\n".encode())
