@@ -99,6 +99,10 @@ def exact(offset):
     return {"translation": "exact", "target_offset": offset}
 
 
+def skips_below_2(offset):
+    return conservative(3) if offset < 2 else exact(offset)
+
+
 def at_most(end):
     """Exact up to the end of what is mirrored, conservative beyond it."""
     return lambda offset: exact(offset) if offset <= end else conservative(end)
@@ -179,12 +183,12 @@ def test_what_holds_is_no_finding(source, target, options):
             {"answers": lambda offset: conservative(offset + 1)},
             "skips the record",
         ),
-        ("abcd", "..cd", {"problems": [GONE], "lag": 4, "answers": lambda _: conservative(3)}, "skips the record at 2"),
+        ("abcd", "..cd", {"problems": [GONE], "lag": 4, "answers": skips_below_2}, "position 0 goes to 3, which skips"),
         (
             "abcd",
             "..cd",
-            {"given_up": frozenset({b"a", b"b"}), "answers": lambda _: conservative(3)},
-            "skips the record",
+            {"given_up": frozenset({b"a", b"b"}), "answers": skips_below_2},
+            "position 0 goes to 3, which skips the record at 2",
         ),
         ("abcd", "ab", {"problems": [STUCK], "lag": 2, "answers": lambda _: conservative(3)}, "the target ends at 2"),
         ("ab", "ab", {"answers": lambda at: exact(at) if at < 2 else exact(9)}, "the target ends at 2"),
