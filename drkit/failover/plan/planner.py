@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import islice
 
 from drkit.failover.fencing.cluster_fence import fence_method
 from drkit.failover.plan.choose_links import leading_to
@@ -53,7 +54,7 @@ from drkit.kafka.groups.mirrormaker import MirrorMakerOffsets
 from drkit.model.errors import ConfigError, DrkitError, Refused
 from drkit.model.link_state import TARGET_REPLACED, Direction, Problem
 from drkit.model.runs import FenceMethod, serve_again
-from drkit.model.topology import Link, LinkId
+from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.model.wording import and_more, bounds, counted
 from drkit.permissions.missing import Names
 from drkit.permissions.resolve import CLUSTER_NAME
@@ -396,11 +397,7 @@ def _about_groups(snapshot: Snapshot, request: PlanRequest, plan: FailoverPlan) 
         )
     if len(missing) > _SHOWN:
         yield f"and {counted(len(missing) - _SHOWN, 'more group')} never committed on some partitions"
-    again = [p for p in plan.placed if p.transactional and p.transactions_again != 0]
-    for position in again[:_SHOWN]:
-        yield f"{position.group} on {position.topic}:{position.partition}: {position.reason}"
-    if len(again) > _SHOWN:
-        yield f"and {counted(len(again) - _SHOWN, 'more position')} of groups that process transactions again"
+    yield from _imprecise(snapshot, plan)
     if removed := removed_unread(plan.placed, snapshot.partitions).sentence(snapshot.target.alias):
         yield removed
     alone = [position for position in plan.placed if position.skipped is None]
@@ -410,3 +407,23 @@ def _about_groups(snapshot: Snapshot, request: PlanRequest, plan: FailoverPlan) 
             f"what {counted(len(alone), 'position')} skip is not known, e.g. {first.group} on {first.topic}:"
             f"{first.partition}: {first.reason}"
         )
+
+
+def _imprecise(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[str]:
+    """Groups that are placed as captured though the source answers, and those that process transactions again."""
+    lacking = snapshot.lacking
+    captured = sorted({p.group for p in plan.placed if (p.group, TopicPartition(p.topic, p.partition)) in lacking})
+    if captured:
+        yield (
+            f"{snapshot.source.alias} lacks committed offsets of {and_more(captured)} that were captured before: these "
+            "groups are placed as captured"
+        )
+    again: dict[str, list[PlannedPosition]] = {}
+    for position in plan.placed:
+        if position.transactional and position.transactions_again != 0:
+            again.setdefault(position.group, []).append(position)
+    for group, its in islice(again.items(), _SHOWN):
+        others = f" (and {counted(len(its) - 1, 'more partition')})" if its[1:] else ""
+        yield f"{group} on {its[0].topic}:{its[0].partition}{others}: {its[0].reason}"
+    if len(again) > _SHOWN:
+        yield f"and {counted(len(again) - _SHOWN, 'more group')} that process transactions again"

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from drkit.failover.plan.failover_plan import AcceptedLoss, FailoverPlan, Obstacle
 from drkit.failover.plan.loss_budget import accepted, flag_for, over_budget, what_accepts
 from drkit.failover.plan.snapshot import PartitionView, Snapshot
+from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.run.state_machine import Mode
 from drkit.model.link_state import TARGET_RECREATED, TARGET_REPLACED, Direction, Problem
 from drkit.model.runs import ACCEPT_LOSS, ACCEPT_UNFENCED, ALLOW_REWIND, FenceMethod, serve_again
 from drkit.model.topology import TopicPartition
 from drkit.model.wording import and_more, counted
 from drkit.state_topic.other_store import other_store
+
+AS_THEY_ARE = "A planned move takes groups from where they are, not from where they were last seen"
 
 
 def obstacles(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
@@ -21,7 +24,7 @@ def obstacles(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
     yield from _decided_already(snapshot, plan)
     yield from _nothing_there(snapshot, plan)
     if plan.mode is Mode.PLANNED:
-        yield from _planned(snapshot)
+        yield from _planned(snapshot, plan)
     if plan.catch_up:
         yield from _backlog(snapshot, plan)
     elif plan.mode is Mode.UNPLANNED:
@@ -99,7 +102,21 @@ def _decided_already(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[Obstacl
         )
 
 
-def _planned(snapshot: Snapshot) -> Iterator[Obstacle]:
+def vanished_groups(snapshot: Snapshot, placed: Iterable[PlannedPosition]) -> list[str]:
+    """The groups with a place of which the source, which answered for all, has no commit any more."""
+    vanished = snapshot.vanished
+    return sorted({position.group for position in placed if position.group in vanished}) if vanished else []
+
+
+def vanished_says(source: str, groups: Sequence[str]) -> tuple[str, str]:
+    """What happened to them, and how to have them moved nevertheless."""
+    return (
+        f"{source} has no committed offset any more of {and_more(groups)}: deleted, expired or lost there",
+        f"kafka-consumer-groups.sh --reset-offsets on {source} puts a group that it lost where it continues",
+    )
+
+
+def _planned(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
     source = snapshot.source.alias
     if not snapshot.source.reachable:
         yield Obstacle(
@@ -117,9 +134,17 @@ def _planned(snapshot: Snapshot) -> Iterator[Obstacle]:
     if snapshot.unread_reason is not None:
         yield Obstacle(
             f"groups of {source} can't all be read: {snapshot.unread_reason}",
-            "A planned move takes groups from where they are, not from where they were last seen",
+            AS_THEY_ARE,
             f"Bring up the brokers of {source} that coordinate its groups, and grant drkit's principal DESCRIBE on "
             "them; or fail over with --unplanned: it uses the captured positions",
+        )
+    if vanished := vanished_groups(snapshot, plan.placed):
+        what, remedy = vanished_says(source, vanished)
+        yield Obstacle(
+            what,
+            AS_THEY_ARE,
+            f"{remedy}. Of a group that was deleted: run drkit mirror --link '{snapshot.link.id}' until it forgets it, "
+            "or leave it out with exclude_groups. Or fail over with --unplanned: it uses the captured positions",
         )
     if snapshot.unjudged:
         yield Obstacle(

@@ -147,17 +147,19 @@ class PartitionView:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One link, both its clusters, and the store's data, at one moment.
+    """One link, both its clusters, and the store's data, at one moment: from `begun_at` (None: not told) to
+    `observed_at`.
 
     `positions` are the covered groups' on covered topics, refreshed from the source if it answered
     for all groups (`positions_live`), or for some (`read_groups`), with the reason (`unread_reason`; None: it wasn't
-    asked for groups, or doesn't answer at all). `committed` and `members` are the target's; `source_members` the
-    source's.
+    asked for groups, or doesn't answer at all); `lacking`: those of the store that its answer doesn't have: they are as
+    captured. `committed` and `members` are the target's; `source_members` the source's.
     `mirror` names the worker that holds the link's mirror lease, or None. `notes`: what could not be
     read. `past`: the groups' committed offsets at the requested moment, if any.
     `stamped`: by timestamp (ms) requested for single groups, the first target offset from it on.
     `stored`: the store's positions. `left`: topics that were mirrored once and no longer belong to the
-    link; nothing else here concerns them. `unmovable`: groups of the source that commit no offsets.
+    link; nothing else here concerns them. `unmovable`: groups of the source that commit no offsets; `unmovable_there`:
+    the type of groups of the target that commit none.
     `transactions`: what the mirror knows of groups that commit in transactions, or None. `suspected`:
     groups that may commit in transactions; `transactions` may or may not know them.
     """
@@ -186,10 +188,18 @@ class Snapshot:
     suspected: frozenset[str] = frozenset()
     read_groups: frozenset[str] = frozenset()
     unread_reason: str | None = None
+    lacking: frozenset[Key] = frozenset()
+    unmovable_there: Mapping[str, str] = field(default_factory=dict)
+    begun_at: datetime | None = None
 
-    def is_live(self, group: str) -> bool:
+    def is_live(self, group: str, tp: TopicPartition) -> bool:
         """Whether the source itself answered where this group stands; else its position is as captured."""
-        return self.positions_live or group in self.read_groups
+        return (group, tp) not in self.lacking and (self.positions_live or group in self.read_groups)
+
+    @property
+    def vanished(self) -> set[str]:
+        """Groups of which the source, which answered for all, has no committed offset any more."""
+        return {group for group, _ in self.lacking} - self.read_groups if self.positions_live else set()
 
     def news(self) -> list[GroupPosition]:
         """Positions from the source's answer that the store doesn't have; none if it didn't answer, nor on topics that
@@ -200,7 +210,7 @@ class Snapshot:
         return [
             p
             for p in self.positions
-            if self.is_live(p.group)
+            if self.is_live(p.group, p.tp)
             and not (p.tp in self.partitions and self.partitions[p.tp].recreated)
             and known.get((p.group, p.topic, p.partition)) != (p.offset, p.metadata)
         ]

@@ -62,6 +62,8 @@ class _Side:
     """Its partitions without an answer, though it answers, and why."""
     unread: str | None = None
     """Why not all of its groups could be read, though it answers."""
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    """The type of groups that commit no offsets."""
 
 
 _TOPIC_PARTITION = attrgetter("topic", "partition")
@@ -135,6 +137,7 @@ def observe(
     source_groups, target_groups = groups and source_groups, groups and target_groups
     selection = selection or Selection()
     memory = _remember(estate, link)
+    begun_at = now()
     with ThreadPoolExecutor(max_workers=2) as pool:
         asked_source = pool.submit(_bounded, link.id.source, lambda: _ask_source(estate, link, groups=source_groups))
         stored, past = (
@@ -154,6 +157,7 @@ def observe(
         settle = memory.control is None or memory.control.direction.serves_source
     estate.reach(link.id.source).gone = not source.view.reachable and source.view.denied is None
     positions = _merge_positions(memory.positions, source.offsets)
+    read = {(position.group, position.tp) for position in source.offsets or ()}
     unseen = sorted({position.group for position in positions} - remembered)
     if unseen and target_groups and target.view.reachable:
         target = _with_groups(estate, link, target, unseen)
@@ -169,6 +173,7 @@ def observe(
     return Snapshot(
         link=link,
         observed_at=now(),
+        begun_at=begun_at,
         source=source.view,
         target=target.view,
         control=memory.control,
@@ -178,6 +183,12 @@ def observe(
         positions_live=source.offsets is not None and source.unread is None,
         read_groups=frozenset(position.group for position in source.offsets or ()),
         unread_reason=source.unread,
+        lacking=frozenset(
+            (position.group, position.tp)
+            for position in (stored if source.offsets is not None else ())
+            if (position.group, position.tp) not in read
+        ),
+        unmovable_there=target.kinds,
         committed=_committed(link, target),
         members=target.members,
         source_members=source.members,
@@ -314,21 +325,23 @@ def _ask_source(estate: ClusterContext, link: Link, *, groups: bool) -> _Side:
     view = ClusterView(alias, reachable=True, cluster_id=cluster_id, brokers=len(admin.brokers()))
     topics = {name: info for name, info in admin.topics().items() if link.covers_topic(name)}
     tps = [TopicPartition(name, partition) for name, info in topics.items() for partition in range(info.partitions)]
+    side = _Side(view, topics)
+    if groups:  # before the ends: what a transaction wrote whose commit is seen lies below them
+        try:
+            side = _with_source_groups(estate, link, side)
+        except NotShown:
+            raise
+        except Unreachable as error:  # its logs may answer: what they say counts
+            side = replace(side, offsets=(), unread=f"{error.what} ({error.meaning})" if error.meaning else error.what)
     silent: dict[TopicPartition, str] = {}
     start = admin.start_offsets(tps, silent=silent)
     # of partitions that answer, so that the others are waited for once; high watermarks first: offsets beyond a stable
     # end that is read later surely belong to an open transaction
     high = admin.end_offsets(start, committed=False, silent=silent) if link.committed else {}
     end = admin.end_offsets(start, committed=link.committed, silent=silent)
-    side = _Side(view, topics, start, end, high, silent={tp: why for tp, why in silent.items() if tp not in end})
-    if not groups:
-        return side
-    try:
-        return _with_source_groups(estate, link, side)
-    except NotShown:
-        raise
-    except Unreachable as error:  # its logs answered: what they say counts
-        return replace(side, offsets=(), unread=f"{error.what} ({error.meaning})" if error.meaning else error.what)
+    return replace(
+        side, start=start, end=end, high=high, silent={tp: why for tp, why in silent.items() if tp not in end}
+    )
 
 
 def _with_source_groups(estate: ClusterContext, link: Link, side: _Side) -> _Side:
@@ -396,13 +409,16 @@ def _with_groups(estate: ClusterContext, link: Link, side: _Side, groups: Sequen
     coordinator = estate.groups(link.id.target)
     at = now()
     source_topic = cache(link.source_topic)
+    listed = coordinator.list_groups()
+    kinds = {group: listed[group].type for group in groups if group in listed and not listed[group].commits_offsets}
+    groups = [group for group in groups if group not in kinds]
     offsets = tuple(
         GroupPosition(found.group, found.topic, found.partition, found.offset, found.metadata, at)
         for found in coordinator.committed(groups)
         if source_topic(found.topic) is not None
     )
-    members = {**side.members, **coordinator.members(groups)}
-    return replace(side, offsets=(side.offsets or ()) + offsets, members=members)
+    members = {**side.members, **coordinator.members(groups, listed)}
+    return replace(side, offsets=(side.offsets or ()) + offsets, members=members, kinds={**side.kinds, **kinds})
 
 
 def _committed(link: Link, target: _Side) -> dict[tuple[str, TopicPartition], int]:

@@ -8,7 +8,7 @@ record stamped before T, on every partition. A partition's limit is:
 - records are missing, and the source is gone: they were appended after the mirrored ones, so they are stamped no
   earlier than the newest mirrored record, less the partition's lateness (by how much records in its tail were stamped
   before earlier ones);
-- nothing was missing at the last look: later records are stamped no earlier than the look, less lateness. So an idle
+- nothing was missing at the last look: later records are stamped no earlier than its begin, less lateness. So an idle
   topic delays nothing, as long as the mirror looks at it;
 - it isn't known whether more is missing than is counted (both sides answer, and whether they still hold what was
   mirrored can't be told): as if the source were gone.
@@ -183,36 +183,41 @@ def _limit(snapshot: Snapshot, view: PartitionView, tails: Tails) -> Limit:
     tail = tails.target.get(view.tp)
     late = timedelta(milliseconds=tail.late if tail is not None else 0)
     lately = f", less the lateness of {late.total_seconds():g} s seen in its tail" if late else ""
+    lately += f" ({tail.reason})" if tail is not None and tail.reason is not None else ""
     if view.lag is None:
         raise _unknown(view, view.missing.reason or "the content of the source is unknown")
     if view.missing.gaps:
         gap = view.missing.gaps[0]
         raise _unknown(view, f"source offsets {gap.begin} to {gap.until - 1} are missing on {snapshot.target.alias}")
     missing = tails.missing.get(view.tp)
-    if missing is not None and missing.reason is None and missing.earliest is not None:
+    unjudged = view.missing.reason if view.missing.at_least else None
+    if missing is not None and missing.reason is None and missing.earliest is not None and unjudged is None:
         first = from_millis(missing.earliest)
         rest = view.lag - view.held
         parts = [counted(rest, "missing offset")] if rest else []
         held = " and ".join([*parts, *(["records held by an open transaction"] if view.held or not rest else [])])
         return Limit(*view.tp, first, f"the earliest of {held} is stamped {iso(first)}", exact=True)
-    unjudged = view.missing.reason if view.missing.at_least else None
+    if tail is not None and tail.reason is not None and tail.newest is None:
+        raise _unknown(view, f"its tail on {snapshot.target.alias} could not be read: {tail.reason}")
+    begun = snapshot.begun_at or snapshot.observed_at
     if view.lag == 0 and unjudged is None:
         live = view.source_end is not None
-        looked = snapshot.observed_at if live else None if view.watermark is None else view.watermark.observed_at
+        looked = begun if live else None if view.watermark is None else view.watermark.observed_at
         if looked is None:
             raise _unknown(view, "the mirror never looked at it")
         return Limit(*view.tp, looked - late, f"nothing was missing when it was looked at, {iso(looked)}{lately}")
     if missing is not None and missing.reason is None and unjudged is None:
-        return Limit(*view.tp, snapshot.observed_at - late, "no record is missing, only control records", exact=True)
+        return Limit(*view.tp, begun - late, "no record is missing, only control records", exact=True)
     count = f"{view.lag:,} offsets are missing" + (f" or more ({unjudged})" if unjudged else "")
     if tail is None or tail.newest is None:
         raise _unknown(view, f"{count} and none is on the target")
     newest = from_millis(tail.newest)
-    return Limit(
-        *view.tp,
-        newest - late,
-        f"{count}; the newest record on the target is stamped {iso(newest)}{lately}",
-    )
+    why = f"{count}; the newest record on the target is stamped {iso(newest)}{lately}"
+    before = newest - late
+    if missing is not None and missing.earliest is not None and from_millis(missing.earliest) < before:
+        before = from_millis(missing.earliest)
+        why = f"{count}, of those that were read the earliest is stamped {iso(before)}"
+    return Limit(*view.tp, before, why)
 
 
 def _unknown(view: PartitionView, why: str) -> Refused:

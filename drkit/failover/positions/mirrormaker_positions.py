@@ -9,6 +9,8 @@ everything above s1 on the source is above d1 on the target, so `d1 + 1` never p
 c = s1). The records in between are read again: at most c - s1 - 1, because each source offset has at most one; at most
 d2 - (d1 + 1) offsets; and at most what the target's log holds from there.
 
+A group may have read on since its checkpoint: then what it reads again is bounded by the target's log alone.
+
 A checkpoint is MirrorMaker 2's own answer (before 3.5.1 it could pass unread records, KAFKA-12468, so `skipped` is
 unknown for it). The greatest of all answers for offsets at or below c is used. Records beyond the last sync may be
 missing on the target: the loss is unknown.
@@ -21,7 +23,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from drkit.failover.plan.snapshot import Snapshot
-from drkit.failover.positions.positions import NoReset, PlannedPosition, Selection, Strategy
+from drkit.failover.positions.positions import (
+    NoReset,
+    PlannedPosition,
+    Selection,
+    Strategy,
+    bounded,
+    of_another_type,
+)
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.state_machine import Loss, Mode
 from drkit.kafka.groups.mirrormaker import Checkpoint, MirrorMakerOffsets, OffsetSync, read_offsets
@@ -89,9 +98,10 @@ def captured(link: Link, offsets: MirrorMakerOffsets) -> list[GroupPosition]:
 
 
 def positions_by_mirrormaker(
-    snapshot: Snapshot, offsets: MirrorMakerOffsets, selection: Selection
+    snapshot: Snapshot, offsets: MirrorMakerOffsets, selection: Selection, *, final: bool = False
 ) -> tuple[PlannedPosition, ...]:
-    """Each selected group's position, sorted by group, topic, partition.
+    """Each selected group's position, sorted by group, topic, partition. `final`: drkit captured those without a
+    checkpoint after the fence.
 
     Raises:
         ConfigError: a named group is unknown.
@@ -105,7 +115,7 @@ def positions_by_mirrormaker(
             )
     checkpoints = {(each.group, each.tp): each for each in offsets.checkpoints}
     placed = [
-        _place(snapshot, position, checkpoints, offsets.syncs)
+        of_another_type(position, snapshot) or _place(snapshot, position, checkpoints, offsets.syncs, final=final)
         for position in snapshot.positions
         if selection.covers(position.group, position.tp)
     ]
@@ -164,6 +174,8 @@ def _place(
     position: GroupPosition,
     checkpoints: Mapping[tuple[str, TopicPartition], Checkpoint],
     syncs: Mapping[TopicPartition, Sequence[OffsetSync]],
+    *,
+    final: bool,
 ) -> PlannedPosition:
     view = snapshot.partitions.get(position.tp)
     base = replace(
@@ -173,10 +185,11 @@ def _place(
     if view is None or view.target_start is None or view.target_end is None:
         reason = f"{base.target_topic}:{position.partition} is not on {snapshot.target.alias}"
         return replace(base, reason=reason, why=reason, no_reset=NoReset.NOT_ON_TARGET)
+    checkpoint = checkpoints.get((position.group, base.target_tp))
     found = answer(
         position.offset,
         syncs.get(position.tp, ()),
-        checkpoints.get((position.group, base.target_tp)),
+        checkpoint,
         view.target_start,
         view.target_end,
     )
@@ -187,7 +200,7 @@ def _place(
     why = None if exact else f"by MirrorMaker 2: {found.why}; at most {found.at_most} records are read again"
     if found.target_offset == view.target_end:
         why = f"by MirrorMaker 2: {found.why}; it is the log's end: records missing before it are unknown"
-    return replace(
+    placed = replace(
         base,
         target_offset=found.target_offset,
         strategy=Strategy.MIRRORMAKER,
@@ -198,6 +211,8 @@ def _place(
         reason=why,
         why=why or found.why,
     )
+    of_checkpoint = checkpoint is not None and checkpoint.at == position.captured_at  # else drkit read or captured it
+    return bounded(placed, position.tp, snapshot, final=final and not of_checkpoint, elsewhere=of_checkpoint)
 
 
 def check_possible(snapshot: Snapshot, mode: Mode) -> None:

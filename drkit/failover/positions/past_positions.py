@@ -84,8 +84,8 @@ def _doubt(moment: datetime, around: StatesAround, now_at: Mapping[Key, GroupPos
         if moment <= following.held_until:
             return None
         return (
-            f"it committed between the looks at {iso(following.held_until)} and {iso(following.at)}: "
-            "the earlier position is taken"
+            f"it committed between the looks at {iso(following.held_until)} and {iso(following.at)}, or could not be "
+            "seen: the earlier position is taken"
         )
     return _doubt_of_newest(moment, then, [now_at.get(_key(around, each.partition)) for each in then.positions])
 

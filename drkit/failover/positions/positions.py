@@ -35,6 +35,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
+from functools import cache, partial
 from operator import attrgetter
 
 from drkit.failover.plan.point_in_time import Moment
@@ -82,8 +83,10 @@ class NoReset(StrEnum):
     NOT_ON_TARGET = "not on the target"
     SHARE_GROUP = "share group"
     UNKNOWN_TYPE = "unknown type of group"
+    OTHER_THERE = "another type of group on the target"
 
 
+_NO_RESET, _UNKNOWN = {SHARE: NoReset.SHARE_GROUP}, NoReset.UNKNOWN_TYPE
 _NOT_KNOWN = PastPosition(None, "", Certainty.UNAVAILABLE, "where it had committed then is not known", None)
 
 
@@ -188,18 +191,22 @@ def choose_positions(
     # groups with equal positions share the result
     known: dict[tuple[TopicPartition, int], PlannedPosition] = {}
     known_elsewhere: dict[tuple[TopicPartition, int, Where | None], PlannedPosition] = {}
-    by_output = None if _whole(snapshot) else _ByOutput.of(snapshot)
+    whole, by_output_of = _whole(snapshot), cache(partial(_ByOutput.of, snapshot))
     for position in _then(snapshot, present) if by_commits else snapshot.positions:
         group, tp = position.group, position.tp
         if not selection.covers(group, tp):
             continue
+        if (unfit := of_another_type(position, snapshot)) is not None:
+            chosen.append(unfit)
+            continue
+        by_output = None if whole and snapshot.is_live(group, tp) else by_output_of()
         where = places.get(group, rule)
         if where is not rule:
             position = present.get((group, tp), position)  # noqa: PLW2901 - not from where it was in the past
         existing = snapshot.committed.get((group, tp))
         if by_commits and where is rule:
             placed = place(position, snapshot.partitions.get(tp), snapshot, where, present.get((group, tp)))
-            placed = _bounded(replace(placed, existing=existing), tp, snapshot, final=final)
+            placed = bounded(replace(placed, existing=existing), tp, snapshot, final=final)
             if by_output is not None:
                 placed = by_output.not_past(placed, present.get((group, tp), position))
             chosen.append(placed)
@@ -216,9 +223,31 @@ def choose_positions(
                 known[stands] = found
             else:
                 known_elsewhere[*stands, where] = found
-        chosen.append(_bounded(_as_of(found, position, existing), tp, snapshot, final=final))
-    chosen += _unmovable(snapshot, selection)
+        chosen.append(bounded(_as_of(found, position, existing), tp, snapshot, final=final))
+    there = set(map(GROUP_TOPIC_PARTITION, chosen))
+    chosen += [each for each in _unmovable(snapshot, selection) if GROUP_TOPIC_PARTITION(each) not in there]
     return tuple(sorted(chosen, key=GROUP_TOPIC_PARTITION))
+
+
+def of_another_type(position: GroupPosition, snapshot: Snapshot) -> PlannedPosition | None:
+    """A captured position of a group whose id isn't a consumer group's on one of the sides (any more), unplaced; None:
+    it is one on both, as far as is known."""
+    group, target = position.group, snapshot.target.alias
+    topic = snapshot.link.target_topic(position.topic)
+    for each in snapshot.unmovable:
+        if each.group == group:
+            why = each.why(target, TopicPartition(topic, position.partition))
+            reason = f"on {snapshot.source.alias} it is by now {why}"
+            return PlannedPosition.unplaced(position, topic, reason, no_reset=_NO_RESET.get(each.type, _UNKNOWN))
+    kind = snapshot.unmovable_there.get(group)
+    if kind is None:
+        return None
+    tool = "kafka-share-groups.sh" if kind == SHARE else "the tool of its type"
+    reason = (
+        f"on {target} its id is that of a {kind} group, which takes no committed offsets: delete that group ({tool} "
+        "--delete), then plan again; or rename one of the two"
+    )
+    return PlannedPosition.unplaced(position, topic, reason, no_reset=NoReset.OTHER_THERE)
 
 
 def _unmovable(snapshot: Snapshot, selection: Selection) -> list[PlannedPosition]:
@@ -231,7 +260,7 @@ def _unmovable(snapshot: Snapshot, selection: Selection) -> list[PlannedPosition
             stands = GroupPosition(group.group, *tp, start or 0, "", group.captured_at)
             topic = snapshot.link.target_topic(tp.topic)
             why = group.why(snapshot.target.alias, TopicPartition(topic, tp.partition))
-            no_reset = NoReset.SHARE_GROUP if group.type == SHARE else NoReset.UNKNOWN_TYPE
+            no_reset = _NO_RESET.get(group.type, _UNKNOWN)
             found.append(replace(PlannedPosition.unplaced(stands, topic, why, no_reset=no_reset), source_offset=start))
     return found
 
@@ -260,22 +289,29 @@ def _as_of(placed: PlannedPosition, position: GroupPosition, existing: int | Non
     )
 
 
-def _bounded(placed: PlannedPosition, tp: TopicPartition, snapshot: Snapshot, *, final: bool) -> PlannedPosition:
+def bounded(
+    placed: PlannedPosition, tp: TopicPartition, snapshot: Snapshot, *, final: bool, elsewhere: bool = False
+) -> PlannedPosition:
     """The same (just made, so changed in place), with a bound of the records read again if the group may have read on
-    since its capture."""
-    if final or placed.target_offset is None or placed.reread is None:
+    since its capture. `elsewhere`: another program captured it."""
+    lacking = (placed.group, tp) in snapshot.lacking
+    if (final and not lacking) or placed.target_offset is None or placed.reread_bound is None:
         return placed
-    live = snapshot.is_live(placed.group)
+    live = not elsewhere and snapshot.is_live(placed.group, tp)
     if live and not snapshot.source_members.get(placed.group):
         return placed
     view = snapshot.partitions.get(tp)
     if view is None or view.target_end is None:
         return placed
-    most = max(placed.reread, view.target_end - placed.target_offset)
-    if most == placed.reread:
-        return placed
+    most = max(placed.reread_bound, view.target_end - placed.target_offset)
     why = "it still reads" if live else "it may have read on since its position was captured"
-    placed.reread, placed.reread_at_most, placed.reason = None, most, _and(placed.reason, why)
+    if lacking and (snapshot.positions_live or placed.group in snapshot.read_groups):
+        placed.translation = Certainty.CONSERVATIVE
+        why = f"{snapshot.source.alias} has no commit of it there any more: {why}"
+    elif most == placed.reread_bound:
+        return placed
+    placed.reread = None if most else 0
+    placed.reread_at_most, placed.reason = most or None, _and(placed.reason, why)
     return placed
 
 

@@ -201,7 +201,8 @@ class Facts:
     `late`: offsets written after the last look, unfenced or because somebody opened the fence: from and to, by
     `topic:partition`.
     `scrubbed`: topics of the new incarnation on the scrubbed cluster, by name, with their ids.
-    `captured_at`: when all groups' positions were read on the source and stored, during the drain.
+    `captured_at`: when all groups' positions were read on the source and stored, during the drain; `lacking`: of some
+    stored ones the source had no commit any more.
     `removed_unread`: the offsets that groups had not read, and that the target no longer holds.
     `places`: how many of the groups' positions were seen to hold the planned record.
     """
@@ -228,6 +229,7 @@ class Facts:
     fence_epoch: int | None = None
     fenced_at: datetime | None = None
     captured_at: datetime | None = None
+    lacking: bool = False
     mirror_stopped: bool = False
     lag: int | None = None
     ends: dict[str, int] = field(default_factory=dict)
@@ -327,6 +329,7 @@ def back_before_fence(run: Run, why: str) -> Run:
         fence_epoch=None,
         fenced_at=None,
         captured_at=None,
+        lacking=False,
         mirror_stopped=False,
         lag=None,
         ends={},

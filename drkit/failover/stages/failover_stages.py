@@ -15,6 +15,7 @@ from drkit.failover.fencing.quiescence import still_written, topic_ids_of
 from drkit.failover.plan.failover_plan import AcceptedLoss
 from drkit.failover.plan.loss_budget import LossBudget, OverBudget, accepted, flag_for, over_budget
 from drkit.failover.plan.point_in_time import Moment
+from drkit.failover.plan.preconditions import AS_THEY_ARE, vanished_groups, vanished_says
 from drkit.failover.plan.snapshot import Snapshot
 from drkit.failover.plan.take_snapshot import observe
 from drkit.failover.positions.group_commands import group_command
@@ -100,7 +101,7 @@ class Translate:
             # a planned move has compared in the drain; after another run clients write to the target
             compare=False if not unplanned else True if sealed_before(context) else None,
             seen=seen,
-            source_groups=not (_just_captured(context.facts) and context.facts.fenced),
+            source_groups=not (_just_captured(context.facts) and context.facts.fenced and not context.facts.lacking),
             own_ends=copy_ends(estate, link) if sealed_before(context) else None,
         )
         if not snapshot.target.reachable:
@@ -108,29 +109,23 @@ class Translate:
                 f"{self.target} {snapshot.target.unreached}: {snapshot.target.reason}",
                 remedy=f"{snapshot.target.denied or 'Bring it back'}, then drkit resume",
             )
-        if context.facts.mode is Mode.PLANNED and not snapshot.positions_live:
-            silent = f"{self.source} {snapshot.source.unreached}: {snapshot.source.reason}"
-            unread = f"groups of {self.source} can't all be read: {snapshot.unread_reason}"
-            raise DrkitError(
-                silent if snapshot.unread_reason is None else unread,
-                meaning="A planned move takes groups from where they are, not from where they were last seen",
-                remedy=snapshot.source.denied
-                or f"Bring {self.source} back, its coordinators too, and grant drkit DESCRIBE on its groups",
-            )
         late = written_since(context.facts, snapshot) if context.facts.mode is Mode.PLANNED else []
         if late and (self.back or not context.commit_begun):  # it loses nothing or does nothing
             raise still_written(self.source, late)
         context.estate.store.put_group_positions(context.link.id, snapshot.news())  # the drain has just stored all
         if unplanned and not link.inverse:
             keep_problems(context, snapshot)  # the source may have come back since the drain
+        final = bool(context.facts.fenced) and context.facts.captured_at is not None
+        final = final and (snapshot.positions_live or not context.facts.lacking)
         if offsets is None:
-            final = bool(context.facts.fenced) and context.facts.captured_at is not None
             chosen = choose_positions(snapshot, self.selection, self.at, final=final)
             positions = with_carried(chosen, context.carried, _gone(snapshot))
         else:
-            positions = positions_by_mirrormaker(snapshot, offsets, self.selection)
+            positions = positions_by_mirrormaker(snapshot, offsets, self.selection, final=final)
         positions = _as_read_on(context, positions)
         placed = [position for position in positions if position.target_offset is not None]
+        if context.facts.mode is Mode.PLANNED:
+            self._refuse_captured(context, snapshot, placed)
         self._refuse_rewinds(context, placed)
         loss = by_now = LOSS_UNKNOWN
         if offsets is None:
@@ -162,6 +157,24 @@ class Translate:
             return topic_ids_of(context, context.link, may_be_gone=True)
         except DrkitError:
             return None
+
+    def _refuse_captured(self, context: StageContext, snapshot: Snapshot, placed: Sequence[PlannedPosition]) -> None:
+        """Raise `DrkitError` if groups of a planned move weren't read on the source. A failback takes groups that the
+        live cluster lost from where they were seen last: nothing else leads on behind its scrub."""
+        if not snapshot.positions_live:
+            silent = f"{self.source} {snapshot.source.unreached}: {snapshot.source.reason}"
+            unread = f"groups of {self.source} can't all be read: {snapshot.unread_reason}"
+            raise DrkitError(
+                silent if snapshot.unread_reason is None else unread,
+                meaning=AS_THEY_ARE,
+                remedy=snapshot.source.denied
+                or f"Bring {self.source} back, its coordinators too, and grant drkit DESCRIBE on its groups",
+            )
+        vanished = vanished_groups(snapshot, placed)
+        if vanished and not self.back:
+            what, remedy = vanished_says(self.source, vanished)
+            back = f"Or drkit resume {context.run} --cancel takes the run back"
+            raise DrkitError(what, meaning=AS_THEY_ARE, remedy=f"{remedy}; then drkit resume {context.run}. {back}")
 
     def _refuse_rewinds(self, context: StageContext, placed: Sequence[PlannedPosition]) -> None:
         """Raise `Refused` if groups would be moved back, unless that was accepted; from where this run itself had put

@@ -288,6 +288,7 @@ class Drain:
             facts,
             mirror_stopped=True,
             captured_at=snapshot.observed_at if snapshot.positions_live else None,
+            lacking=bool(snapshot.lacking),
             lag=snapshot.lag,
             loss=loss_at(snapshot.partitions.values(), facts.fenced_at or now()),
         )

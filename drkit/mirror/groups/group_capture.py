@@ -110,7 +110,8 @@ class GroupCapture:
         self._mirrored: dict[str, TopicState] = {}
         self._listing = GroupListing({}, complete=False)
         self._looked_at: datetime | None = None
-        self._failing: dict[str, datetime] = {}
+        self._unseen: dict[str, datetime] = {}
+        self._again: set[str] = set()
         self._loaded = False
         self._said: dict[str, str] = {}
         self._covered: dict[str, bool] = {}
@@ -143,8 +144,12 @@ class GroupCapture:
             self._said.pop(group, None)
         unasked = set(covered).difference(asked, fetched.failures)
         changed = self._keep(fetched, begun, unasked)
-        self._unsaved += self._timeline.observe(begun, ended, self._standing, changed, self._failing)
-        self._note_seen([*fetched.offsets, *unasked], fetched.failures, begun)
+        seen = {*fetched.offsets, *unasked}
+        again = self._note_unseen(seen, fetched.offsets, begun)
+        if again:
+            changed |= {series for series in self._standing if series[0] in again}
+        self._unsaved += self._timeline.observe(begun, ended, self._standing, changed, self._unseen, seen)
+        self._looked_at = begun
         hidden = self._forget(set(self._listing.groups), ended) if self._listing.complete else {}
         self._save_states()
         self._changes.taken(again=fetched.failures)
@@ -282,13 +287,19 @@ class GroupCapture:
         state = self._mirrored.get(topic)
         return state is None or state.is_topic(topic_id)
 
-    def _note_seen(self, seen: Iterable[str], failed: Iterable[str], at: datetime) -> None:
-        """Record when unreadable groups were last seen: what they did since is unknown."""
-        for group in seen:
-            self._failing.pop(group, None)
-        for group in failed:
-            self._failing.setdefault(group, self._looked_at or at)
-        self._looked_at = at
+    def _note_unseen(self, seen: Collection[str], asked: Collection[str], at: datetime) -> set[str]:
+        """Record when groups that this look doesn't see were last seen (they can't be read, their coordinator is down,
+        the source lost them): what they did since is unknown. Returns those that are seen again; after missed looks
+        also those that had to be asked."""
+        last = self._looked_at or at
+        self._unseen = {group: since for group, since in self._unseen.items() if group not in self._again}
+        self._again = {group for group in self._unseen if group in seen}
+        for group in {group for group, _, _ in self._standing}.difference(seen):
+            self._unseen.setdefault(group, last)
+        if (at - last).total_seconds() > REFRESH_SECONDS:
+            self._unseen = {**dict.fromkeys(asked, last), **self._unseen}
+            self._again.update(asked)
+        return self._again
 
     def _forget(self, existing: set[str], at: datetime) -> dict[str, str]:
         """Forget deleted groups. Returns groups that a cluster merely stopped listing, with the reason: a listing omits
@@ -304,7 +315,7 @@ class GroupCapture:
         if gone:
             self._store.forget_group_positions(self._link.id, gone)
             log.info("%s: forgot groups deleted on the source: %s", self._link.id, ", ".join(gone))
-            self._unsaved += self._timeline.gone(at, gone)
+            self._unsaved += self._timeline.gone(at, gone, self._unseen)
             names = set(gone)
             self._drop([series for series in self._standing if series[0] in names])
         for group in sorted(seen.keys() & self._deleted.lost()):

@@ -14,7 +14,7 @@ lasting state is stored again with a later one.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -84,6 +84,7 @@ class Timeline:
         states: Mapping[Series, Positions],
         changed: Iterable[Series],
         unseen: Mapping[str, datetime] | None = None,
+        seen: Container[str] | None = None,
     ) -> list[GroupState]:
         """Process one look; returns the states to keep now.
 
@@ -91,29 +92,34 @@ class Timeline:
             begun: when the look began: later commits may be missing.
             at: when the look ended: its commits are older.
             states: the committed offsets of every series.
-            changed: the series that moved since the last look.
-            unseen: groups that could not be read lately, and when they last were.
+            changed: the series that moved since the last look, or of groups that are seen again.
+            unseen: groups that could not be seen lately, and when they last were.
+            seen: the groups that this look sees; None: all.
         """
         if not self._policy.on:
             return []
         kept: list[GroupState] = []
+        unseen = unseen or {}
         for series in changed:
-            held = (unseen or {}).get(series[0], self._looked_at)
-            self._changed(series, at, states[series], held, kept)
-        new = [series for series in states if series not in self._series]
+            self._changed(series, at, states[series], unseen.get(series[0], self._looked_at), kept)
+        new = [series for series in states if series not in self._series and (seen is None or series[0] in seen)]
         kept += [self._begin(series, at, states[series]) for series in new]
         for series in [series for series in self._behind if self._due(self._series[series], at)]:
             self._keep(series, at, states[series], kept)
-        self._settle(begun, at, kept)
+        self._settle(begun, at, kept, unseen)
         self._looked_at = begun
         return kept
 
-    def gone(self, at: datetime, groups: Iterable[str]) -> list[GroupState]:
+    def gone(
+        self, at: datetime, groups: Iterable[str], unseen: Mapping[str, datetime] | None = None
+    ) -> list[GroupState]:
         """Record that groups no longer exist, by a look that ended at `at`; returns the states that say so."""
         if not self._policy.on:
             return []
         names, kept = set(groups), list[GroupState]()
         for series in [series for series in self._series if series[0] in names]:
+            known = self._series[series]
+            known.moved_on = known.moved_on or (unseen or {}).get(series[0])
             self._keep(series, at, {}, kept)
             newest = self._series.pop(series).newest
             if kept[-1] is newest:
@@ -165,7 +171,7 @@ class Timeline:
         self._fleeting.add(series)
         kept.append(state)
 
-    def _settle(self, begun: datetime, at: datetime, kept: list[GroupState]) -> None:
+    def _settle(self, begun: datetime, at: datetime, kept: list[GroupState], unseen: Mapping[str, datetime]) -> None:
         """Make the last change before an idle time lasting; keep an idle series' state again now and then."""
         coarse = self.coarse_seconds
         for series in list(self._fleeting):
@@ -178,9 +184,10 @@ class Timeline:
         if self._checked_at is not None and (at - self._checked_at).total_seconds() < _CHECK_SECONDS:
             return
         self._checked_at = at
-        for known in self._series.values():
+        for (group, _, _), known in self._series.items():
             if (at - known.newest.at).total_seconds() >= HEARTBEAT_SECONDS and known.moved_on is None:
-                again = replace(known.newest, at=at, before=known.newest.at, held_until=begun)
+                held = unseen.get(group, begun)
+                again = replace(known.newest, at=at, before=known.newest.at, held_until=held)
                 known.newest, known.lasting = self._lasting(again), True
                 kept.append(known.newest)
 

@@ -11,6 +11,7 @@ from confluent_kafka import ShareConsumer
 from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.positions.positions import Selection
 from drkit.failover.run.run_document import plan_document
+from drkit.failover.run.service import run_failover
 from drkit.kafka.admin.clusters import observing
 from drkit.lab.toolchain import ensure
 from drkit.model.offsets import Certainty
@@ -28,13 +29,13 @@ def drkit(*arguments):
     )
 
 
-def shared(own, topic, group, count):
+def shared(own, topic, group, count, on="primary"):
     """A share group that has received some records of the topic; a new one begins at the topic's end."""
-    consumer = ShareConsumer({**own.client("primary"), "group.id": group, "log_level": 0})
+    consumer = ShareConsumer({**own.client(on), "group.id": group, "log_level": 0})
     got = []
 
     def received():
-        own.produce("primary", topic, {0: [f"shared-{len(got)}"]})
+        own.produce(on, topic, {0: [f"shared-{len(got)}"]})
         got.extend(message.value() for message in consumer.poll(0.3) or () if message.error() is None)
         return len(got) >= count
 
@@ -98,3 +99,42 @@ def test_what_the_plan_advises_brings_the_share_group_to_its_place(own):
 
         wait_until(all_received, 60, "all records on dr")
     assert sorted(got) == sorted(wanted)
+
+
+def test_a_consumer_group_whose_id_became_a_share_groups_is_not_committed_to(own):
+    """Its captured position was committed on dr as a consumer group's, so that no share consumer could join there."""
+    topic = own.create("primary", "orders", partitions=1)
+    own.produce("primary", topic, texts("early", 10, [0]))
+    plain, group = own.commit("primary", "plain", topic, {0: 4}), own.commit("primary", "sharers", topic, {0: 6})
+    mirror(own)
+    with own.estate() as estate:
+        estate.groups("primary").delete_groups([group])
+        shared(own, topic, group, 3)
+        plan = make_plan(estate, PlanRequest("dr"))
+        result = run_failover(estate, plan, accept_unfenced=True)
+        assert result.error is None
+        assert group not in estate.groups("dr").list_groups()
+    for positions in (plan.positions, result.positions):
+        found = {position.group: position for position in positions}
+        assert (found[group].target_offset, found[group].translation) == (None, Certainty.UNAVAILABLE)
+        assert "on primary it is by now a share group (KIP-932)" in found[group].reason
+    assert own.committed("dr", plain) == {(topic, 0): 4}
+
+
+def test_a_consumer_group_whose_id_is_a_share_groups_on_dr_is_left_out(own):
+    """The target refused its commit behind the fence."""
+    topic = own.create("primary", "orders", partitions=1)
+    own.produce("primary", topic, texts("early", 10, [0]))
+    plain, group = own.commit("primary", "plain", topic, {0: 4}), own.commit("primary", "sharers", topic, {0: 6})
+    mirror(own)
+    beside = own.create("dr", "beside", partitions=1)
+    shared(own, beside, group, 3, on="dr")
+    with own.estate() as estate:
+        plan = make_plan(estate, PlanRequest("dr"))
+        result = run_failover(estate, plan, accept_unfenced=True)
+        assert result.error is None
+        assert estate.groups("dr").list_groups()[group].type == "share"
+    found = {position.group: position for position in result.positions}
+    assert (found[group].target_offset, found[group].translation) == (None, Certainty.UNAVAILABLE)
+    assert "on dr its id is that of a share group" in found[group].reason
+    assert own.committed("dr", plain) == {(topic, 0): 4}

@@ -15,6 +15,8 @@ from dataclasses import replace
 from itertools import count
 
 import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from drkit.config import load_config
@@ -24,6 +26,7 @@ from drkit.failover.plan.snapshot import PartitionView
 from drkit.failover.plan.take_snapshot import without_empty_gaps
 from drkit.failover.run.service import run_failover
 from drkit.failover.run.state_machine import State
+from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC, partition_of
 from drkit.lab import Lab
 from drkit.lab.toolchain import ensure
@@ -39,7 +42,7 @@ from drkit.store.workers import lose_workers
 from tests.support.clusters.guard import Guard
 from tests.support.collection.sampling import some_of
 from tests.support.links import transactional_app
-from tests.support.links.estates import TIMEOUT, mirroring, texts, without_primary
+from tests.support.links.estates import TIMEOUT, mirror, mirroring, texts, without_primary
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, some_of("transactional groups", 2)]
@@ -298,6 +301,40 @@ def test_a_group_that_the_mirror_had_no_time_to_follow_is_not_exact(lab, own):
         if position.transactions_again is None:
             assert position.translation is Certainty.CONSERVATIVE
             assert "transactions" in position.reason
+
+
+def test_a_commit_during_the_look_at_the_source_is_not_ahead_of_the_ends_that_were_looked_at(own, monkeypatch):
+    """The log ends were read before the groups: nothing was missing below them, so a group counted as exact whose last
+    output wasn't on dr."""
+    topic, output = own.create("primary", "in", partitions=1), own.create("primary", "out", partitions=1)
+    group = own.commit("primary", "app", topic, {0: 0})
+    own.produce("primary", topic, texts("i", 10, [0]))
+    producer = Producer({**own.client("primary"), "transactional.id": group})
+    producer.init_transactions(TIMEOUT)
+    consumer = Consumer({**own.client("primary"), "group.id": group})
+
+    def process(upto):
+        producer.begin_transaction()
+        producer.produce(output, f"upto-{upto}", partition=0)
+        place = [ClientPartition(topic, 0, upto)]
+        producer.send_offsets_to_transaction(place, consumer.consumer_group_metadata(), TIMEOUT)
+        producer.commit_transaction(TIMEOUT)
+
+    process(3)
+    mirror(own)
+    look = GroupAdmin.list_groups_within
+
+    def just_then(self, seconds):
+        process(5)
+        return look(self, seconds)
+
+    monkeypatch.setattr(GroupAdmin, "list_groups_within", just_then)
+    with own.estate() as estate:
+        plan = make_plan(estate, PlanRequest("dr"))
+    consumer.close()
+    (position,) = plan.positions
+    assert position.source_offset == 3 or position.translation is Certainty.CONSERVATIVE, position
+    assert position.transactional
 
 
 def test_a_group_that_begins_to_commit_in_transactions_is_not_exact_before_they_are_found(lab, own):

@@ -308,7 +308,7 @@ def test_nothing_is_planned_by_mirrormaker_without_its_checkpoints():
     assert (plan.mirrormaker, plan.catch_up, plan.loss.records) == ("eu", False, None)
 
 
-@pytest.mark.parametrize(("count", "rest"), [(5, None), (6, "and 1 more position of"), (8, "and 3 more positions of")])
+@pytest.mark.parametrize(("count", "rest"), [(5, None), (6, "and 1 more group that"), (8, "and 3 more groups that")])
 def test_groups_that_process_transactions_again_are_named_and_many_are_counted(count, rest):
     out = TopicPartition("a", 0)
     there = Log("r" * 60).view()
@@ -325,6 +325,12 @@ def test_groups_that_process_transactions_again_are_named_and_many_are_counted(c
     again = [each for each in plan.placed if each.transactions_again]
     assert len(again) == count
     assert len([each for each in plan.warnings if each.startswith("g") and f": {again[0].reason}" in each]) == 5
+    both = replace(there, partition=1)
+    wide = replace(seen, partitions={v.tp: v for v in (there, both, output)}, suspected=frozenset(names))
+    wide = replace(wide, positions=tuple(position(10, group=n, partition=p) for n in names for p in (0, 1)))
+    told = [each for each in a_plan(wide).warnings if each.startswith("g") and "may commit in transactions" in each]
+    assert len(told) == 5, "once for each group"
+    assert all(" on t:0 (and 1 more partition): " in each for each in told)
     assert [rest in each for each in plan.warnings if "process transactions again" in each] == ([True] if rest else [])
     level = replace(output, watermark=replace(output.watermark, source_through=100), target_end=100)
     quiet = a_plan(replace(seen, partitions={v.tp: v for v in (there, level)}, transactions=replace(

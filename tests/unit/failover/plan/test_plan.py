@@ -7,7 +7,7 @@ import pytest
 from drkit.config import Objectives
 from drkit.failover.plan.failover_plan import plan_from_json, plan_json, read_plan, what_moved, write_plan
 from drkit.failover.plan.planner import PlanRequest, failover_stages, plan_for
-from drkit.failover.positions.positions import Selection
+from drkit.failover.positions.positions import Selection, choose_positions
 from drkit.failover.run.evidence import evidence_of, missed_objectives, unproven_objectives
 from drkit.failover.run.loss import loss_at
 from drkit.failover.run.state_machine import PATHS, Facts, Kind, Loss, Mode
@@ -15,6 +15,7 @@ from drkit.failover.stages.fence_stages import _drained
 from drkit.lag.partition_lag import Doubts
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.link_state import Direction, Problem
+from drkit.model.offsets import Certainty
 from drkit.model.runs import ACCEPT_LOSS, ACCEPT_UNFENCED, ALLOW_REWIND
 from drkit.model.topology import TopicPartition
 from tests.unit.failover.plan.worlds import AT, LINK, Log, moment, position, world
@@ -415,3 +416,33 @@ def test_objectives_are_judged_by_what_is_known():
     assert unproven_objectives(unknown, Objectives(rpo_records=0)) == [
         "RPO in records is not known: nothing was recorded"
     ]
+
+
+def without_its_commit(read=(), **options):
+    """A source that answers for all groups, and has no commit of `billing` any more; the store has one."""
+    seen = a_world(Log("rrrrrr"), source_reachable=True, mirror="a worker", **options)
+    return replace(seen, lacking=frozenset({("billing", TP)}), read_groups=frozenset(read))
+
+
+def test_a_position_that_only_the_store_has_is_as_captured_and_no_planned_move_takes_it():
+    """It was exact, with nothing read again: its group, deleted or lost on the source, counted as read there."""
+    assert not without_its_commit().is_live("billing", TP)
+    (found,) = a_plan(without_its_commit()).positions
+    assert (found.translation, found.reread, found.reread_at_most) == (Certainty.CONSERVATIVE, None, 3)
+    assert "primary has no commit of it there any more" in found.reason
+    (told,) = hard(a_plan(without_its_commit(), mode=Mode.PLANNED))
+    assert told.what == "primary has no committed offset any more of billing: deleted, expired or lost there"
+    assert "--unplanned" in told.remedy
+    assert "drkit mirror" in told.remedy
+
+
+def test_a_group_that_lacks_one_offset_moves_and_the_plan_says_so():
+    plan = a_plan(without_its_commit(read=["billing"]), mode=Mode.PLANNED)
+    assert hard(plan) == []
+    assert plan.positions[0].translation is Certainty.CONSERVATIVE
+    assert [each for each in plan.warnings if "lacks committed offsets of billing" in each]
+
+
+def test_behind_the_fence_such_a_position_is_as_captured_too():
+    (found,) = choose_positions(without_its_commit(), Selection(), None, final=True)
+    assert (found.translation, found.reread_at_most) == (Certainty.CONSERVATIVE, 3)

@@ -24,7 +24,7 @@ def test_of_a_source_whose_coordinators_answer_in_part_only_those_groups_count_a
     seen = world([Log("r" * 10).view()], [moved, silent], source_reachable=True, positions_live=False)
     seen = replace(seen, read_groups=frozenset({"a"}), unread_reason="part of the group coordinators is down")
     assert seen.news() == [moved]
-    assert (seen.is_live("a"), seen.is_live("b")) == (True, False)
+    assert (seen.is_live("a", moved.tp), seen.is_live("b", silent.tp)) == (True, False)
 
 
 def test_a_target_that_shows_too_little_is_not_called_gone():

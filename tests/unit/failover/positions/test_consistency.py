@@ -65,6 +65,25 @@ def test_what_may_lack_more_than_is_counted_is_limited_by_what_is_on_the_target(
         assert not cut.limits[0].exact
 
 
+def test_what_was_not_looked_at_is_no_reason_for_a_later_instant():
+    """Records of the seconds that the look took, of a tail that could not be read, and of what may lack more than is
+    counted were taken for mirrored."""
+    looked = replace(world([view("a", source_end=10)], []), begun_at=AT - timedelta(seconds=9))
+    for missing in ({}, {A: Scanned(10)}):
+        cut = consistent_cut(looked, Tails({}, missing), [A])
+        assert cut.instant == AT - timedelta(seconds=9)
+    with pytest.raises(Refused, match="its tail on dr could not be read: not read in time"):
+        cut_of([view("a")], {A: Scanned(90, reason="not read in time")})
+    partly = replace(tail(NOW - 60_000, late=2_000), reason="only the first 4 MiB were read")
+    cut = cut_of([view("a")], {A: partly})
+    assert cut.instant == AT - timedelta(seconds=5)
+    assert "only the first 4 MiB were read" in cut.limits[0].why
+    unjudged = replace(view("a", missing=2, source_end=10), doubts=Doubts(unjudged="was it set back?"))
+    for stamp, expected in ((NOW - 1_000, NOW - 60_000), (NOW - 90_000, NOW - 90_000)):
+        cut = cut_of([unjudged], {A: tail(NOW - 60_000)}, {A: Scanned(10, [data(8, stamp)])})
+        assert (cut.instant, cut.limits[0].exact) == (from_millis(expected), False)
+
+
 def test_lateness_seen_in_the_tail_is_taken_off():
     cut = cut_of([view("a", missing=1)], {A: tail(NOW - 10_000, late=7_000)})
     assert cut.instant == from_millis(NOW - 17_000)
@@ -76,10 +95,10 @@ def test_what_is_missing_is_read_where_the_source_answers():
     cut = cut_of([view("a", missing=2, source_end=10)], {A: tail(NOW - 10_000)}, {A: late_one})
     assert cut.instant == from_millis(NOW - 90_000)
     assert cut.limits[0].exact
-    unread = replace(late_one, reason="not read within 10 s")
-    assert cut_of([view("a", missing=2, source_end=10)], {A: tail(NOW - 10_000)}, {A: unread}).instant == from_millis(
-        NOW - 10_000
-    )
+    for stamp, expected in ((NOW - 90_000, NOW - 90_000), (NOW - 5_000, NOW - 10_000)):
+        partly = Scanned(10, [data(8, stamp)], reason="not read within 10 s")
+        cut = cut_of([view("a", missing=2, source_end=10)], {A: tail(NOW - 10_000)}, {A: partly})
+        assert (cut.instant, cut.limits[0].exact) == (from_millis(expected), False)
 
 
 def test_a_transaction_that_is_still_open_on_the_source_holds_everybody_back():

@@ -1,16 +1,28 @@
 """Positions from what MirrorMaker 2 keeps: never past an unread record, and never more read again than said."""
 
 import struct
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drkit.failover.positions.mirrormaker_positions import answer, parse_positions_from
-from drkit.kafka.groups.mirrormaker import Checkpoint, OffsetSync, by_partition, decode_checkpoint, decode_sync, newest
+from drkit.failover.positions.mirrormaker_positions import answer, parse_positions_from, positions_by_mirrormaker
+from drkit.failover.positions.positions import Selection
+from drkit.kafka.groups.mirrormaker import (
+    Checkpoint,
+    MirrorMakerOffsets,
+    OffsetSync,
+    by_partition,
+    decode_checkpoint,
+    decode_sync,
+    newest,
+)
 from drkit.model.errors import ConfigError
 from drkit.model.topology import TopicPartition
+from tests.unit.failover.plan.worlds import AT as AT_WORLD
+from tests.unit.failover.plan.worlds import Log, position, world
 
 TP = TopicPartition("orders", 3)
 AT = datetime(2026, 11, 20, tzinfo=UTC)
@@ -110,3 +122,19 @@ def test_the_option():
     for wrong in ("mm3", "mm2:", "x:y"):
         with pytest.raises(ConfigError):
             parse_positions_from(wrong)
+
+
+def test_a_group_may_have_read_on_since_its_checkpoint():
+    """At most as many were told as lay between two syncs, however old the checkpoint was."""
+    log = Log("r" * 100)
+    tp = TopicPartition("t", 0)
+    syncs = {tp: (OffsetSync(tp, 0, 0), OffsetSync(tp, 20, 20))}
+    for exact in (10, 20):
+        seen = world([log.view()], [position(exact)])
+        offsets = MirrorMakerOffsets((Checkpoint("billing", tp, exact, exact, "", AT_WORLD),), syncs)
+        for final in (False, True):
+            (found,) = positions_by_mirrormaker(seen, offsets, Selection(), final=final)
+            assert (found.reread, found.reread_at_most) == (None, 100 - found.target_offset)
+            assert "it may have read on" in found.reason
+    read = replace(seen, positions=(position(20)._replace(captured_at=AT_WORLD + timedelta(hours=1)),))
+    assert positions_by_mirrormaker(read, offsets, Selection())[0].reread == 0, "drkit has read it on the source"

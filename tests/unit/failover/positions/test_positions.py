@@ -4,6 +4,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from drkit.failover.positions.mirrormaker_positions import positions_by_mirrormaker
 from drkit.failover.positions.positions import (
     Selection,
     Strategy,
@@ -13,7 +14,9 @@ from drkit.failover.positions.positions import (
     parse_topic_selector,
 )
 from drkit.failover.positions.selection import Edge, GroupTarget
+from drkit.kafka.groups.mirrormaker import MirrorMakerOffsets
 from drkit.model.errors import ConfigError
+from drkit.model.groups import UnmovableGroup
 from drkit.model.link_state import Problem
 from drkit.model.offsets import Certainty
 from drkit.model.topology import Link, LinkId, TopicPartition, TopicPolicy
@@ -400,3 +403,21 @@ def test_groups_at_one_place_keep_what_is_their_own():
     assert (first.group, first.metadata, first.existing) == ("a", "kept", None)
     assert (second.group, second.metadata, second.existing, second.target_offset) == ("b", "other", 9, 3)
     assert second.rewinds
+
+
+@pytest.mark.parametrize("where", ["source", "target"])
+def test_a_group_whose_id_became_another_type_of_group_on_one_side_gets_no_position(where):
+    """Its captured position was committed as a consumer group's: no share consumer could join on the target; or the
+    target refused the commit behind the fence."""
+    seen = world([Log("rrrr").view()], [position(2), position(3, group="other")])
+    if where == "source":
+        seen = replace(seen, unmovable=(UnmovableGroup("billing", "share", {TopicPartition("t", 0): 2}, AT),))
+    else:
+        seen = replace(seen, unmovable_there={"billing": "share"})
+    by_drkit = choose_positions(seen, ALL, None)
+    by_mirrormaker = positions_by_mirrormaker(seen, MirrorMakerOffsets((), {TopicPartition("t", 0): ()}), ALL)
+    for billing, _ in (by_drkit, by_mirrormaker):
+        assert (billing.group, billing.target_offset, billing.translation) == ("billing", None, Certainty.UNAVAILABLE)
+        assert "share group" in billing.reason
+        assert "kafka-share-groups.sh" in billing.reason
+    assert by_drkit[1].target_offset == 3

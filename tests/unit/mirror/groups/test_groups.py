@@ -14,6 +14,7 @@ from drkit.kafka.groups.offsets_topic import OffsetsTopicEnds, partition_of
 from drkit.mirror.groups.group_capture import REFRESH_SECONDS, SWEEP_SECONDS, GroupCapture
 from drkit.model.clock import now
 from drkit.model.errors import NotShown, Refused
+from drkit.model.groups import GroupState
 from drkit.model.link_state import TopicState
 from drkit.model.topology import Link, LinkId, TimelinePolicy
 from drkit.store.link_notes import note_clusters
@@ -408,3 +409,43 @@ def test_a_group_that_is_hidden_is_not_taken_for_deleted(store):
     source.delete("billing")
     capture.capture()
     assert captured(store) == {"audit": 3}
+
+
+def states_of(store: SqliteStore, group: str) -> list[GroupState]:
+    found: list[GroupState] = []
+    moment = _later()
+    while True:
+        then = next((a.then for a in store.group_states_around(LINK.id, moment) if a.group == group), None)
+        if then is None:
+            return found[::-1]
+        found.append(then)
+        moment = then.at - timedelta(microseconds=1)
+
+
+@pytest.mark.parametrize("how", ["lost", "coordinator down", "looks missed"])
+def test_a_group_that_is_seen_again_where_it_was_had_not_surely_stood_there_meanwhile(store, monkeypatch, how) -> None:
+    """Its log was lost, or its coordinator's groups weren't listed, or the source didn't answer: it counted as seen."""
+    cluster = Coordinators("one", "two")
+    cluster.commit("one", 7)
+    capture = settled(cluster, store)
+    seen_at = max(p.captured_at for p in store.group_positions(LINK.id) if p.group == "one")
+    if how == "looks missed":
+        monkeypatch.setattr("drkit.mirror.groups.group_capture.now", lambda: seen_at + timedelta(seconds=60))
+    elif how == "lost":
+        cluster.lose_log()
+        capture.capture()
+    else:
+        cluster.down.add(partition_of("one", PARTITIONS))
+        kept = cluster.offsets.pop("one")
+        capture.capture()
+        cluster.down.clear()
+        cluster.offsets["one"] = kept
+    cluster.commit("one", 7)
+    capture.capture()
+    first, second = states_of(store, "one")
+    assert first.positions == second.positions
+    assert second.before == first.at
+    assert second.held_until is not None
+    assert second.held_until <= seen_at + timedelta(seconds=1)
+    capture.capture()
+    assert len(states_of(store, "one")) == 2

@@ -189,3 +189,33 @@ def test_no_timeline_where_none_is_wanted() -> None:
     timeline = Timeline(TimelinePolicy(keep_seconds=0))
     assert timeline.observe(at(0), at(0.1), {SERIES: {0: (7, "")}}, [SERIES]) == []
     assert timeline.gone(at(1), ["billing"]) == []
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_what_a_group_did_while_no_look_saw_it_is_not_exact(moved) -> None:
+    """Every hour its last state was said to hold still, also while its coordinator was down."""
+    timeline, rows, key = Timeline(DAY), Rows(), (SERIES[0], TopicPartition(SERIES[1], 0))
+    here, names = {SERIES: {0: (7, "")}}, {SERIES[0]}
+    rows.keep(timeline.observe(at(0), at(0.1), here, [SERIES], {}, names))
+    last = 3 * HEARTBEAT_SECONDS
+    for seconds in range(60, int(last), 60):
+        rows.keep(timeline.observe(at(seconds), at(seconds + 0.1), here, [], {SERIES[0]: at(0)}, set()))
+    here = {SERIES: {0: (8 if moved else 7, "")}}
+    rows.keep(timeline.observe(at(last), at(last + 0.1), here, [SERIES], {SERIES[0]: at(0)}, names))
+    captured = [GroupPosition(*SERIES[:2], 0, here[SERIES][0][0], "", at(last + 60))]
+    for seconds in (1800, 5400, 9000, last):
+        found = committed_at(at(seconds), [rows.around(at(seconds), at(last))], captured)[key]
+        assert (found.offset, found.certainty) == (7, Certainty.CONSERVATIVE)
+        assert "could not be seen" in str(found.reason)
+    after = committed_at(at(last + 30), [rows.around(at(last + 30), at(last + 60))], captured)[key]
+    assert after.certainty is Certainty.EXACT
+
+
+def test_a_group_that_was_not_seen_when_it_was_deleted_had_not_stood_there_until_then() -> None:
+    timeline, rows = Timeline(DAY), Rows()
+    for seconds in (0, 1):
+        rows.keep(timeline.observe(at(seconds), at(seconds + 0.1), {SERIES: {0: (7, "")}}, [], {}, {SERIES[0]}))
+    rows.keep(timeline.observe(at(30), at(30.1), {SERIES: {0: (7, "")}}, [], {SERIES[0]: at(1)}, set()))
+    rows.keep(timeline.gone(at(31), [SERIES[0]], {SERIES[0]: at(1)}))
+    found = committed_at(at(20), [rows.around(at(20), at(32))], [])[SERIES[0], TopicPartition(SERIES[1], 0)]
+    assert (found.offset, found.certainty) == (7, Certainty.CONSERVATIVE)
