@@ -86,6 +86,8 @@ class NoReset(StrEnum):
     OTHER_THERE = "another type of group on the target"
 
 
+_FEW = 100
+"""So many transactions an application may commit while the watch of transactions is a moment late."""
 _NO_RESET, _UNKNOWN = {SHARE: NoReset.SHARE_GROUP}, NoReset.UNKNOWN_TYPE
 _NOT_KNOWN = PastPosition(None, "", Certainty.UNAVAILABLE, "where it had committed then is not known", None)
 
@@ -417,19 +419,24 @@ class _ByOutput:
     """Places groups that commit in transactions after the last one whose output reached the target.
 
     `through`: the mirrored offset of each source partition. `doubt`: why it isn't known of one of them whether its
-    mirrored records are all there; None: it is, as far as is known.
+    mirrored records are all there; `unread`: one with transactions that may be the first ones of a group there; None:
+    there is none, as far as is known.
     """
 
     snapshot: Snapshot
     through: Mapping[TopicPartition, int | None]
     doubt: str | None
+    unread: TopicPartition | None = None
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> _ByOutput:
         """The parts that all groups share, computed once."""
         watched = {} if snapshot.transactions is None else snapshot.partitions
         doubts = (view.doubts.unsure for view in snapshot.partitions.values())
-        return cls(snapshot, {tp: view.through for tp, view in watched.items()}, next(filter(None, doubts), None))
+        followed = {tp.topic for tp in (snapshot.transactions.begun if snapshot.transactions is not None else ())}
+        unread = (tp for tp, view in watched.items() if tp.topic not in followed and _few_transactions(view))
+        through = {tp: view.through for tp, view in watched.items()}
+        return cls(snapshot, through, next(filter(None, doubts), None), next(unread, None))
 
     def place(self, position: GroupPosition, where: Where | None = None) -> PlannedPosition | None:
         """None if the group doesn't commit in transactions."""
@@ -443,6 +450,9 @@ class _ByOutput:
             return None
         if self.doubt is not None:
             doubt = f"whether all of its output is on {snapshot.target.alias} is not known: {self.doubt}"
+            found = replace(found, again=None, reason=_and(found.reason, doubt))
+        if self.unread is not None and found.again is not None:
+            doubt = f"{self.unread} has transactions, and whether they are the first of this group there is not known"
             found = replace(found, again=None, reason=_and(found.reason, doubt))
         stands = position._replace(offset=found.offset, metadata=found.metadata)
         view = snapshot.partitions.get(position.tp)
@@ -482,6 +492,15 @@ class _ByOutput:
             translation=Certainty.CONSERVATIVE if unknown else placed.translation,
             reason=_and(placed.reason, limit.reason if unknown else None),
         )
+
+
+def _few_transactions(view: PartitionView) -> bool:
+    """Whether what is mirrored of a partition ends as behind a transaction (its marker has no place on the target), and
+    has so few such places that they may be younger than the last look at who made them."""
+    mark = view.watermark
+    if mark is None or not view.rows or len(view.rows) > _FEW:
+        return False
+    return mark.target_end - mark.source_through < view.rows[-1].delta
 
 
 def _by_commits(

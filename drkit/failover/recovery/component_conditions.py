@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from drkit.failover.failback.failback_plan import FailbackPlan
 from drkit.failover.fencing.fence_command import why_unreached
-from drkit.failover.recovery.way_out import ComponentCondition, Situation, WayOut, furthest, way_out
+from drkit.failover.plan.shared_preconditions import store_age
+from drkit.failover.recovery.way_out import FAIL_OVER, ComponentCondition, Situation, WayOut, furthest, way_out
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.journal.journal import Journal
 from drkit.failover.run.journal.run_record import Plan, load_run, unfinished
@@ -17,6 +18,7 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.model.errors import DrkitError, answered, unreached
 from drkit.model.link_state import Direction
 from drkit.model.topology import Link, LinkId, TopicPartition
+from drkit.state_topic.store_age import recovery_of
 from drkit.store.link_notes import known_target_cluster
 
 _AWAY = frozenset({Direction.SEALED, Direction.REVERSED})
@@ -26,7 +28,7 @@ _AWAY = frozenset({Direction.SEALED, Direction.REVERSED})
 class Advice:
     """How to recover from a link's current state (`run` None: no run is unfinished). `broken`: the components that are
     not healthy, in words. `first`: what to correct before giving anything up, if a cluster answers but drkit can't work
-    with it: its clients may be fine.
+    with it (its clients may be fine), or if the store is too old to fail over with.
     """
 
     run: str | None
@@ -95,9 +97,14 @@ def advise(estate: ClusterContext, link: Link, unfinished: Unfinished | None) ->
         for alias, each in conditions.items()
         if each is not ComponentCondition.UP
     )
-    first = "; ".join(dict.fromkeys(error.remedy.rstrip(".") for error in refused.values() if error.remedy))
+    remedies = [error.remedy.rstrip(".") for error in refused.values() if error.remedy]
     name = None if unfinished is None else unfinished.run
-    way = way_out(now).filled(name or "RUN", str(ids), ids.source, ids.target)
+    way = way_out(now)
+    if FAIL_OVER in way.commands and (older := store_age(estate, link).older) is not None:  # else it would be refused
+        broken += (f"the store is older than its copy on {ids.target}, {older.knows_more()}",)
+        remedies.append(recovery_of(ids))
+    first = "; ".join(dict.fromkeys(remedies))
+    way = way.filled(name or "RUN", str(ids), ids.source, ids.target)
     if unfinished is not None:
         way = replace(way, commands=tuple(_by_site(unfinished, each) for each in way.commands))
     return Advice(name, way, broken, first)

@@ -639,6 +639,23 @@ def test_a_backup_that_is_brought_back_after_a_failover_opens_nothing(mirrored):
     assert link["direction"] == "sealed"
 
 
+def test_with_an_older_store_and_a_dead_primary_doctor_names_the_recovery_before_a_failover(mirrored):
+    """It named a failover, which was refused: the store is older than its copy."""
+    own, topic, _ = mirrored
+    kept = backed_up(own)
+    own.produce("primary", topic, texts("more", 5))
+    mirror(own)
+    brought_back(own, kept)
+    servers = own.config.clusters["primary"].bootstrap_servers
+    own.config_path.write_text(own.config_path.read_text().replace(servers, "127.0.0.1:1"))
+    (link,) = run(own, "doctor", code=3, schema="doctor")["links"]
+    (way,) = [check for check in link["checks"] if check["check"] == "way out"]
+    assert "the store is older than its copy on dr" in way["reason"]
+    before, _, then = way["remedy"].partition("Only where that can't be done: ")
+    assert "drkit store recover --from dr" in before
+    assert then.startswith("drkit failover --to dr")
+
+
 def damaged(own: OwnLink) -> None:
     """A record of the copy can't be read any more."""
     producer = Producer(own.client("dr"))

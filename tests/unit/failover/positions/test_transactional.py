@@ -184,3 +184,24 @@ def test_a_position_says_what_it_rests_on():
     unsettled = replace(exact, target_end=exact.target_end + 1)
     (found,) = choose_positions(replace(lost, partitions={v.tp: v for v in (there, unsettled)}), Selection(), None)
     assert found.transactions_again is None, "the target holds more than is accounted for"
+
+
+@pytest.mark.parametrize(("events", "doubtful"), [("rrh", True), ("rhrrh", True), ("rrr", False), ("rhrr", False)])
+def test_the_first_output_to_a_topic_that_the_watch_does_not_follow_yet_is_a_doubt(events, doubtful):
+    """The source died before its decision was read: nothing was said to be processed again, and its output was there
+    twice."""
+    there = Log("r" * 60).view()
+    out = replace(there, topic="a", target_topic="a", watermark=replace(there.watermark, topic="a"))
+    new = Log(events).view()
+    new = replace(new, topic="new", target_topic="new", watermark=replace(new.watermark, topic="new"))
+    commit = GroupTransaction(1, {("billing", TopicPartition("t", 0)): (10, "m")}, {A: (0, 1)})
+    seen = TransactionHistory("w", AT, {A: 0}, {A: 1_000}, (commit,))
+    lost = replace(world([there, out, new], [position(10)], positions_live=False), transactions=seen)
+    (found,) = choose_positions(lost, Selection(), None)
+    assert (found.source_offset, found.transactional) == (10, True)
+    assert (found.translation, found.transactions_again) == (
+        (Certainty.CONSERVATIVE, None) if doubtful else (Certainty.EXACT, 0)
+    )
+    assert ("new:0 has transactions" in str(found.reason)) is doubtful
+    followed = replace(lost, transactions=replace(seen, begun={A: 0, new.tp: 0}, read={A: 1_000, new.tp: 1_000}))
+    assert choose_positions(followed, Selection(), None)[0].translation is Certainty.EXACT
