@@ -30,6 +30,7 @@ from drkit.failover.positions.positions import (
     Strategy,
     bounded,
     of_another_type,
+    types_of,
 )
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.state_machine import Loss, Mode
@@ -114,8 +115,11 @@ def positions_by_mirrormaker(
                 remedy=f"Known: {', '.join(sorted(known)[:5]) or 'none'}",
             )
     checkpoints = {(each.group, each.tp): each for each in offsets.checkpoints}
+    types = types_of(snapshot)
     placed = [
-        of_another_type(position, snapshot) or _place(snapshot, position, checkpoints, offsets.syncs, final=final)
+        of_another_type(position, snapshot, types[position.group])
+        if position.group in types
+        else _place(snapshot, position, checkpoints, offsets.syncs, final=final)
         for position in snapshot.positions
         if selection.covers(position.group, position.tp)
     ]

@@ -45,7 +45,7 @@ from drkit.failover.positions.selection import Edge, Selection, TopicSelector, W
 from drkit.failover.positions.transactional_positions import place_by_transactions, place_unwatched
 from drkit.mapping import doubted, heed
 from drkit.mapping.translate import left_unread, translate_by_rows, unavailable
-from drkit.model.groups import SHARE
+from drkit.model.groups import SHARE, UnmovableGroup
 from drkit.model.offsets import Certainty, GroupPosition, Translation
 from drkit.model.topology import TopicPartition
 from drkit.model.wording import counted
@@ -193,13 +193,14 @@ def choose_positions(
     # groups with equal positions share the result
     known: dict[tuple[TopicPartition, int], PlannedPosition] = {}
     known_elsewhere: dict[tuple[TopicPartition, int, Where | None], PlannedPosition] = {}
+    types = types_of(snapshot)
     whole, by_output_of = _whole(snapshot), cache(partial(_ByOutput.of, snapshot))
     for position in _then(snapshot, present) if by_commits else snapshot.positions:
         group, tp = position.group, position.tp
         if not selection.covers(group, tp):
             continue
-        if (unfit := of_another_type(position, snapshot)) is not None:
-            chosen.append(unfit)
+        if group in types:
+            chosen.append(of_another_type(position, snapshot, types[group]))
             continue
         by_output = None if whole and snapshot.is_live(group, tp) else by_output_of()
         where = places.get(group, rule)
@@ -231,19 +232,18 @@ def choose_positions(
     return tuple(sorted(chosen, key=GROUP_TOPIC_PARTITION))
 
 
-def of_another_type(position: GroupPosition, snapshot: Snapshot) -> PlannedPosition | None:
-    """A captured position of a group whose id isn't a consumer group's on one of the sides (any more), unplaced; None:
-    it is one on both, as far as is known."""
-    group, target = position.group, snapshot.target.alias
-    topic = snapshot.link.target_topic(position.topic)
-    for each in snapshot.unmovable:
-        if each.group == group:
-            why = each.why(target, TopicPartition(topic, position.partition))
-            reason = f"on {snapshot.source.alias} it is by now {why}"
-            return PlannedPosition.unplaced(position, topic, reason, no_reset=_NO_RESET.get(each.type, _UNKNOWN))
-    kind = snapshot.unmovable_there.get(group)
-    if kind is None:
-        return None
+def types_of(snapshot: Snapshot) -> dict[str, UnmovableGroup | str]:
+    """By group that commits no offsets, how the source shows it, or else its type on the target."""
+    return {**snapshot.unmovable_there, **{each.group: each for each in snapshot.unmovable}}
+
+
+def of_another_type(position: GroupPosition, snapshot: Snapshot, kind: UnmovableGroup | str) -> PlannedPosition:
+    """A captured position, unplaced, of a group whose id is another type's on one of the sides, of `types_of`."""
+    target, topic = snapshot.target.alias, snapshot.link.target_topic(position.topic)
+    if isinstance(kind, UnmovableGroup):
+        why = kind.why(target, TopicPartition(topic, position.partition))
+        reason = f"on {snapshot.source.alias} it is by now {why}"
+        return PlannedPosition.unplaced(position, topic, reason, no_reset=_NO_RESET.get(kind.type, _UNKNOWN))
     tool = "kafka-share-groups.sh" if kind == SHARE else "the tool of its type"
     reason = (
         f"on {target} its id is that of a {kind} group, which takes no committed offsets: delete that group ({tool} "
