@@ -32,6 +32,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
+from copy import copy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise
@@ -51,7 +52,7 @@ DRILL_FILES = (
     *(f"history/{part}.jsonl" for part in HISTORY),
 )
 """The kept files of every drill, besides the journals of its runs. The chain of drills has their digests."""
-LINK_HISTORY = ("source", "target", "disaster_at", "moved", "incomplete", "stated", "ends")
+LINK_HISTORY = ("source", "target", "disaster_at", "moved", "incomplete", "stated", "ends", "returned")
 SITE_LISTS = ("stages", "groups", "without_place", "lost_by_topic", "places", "directories")
 """What the document of a failover of several links lists over all of them; each row names its link."""
 STATED = (("partition", "partition"), ("offset", "target_offset"), ("reread_at_most", "reread_at_most"))
@@ -906,16 +907,19 @@ class History:
     attempts: key, seq, cluster, partition, sent_at, digest, outcome, offset, acked_at, transaction
     polls: session, assignment, cluster, partition, offset, key, seq, at
     positions: cluster, partition, offset, at
-    landed: partition, offset, key, seq, digest (on the target at the end, read by a bystander)
+    landed: cluster, partition, offset, key, seq, digest (at the end, read by a bystander: on the target, and on the
+        source of a link that a failback brought back)
     lag: at, lag_records (as the mirror reported it; the only time of the wall clock)
     stated: partition, offset, reread_at_most, at (of the group, by the last failover if it succeeded)
     ends: partition, stable, end (of the target after the drill, if it wrote in transactions)
+    returned: at (the failback's end), ends, incomplete (both of the source); None: no failback brought the link back
     """
 
     def __init__(self, meta: Row, rows: dict[str, list[Row]]) -> None:
-        self.source, self.target, self.disaster_at, self.moved, self.incomplete, self.stated, self.ends = (
+        self.source, self.target, self.disaster_at, self.moved, self.incomplete, self.stated, self.ends, back = (
             meta[name] for name in LINK_HISTORY
         )
+        self.returned: Row | None = back
         self.link = f"{self.source}->{self.target}"
         self.attempts, self.polls, self.positions, self.landed, self.lag = (
             [row for row in rows[part] if row["link"] == self.link] for part in HISTORY
@@ -923,6 +927,11 @@ class History:
         for row in (*self.attempts, *self.polls, *self.landed):
             row["record"] = None if row["key"] is None else (row["key"], row["seq"])
         self.landed.sort(key=lambda row: (row["partition"], row["offset"]))
+        read = {self.target} if self.returned is None else {self.source, self.target}
+        if {row["cluster"] for row in self.landed} - read:
+            raise Broken(f"history/landed.jsonl has records of {self.link} on a cluster that was not read")
+        self.on_source = [row for row in self.landed if row["cluster"] == self.source]
+        self.landed = [row for row in self.landed if row["cluster"] == self.target]
         self.on_target = {row["record"] for row in self.landed if row["record"]}
         self.acked = [row for row in self.attempts if row["outcome"] == "acked"]
         self.aborted = {row["record"] for row in self.attempts if row["outcome"] == "aborted"}
@@ -935,16 +944,52 @@ class History:
         """All times of the monotonic clock, by part of the history."""
         both = [row[name] for row in self.attempts for name in ("sent_at", "acked_at") if row[name] is not None]
         polls, positions = ([row["at"] for row in rows] for rows in (self.polls, self.positions))
-        return {"attempts": both, "polls": polls, "positions": positions, "stated": [row["at"] for row in self.stated]}
+        stated, back = [row["at"] for row in self.stated], [] if self.returned is None else [self.returned["at"]]
+        return {"attempts": both, "polls": polls, "positions": positions, "stated": stated, "returned": back}
 
     def judge(self, name: str) -> Row:
-        """One check of the link."""
-        found = self._judge(name)
+        """One check of the link: of its target, and of its source if that was brought back."""
+        made = [self._judge(name, CHECKS)]
+        if self.returned is not None and name in BACK_CHECKS:
+            made.append(self._other_way(self.returned)._judge(name, BACK_CHECKS))  # noqa: SLF001  # its own class
+        failed = [each for each in made if each["outcome"] == "failed"]
+        found = next((each for each in made if each["outcome"] == "unknown"), made[0])
+        if failed:
+            witnesses = [one for each in failed for one in each["witnesses"]][:10]
+            found = failed[0] | {"anomalies": sum(each["anomalies"] for each in failed), "witnesses": witnesses}
         return {"check": found["check"], "link": self.link, **found}
 
-    def _judge(self, name: str) -> Row:
+    def _other_way(self, returned: Row) -> History:
+        """The same recordings with source and target exchanged, as the cluster that was brought back must hold them."""
+        other = copy(self)
+        other.source, other.target, other.landed, other.on_source = (
+            self.target,
+            self.source,
+            self.on_source,
+            self.landed,
+        )
+        other.on_target = {row["record"] for row in other.landed if row["record"]}
+        other.ends = returned["ends"]
+        clients = {part: why for part, why in self.incomplete.items() if part in ("attempts", "polls")}
+        other.incomplete = clients | returned["incomplete"]
+        return other
+
+    def _since(self, row: Row) -> bool:
+        """Whether a record was acknowledged after the failback: earlier offsets may be those of a log that is gone."""
+        return self.returned is not None and row["acked_at"] >= self.returned["at"]
+
+    def _not_back(self) -> list[Row]:
+        """What a source that was brought back lacks of all that the target held or acknowledged, and of its own since.
+
+        Asked of the other way's history, whose target it is.
+        """
+        there, copied = self.on_target, {row["record"] for row in self.on_source}
+        wanted = (r for r in self.acked if r["cluster"] == self.source or r["record"] in copied or self._since(r))
+        return [row for row in wanted if row["record"] not in there]
+
+    def _judge(self, name: str, checks: dict[str, tuple[Finder, set[str], set[str]]]) -> Row:
         """A missing part of the history never makes a check pass, and never causes an anomaly by itself."""
-        find, needs, forged = CHECKS[name]
+        find, needs, forged = checks[name]
         missing = "; ".join(self.incomplete[part] for part in sorted(needs) if part in self.incomplete)
         if forged & self.incomplete.keys():
             return check(name, "unknown", missing)
@@ -961,7 +1006,7 @@ class History:
             row["record"] = None if row["record"] is None else f"{row['record'][0]}#{row['record'][1]}"
         if found:
             return check(name, "failed", None, found)
-        why = missing or self.vacuous(name)
+        why = missing or self.vacuous("" if find is History.lost_back else name)
         return check(name, "unknown" if why else "passed", why)
 
     def vacuous(self, name: str) -> str | None:  # noqa: C901, PLR0911  # one arm a check
@@ -994,19 +1039,26 @@ class History:
 
     def lost(self) -> Iterator[Anomaly]:
         """Acknowledged by the source and missing on the target before a later one; or acknowledged by the target."""
-        through: dict[int, int] = {}
+        through: dict[tuple[int, bool], int] = {}
         on_source = [row for row in self.acked if row["cluster"] == self.source]
         for row in on_source:
             if row["record"] in self.on_target:
-                through[row["partition"]] = max(row["offset"], through.get(row["partition"], -1))
+                log = (row["partition"], self._since(row))
+                through[log] = max(row["offset"], through.get(log, -1))
         said = f"acknowledged by {self.source} and missing on {self.target}, which has records of that partition up to"
         for row in on_source:
-            highest = through.get(row["partition"], -1)
+            highest = through.get((row["partition"], self._since(row)), -1)
             if row["record"] not in self.on_target and row["offset"] < highest:
                 yield self.source, row, f"{said} source offset {highest}"
         for row in self.acked:
             if row["cluster"] == self.target and row["record"] not in self.on_target:
                 yield self.target, row, f"acknowledged by {self.target} and not there any more"
+
+    def lost_back(self) -> Iterator[Anomaly]:
+        """Missing on the cluster that was brought back."""
+        for row in self._not_back():
+            said = f"acknowledged by {row['cluster']} and missing on {self.target}"
+            yield row["cluster"], row, f"{said}, which was brought back from {self.source}"
 
     def duplicated(self) -> Iterator[Anomaly]:
         """The same record at another offset of the target."""
@@ -1025,21 +1077,32 @@ class History:
 
     def reordered(self) -> Iterator[Anomaly]:
         """After a later record of its key, or in another order than in the source's partition."""
-        source = {row["record"]: row["offset"] for row in self.acked if row["cluster"] == self.source}
-        seen, last, highest = set(), dict[tuple[int, str], int](), dict[int, int]()
+        acked = (row for row in self.acked if row["cluster"] == self.source)
+        return self._out_of_order({row["record"]: (self._since(row), row["offset"]) for row in acked})
+
+    def reordered_back(self) -> Iterator[Anomaly]:
+        """After a later record of its key, or in another order than in the partition that it was brought back from."""
+        first: dict[tuple[str, int], tuple[bool, int]] = {}
+        for row in sorted(self.on_source, key=lambda each: int(each["offset"])):
+            first.setdefault(row["record"], (False, row["offset"]))
+        return self._out_of_order(first)
+
+    def _out_of_order(self, source: dict[tuple[str, int], tuple[bool, int]]) -> Iterator[Anomaly]:
+        """`source`: by record, whether it is in the source's log since a failback, and its offset there."""
+        seen, last, highest = set(), dict[tuple[int, str], int](), dict[int, tuple[bool, int]]()
         for row in self.landed:
             if row["record"] is None or (row["partition"], row["record"]) in seen:
                 continue
             seen.add((row["partition"], row["record"]))
             partition, key, offset = row["partition"], (row["partition"], row["key"]), source.get(row["record"])
-            before, through = last.get(key, -1), highest.get(partition, -1)
+            before, through = last.get(key, -1), highest.get(partition, (False, -1))
             if row["seq"] < before:
                 yield self.target, row, f"comes after {row['key']}#{before} of the same key"
             elif offset is not None and offset < through:
-                after = f"source offset {offset} comes after source offset {through} of the same partition"
+                after = f"offset {offset[1]} on {self.source} comes after offset {through[1]} of the same partition"
                 yield self.target, row, after
             last[key] = max(row["seq"], before)
-            highest[partition] = max(through, -1 if offset is None else offset)
+            highest[partition] = max(through, offset or (False, -1))
 
     def nonmonotonic_poll(self) -> Iterator[Anomaly]:
         """Within one assignment, an offset at or below an earlier one."""
@@ -1053,9 +1116,16 @@ class History:
 
     def skipped_by_group(self) -> Iterator[Anomaly]:
         """The group's position is past a record of the target that it never read on either side."""
+        return self._skipped_since(-math.inf)
+
+    def skipped_back(self) -> Iterator[Anomaly]:
+        """The same since the failback; earlier positions are those of a log that is gone."""
+        return self._skipped_since(-math.inf if self.returned is None else self.returned["at"])
+
+    def _skipped_since(self, since: float) -> Iterator[Anomaly]:
         stands: dict[int, int] = {}
         for row, after in [*((row, 1) for row in self.polls), *((row, 0) for row in self.positions)]:
-            if row["cluster"] == self.target:
+            if row["cluster"] == self.target and row["at"] >= since:
                 stands[row["partition"]] = max(row["offset"] + after, stands.get(row["partition"], 0))
         if not stands:
             raise Broken(f"the group has no position on {self.target}: it never read there")
@@ -1163,6 +1233,11 @@ class History:
         at, sure = self.disaster_at, not {"attempts", "landed"} & self.incomplete.keys()
         sure = sure and any(r["cluster"] == self.source for r in self.acked)
         missing = [r for r in self.acked if r["cluster"] == self.source and r["record"] not in self.on_target]
+        if self.returned is not None:
+            sure = sure and "landed" not in self.returned["incomplete"]
+            back = self._other_way(self.returned)._not_back()  # noqa: SLF001  # its own class
+            here = {row["record"] for row in back}
+            missing = [*(row for row in missing if row["record"] not in here), *back]
         age = None
         if sure and (not missing or at is not None):
             age = max(0.0, at - min(row["sent_at"] for row in missing)) if missing else 0.0
@@ -1238,6 +1313,13 @@ CHECKS: dict[str, tuple[Finder, set[str], set[str]]] = {
     "stable_offset_stuck": (History.stable_offset_stuck, {"ends"}, set()),
 }
 """By check: its function, the parts of the history it needs, and those whose absence would cause false anomalies."""
+BACK_CHECKS = {
+    **{name: CHECKS[name] for name in ("duplicated", "corrupted", "foreign", "dirty_commit", "stable_offset_stuck")},
+    "lost": (History.lost_back, *CHECKS["lost"][1:]),
+    "reordered": (History.reordered_back, *CHECKS["reordered"][1:]),
+    "skipped_by_group": (History.skipped_back, *CHECKS["skipped_by_group"][1:]),
+}
+"""Those that are made of a source that was brought back, too, by its history with source and target exchanged."""
 
 
 # -- 5: a drill: its result follows from its files, and evidence.json from both --------------------------------------
@@ -1452,11 +1534,38 @@ class Drill:
         if moved is not None and moved != history.moved:
             said, by_steps = _short(not moved), _short(moved)
             yield f"history/history.json says moved{of}: {said}, and the steps of result.json {by_steps}"
+        yield from self._returned_problems(history)
         for part, times in history.times().items():
             outside = [at for at in times if not began - CLOCKS <= at <= began + ends]
             if outside:
-                file = "history.json" if part == "stated" else f"{part}.jsonl"
+                file = "history.json" if part in ("stated", "returned") else f"{part}.jsonl"
                 yield f"history/{file} has a time outside of the drill: {outside[0]}"
+
+    def _returned_problems(self, history: History) -> Iterator[str]:
+        """A link is brought back by a failback that succeeded, as of its end, unless a later failover moved it again.
+
+        A move that proved nothing about a fault at its stages (unknown) may have succeeded.
+        """
+        at, of = None if history.returned is None else history.returned["at"], of_link(history.link)
+        away, backs = False, list[Row | None]([None])
+        for step in (each for played in self.steps for each in _steps_in(played)):
+            sure, may = step["outcome"] == "ok", step["outcome"] in ("ok", "unknown")
+            if _moves(step["step"], history) and may:
+                away, backs = True, [None, *(() if sure else backs)]
+            elif may and away and _returns(step["step"], history):
+                away, backs = not sure, [step, *(() if sure else backs)]
+            elif sure and step["step"].startswith("reprotect") and _names(step["step"], history):
+                away = False
+        if not any(self._ended_at(step, at) for step in backs) and (self.interrupted is None or at is not None):
+            what = f"history/history.json says returned{of} at {at}"
+            yield f"{what}, which is not the end of a failback of it in result.json"
+
+    def _ended_at(self, step: Row | None, at: float | None) -> bool:
+        """Whether a step ended at a time; None: no step, at no time."""
+        if step is None or at is None:
+            return step is None and at is None
+        began = self.origin["began"] + step["started_after_seconds"]
+        return bool(began - CLOCKS <= at <= began + step["seconds"] + CLOCKS)
 
     def _moved(self, history: History) -> bool | None:
         """Whether a link's clients were moved after a failover that succeeded; None: a step of it didn't end well."""
@@ -1775,6 +1884,19 @@ def _moves(step: str, history: History) -> bool:
         and step.endswith(f" to {history.target}")
         and (not named or history.link in links.split(", "))
     )
+
+
+def _names(step: str, history: History) -> bool:
+    """Whether a failback or reprotect with this description concerns the link: it names the link, or none."""
+    _, named, links = step.partition(" to ")[0].partition(" of ")
+    return not named or history.link in links.split(", ")
+
+
+def _returns(step: str, history: History) -> bool:
+    """Whether a step with this description is a failback that brings the link back, if it is failed over."""
+    _, to, cluster = step.partition(" to ")
+    mine = not to or cluster == history.source
+    return step.partition(" ")[0] == "failback" and mine and _names(step, history)
 
 
 def _part_of(told: Row | None, link: str) -> Row | None:

@@ -30,7 +30,7 @@ from drkit.drill.experiment.faults import Fault, Kill, Pause
 from drkit.drill.experiment.reader import ExperimentFile
 from drkit.drill.experiment.steps import Parallel, PlainStep, Rollback, Step, describe
 from drkit.drill.judge.checkers import judge
-from drkit.drill.judge.history import ClientHistory, HistoryPart, Landed, LinkHistory, LogEnd
+from drkit.drill.judge.history import ClientHistory, HistoryPart, Landed, LinkHistory, LogEnd, Returned
 from drkit.drill.judge.result import (
     DrillResult,
     LinkResult,
@@ -363,42 +363,55 @@ def _rollbacks(env: DrillEnvironment, course: _DrillProgress) -> None:
 
 
 def _collect(env: DrillEnvironment, course: _DrillProgress, link: LinkProgress) -> LinkHistory:
-    """The history of a link's clients, and its target as an independent reader finds it now.
+    """The history of a link's clients, and its target as an independent reader finds it now; of a link that a failback
+    brought back the source, too.
 
     After a signal nothing is read any more.
     """
     if course.signalled:
         nothing = next(each.history for each in course.histories if each.history.link == link.spec.name)
         return LinkHistory(nothing, link.disaster_at, link.moved)
-    workload, target, clients = link.workload, link.spec.target, link.clients
-    topic = link.topic_on(target)
-    incomplete = clients.incomplete()
+    clients, incomplete = link.clients, link.clients.incomplete()
     if link.start_unknown is not None:
         incomplete[HistoryPart.POLLS] = link.start_unknown
-    ends: list[LogEnd] = []
-    landed: list[Landed] = []
-    if workload.transactions is not None:
-        try:
-            ends = stable_ends(env.properties[target], topic, workload.partitions, READ_SECONDS, SETTLE_SECONDS)
-        except NotRead as error:
-            incomplete[HistoryPart.ENDS] = str(error)
-    course.told(f"reading {topic} on {target} …")
-    try:
-        landed = read_all(env.properties[target], link.drill, topic, workload.partitions, READ_SECONDS)
-    except NotRead as error:
-        incomplete[HistoryPart.LANDED] = str(error)
-    course.told(f"{len(landed)} records on {target}")
+    landed, ends, unread = _read(env, course, link, link.spec.target)
+    returned = None
+    if link.returned_at is not None:
+        returned = Returned(link.returned_at, *_read(env, course, link, link.spec.source))
     history = ClientHistory(
         *link.spec.clusters,
         attempts=clients.attempts(),
         polls=clients.polls(),
         positions=(*link.started_from, *clients.committed()),
-        landed=tuple(landed),
-        incomplete=incomplete,
+        landed=landed,
+        incomplete=incomplete | unread,
         stated=link.stated,
-        ends=tuple(ends),
+        ends=ends,
+        returned=returned,
     )
     return LinkHistory(history, link.disaster_at, link.moved)
+
+
+def _read(
+    env: DrillEnvironment, course: _DrillProgress, link: LinkProgress, cluster: str
+) -> tuple[tuple[Landed, ...], tuple[LogEnd, ...], dict[HistoryPart, str]]:
+    """The workload's topic on a cluster: its records, its ends where it has transactions, and what couldn't be read."""
+    workload, topic, properties = link.workload, link.topic_on(cluster), env.properties[cluster]
+    incomplete: dict[HistoryPart, str] = {}
+    ends: list[LogEnd] = []
+    landed: list[Landed] = []
+    if workload.transactions is not None:
+        try:
+            ends = stable_ends(properties, topic, workload.partitions, READ_SECONDS, SETTLE_SECONDS)
+        except NotRead as error:
+            incomplete[HistoryPart.ENDS] = str(error)
+    course.told(f"reading {topic} on {cluster} …")
+    try:
+        landed = read_all(properties, link.drill, topic, workload.partitions, READ_SECONDS)
+    except NotRead as error:
+        incomplete[HistoryPart.LANDED] = str(error)
+    course.told(f"{len(landed)} records on {cluster}")
+    return tuple(landed), tuple(ends), incomplete
 
 
 def _result(course: _DrillProgress, env: DrillEnvironment | None) -> DrillResult:

@@ -143,6 +143,7 @@ def _failover(env: DrillEnvironment, step: Failover) -> Played:
     for link in moving:
         link.failed_over = link.away = played.outcome == "ok"
         if link.failed_over:
+            link.returned_at = None
             link.stated = stated_positions(link.failover, link.workload, ended)
     return _with_strikes(played, strikes)
 
@@ -154,7 +155,8 @@ def _failback(env: DrillEnvironment, step: Failback) -> Played:
     played = judge_failover(finished, step.timeout_seconds)
     if played.outcome == "ok":
         for link in returning:
-            link.away = False
+            link.away, link.returned_at = False, time.monotonic()
+            link.note_positions(env.properties[link.spec.source], link.spec.source)
     return _with_strikes(played, strikes)
 
 

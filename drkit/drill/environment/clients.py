@@ -246,8 +246,9 @@ class LinkProgress:
     `failover`: the document of the last failover that moved it, or its part of it; `failed_over`: whether that
     succeeded. `away`: whether it is failed over now: no failback or reprotect succeeded since.
     `moved`: whether clients were moved to the target after a failover that succeeded.
-    `started_from`: the group's position on the target before it read there; `start_unknown` says why that couldn't be
-    read.
+    `returned_at`: when a failback brought it back; None: it was never failed over, or is again, or for good.
+    `started_from`: the group's positions on the target before it read there, and on the source where a failback put
+    it; `start_unknown` says why they couldn't be read.
     `stated`: where the last failover stated that the group continues; empty if it did not succeed.
     `turned`: whether the configuration has it the other way round, after a reprotect.
     """
@@ -261,6 +262,7 @@ class LinkProgress:
     failed_over: bool = False
     away: bool = False
     moved: bool = False
+    returned_at: float | None = None
     started_from: tuple[ConfirmedPosition, ...] = ()
     start_unknown: str | None = None
     stated: tuple[StatedPosition, ...] = ()
@@ -280,7 +282,7 @@ class LinkProgress:
         return self.spec.topic_on(cluster, self.workload.topic)
 
     def note_positions(self, properties: dict[str, str], cluster: str) -> None:
-        """Store the group's position on a cluster, by its coordinator, before it reads there."""
+        """Keep the group's position on a cluster, by its coordinator, before it reads there."""
         workload, topic = self.workload, self.topic_on(cluster)
         try:
             found = group_positions(properties, workload.group, topic, workload.partitions, ANSWER_SECONDS)
@@ -288,7 +290,7 @@ class LinkProgress:
             self.start_unknown = str(error)
             return
         at = time.monotonic()
-        self.started_from = tuple(
+        self.started_from += tuple(
             ConfirmedPosition(cluster, partition, offset, at) for partition, offset in found.items()
         )
 

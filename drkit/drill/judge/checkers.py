@@ -4,6 +4,8 @@ Each yields the anomalies it finds, with their offsets as witnesses. `judge` mak
 couldn't be made is `unknown`, never passed, and a missing part of the history never causes an anomaly by itself
 (`forged_by`).
 
+Of a link that a failback brought back, what was found on the source is judged as well (`WAY_BACK`): clients work there.
+
 A group may read records twice around a failover: it was promised at-least-once. `verdict.py` counts these. They are
 anomalies only beyond what the failover stated (`reread_beyond_plan`).
 """
@@ -12,10 +14,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from drkit.drill.judge.history import Attempt, ClientHistory, HistoryPart, Landed, Poll, RecordId
+from drkit.model.totals import total
 
 WITNESSES = 10
 """How many anomalies a result lists; it counts all."""
@@ -46,12 +49,13 @@ def lost(history: ClientHistory) -> Iterator[Anomaly]:
     not reached it. No RPO excuses a record missing below that, or one that the target itself acknowledged.
     """
     on_target = history.landed_records()
-    through: dict[int, int] = {}
+    through: dict[tuple[int, bool], int] = {}
     for attempt in history.acked(history.source):
         if attempt.record in on_target:
-            through[attempt.partition] = max(through.get(attempt.partition, -1), _offset(attempt))
+            log = (attempt.partition, history.after_return(attempt))
+            through[log] = max(through.get(log, -1), _offset(attempt))
     for attempt in history.acked(history.source):
-        highest = through.get(attempt.partition, -1)
+        highest = through.get((attempt.partition, history.after_return(attempt)), -1)
         if attempt.record not in on_target and _offset(attempt) < highest:
             yield Anomaly(
                 history.source,
@@ -70,6 +74,20 @@ def lost(history: ClientHistory) -> Iterator[Anomaly]:
                 attempt.record,
                 f"acknowledged by {history.target} and not there any more",
             )
+
+
+def lost_on_way_back(history: ClientHistory) -> Iterator[Anomaly]:
+    """Missing on the cluster that was brought back: nothing excuses it, the way back copies all."""
+    out = history.way_back()
+    for attempt in out.missing_on_source() if out is not None else ():
+        yield Anomaly(
+            attempt.cluster,
+            attempt.partition,
+            attempt.offset,
+            attempt.record,
+            f"acknowledged by {attempt.cluster} and missing on {history.target}, "
+            f"which was brought back from {history.source}",
+        )
 
 
 def duplicated(history: ClientHistory) -> Iterator[Anomaly]:
@@ -108,11 +126,26 @@ def reordered(history: ClientHistory) -> Iterator[Anomaly]:
 
     A further copy of a record is `duplicated` and doesn't count here.
     """
-    source_offset = {a.record: _offset(a) for a in history.acked(history.source)}
+    yield from _reordered(
+        history, {a.record: (history.after_return(a), _offset(a)) for a in history.acked(history.source)}
+    )
+
+
+def reordered_on_way_back(history: ClientHistory) -> Iterator[Anomaly]:
+    """The same on the cluster that was brought back: its partitions have the order of the other cluster's."""
+    on_source: dict[RecordId, tuple[bool, int]] = {}
+    for one in history.returned.landed if history.returned is not None else ():
+        if one.record is not None and one.offset < on_source.get(one.record, (False, one.offset + 1))[1]:
+            on_source[one.record] = (False, one.offset)
+    yield from _reordered(history, on_source)
+
+
+def _reordered(history: ClientHistory, source_offset: dict[RecordId, tuple[bool, int]]) -> Iterator[Anomaly]:
+    """`source_offset`: by record, in which of the source's logs it is (the one after a failback), and its offset."""
     for rows in history.landed_by_partition().values():
         seen: set[RecordId] = set()
         last_of_key: dict[str, int] = {}
-        highest = -1
+        highest = (False, -1)
         for one in rows:
             if one.record is None or one.record in seen:
                 continue
@@ -133,10 +166,10 @@ def reordered(history: ClientHistory) -> Iterator[Anomaly]:
                     one.partition,
                     one.offset,
                     one.record,
-                    f"source offset {offset} comes after source offset {highest} of the same partition",
+                    f"offset {offset[1]} on {history.source} comes after offset {highest[1]} of the same partition",
                 )
             last_of_key[key] = max(seq, last_of_key.get(key, -1))
-            highest = max(highest, -1 if offset is None else offset)
+            highest = max(highest, (False, -1) if offset is None else offset)
 
 
 def nonmonotonic_poll(history: ClientHistory) -> Iterator[Anomaly]:
@@ -158,10 +191,19 @@ def nonmonotonic_poll(history: ClientHistory) -> Iterator[Anomaly]:
 
 def skipped_by_group(history: ClientHistory) -> Iterator[Anomaly]:
     """The group's position on the target is past a record that it never read on either side."""
+    yield from _skipped(history, since=-math.inf)
+
+
+def skipped_after_way_back(history: ClientHistory) -> Iterator[Anomaly]:
+    """The same on the cluster that was brought back, by the positions since: earlier ones are of a log that is gone."""
+    yield from _skipped(history, since=-math.inf if history.returned is None else history.returned.at)
+
+
+def _skipped(history: ClientHistory, since: float) -> Iterator[Anomaly]:
     position: dict[int, int] = {}
     for partition, after in (
-        *((p.partition, p.offset + 1) for p in history.polls if p.cluster == history.target),
-        *((p.partition, p.offset) for p in history.positions if p.cluster == history.target),
+        *((p.partition, p.offset + 1) for p in history.polls if p.cluster == history.target and p.at >= since),
+        *((p.partition, p.offset) for p in history.positions if p.cluster == history.target and p.at >= since),
     ):
         position[partition] = max(position.get(partition, 0), after)
     if not position:
@@ -411,6 +453,15 @@ CHECKERS: Final[dict[str, Checker]] = {
     "stable_offset_stuck": Checker(stable_offset_stuck, _ENDS, _no_ends_of_transactions),
 }
 
+WAY_BACK: Final[dict[str, Checker]] = {
+    name: CHECKERS[name] for name in ("duplicated", "corrupted", "foreign", "dirty_commit", "stable_offset_stuck")
+} | {
+    "lost": replace(CHECKERS["lost"], find=lost_on_way_back, subject=_nothing_landed),
+    "reordered": replace(CHECKERS["reordered"], find=reordered_on_way_back),
+    "skipped_by_group": replace(CHECKERS["skipped_by_group"], find=skipped_after_way_back),
+}
+"""The checks that are also made of what was found on a source that was brought back (`ClientHistory.way_back`)."""
+
 
 @dataclass(frozen=True, slots=True)
 class AnomalyCheck:
@@ -423,12 +474,22 @@ class AnomalyCheck:
 
 
 def judge(name: str, history: ClientHistory) -> AnomalyCheck:
-    """Make one check.
+    """Make one check, of the target, and of the source if clients belong there again; both must hold.
 
     Raises:
         KeyError: there is no check of that name.
     """
-    checker = CHECKERS[name]
+    made, way_back = [_judge(CHECKERS[name], history)], history.way_back()
+    if way_back is not None and name in WAY_BACK:
+        made.append(_judge(WAY_BACK[name], way_back))
+    failed = [each for each in made if each.held is False]
+    if failed:
+        witnesses = tuple(one for each in failed for one in each.witnesses)[:WITNESSES]
+        return AnomalyCheck(False, total(each.anomalies for each in failed), None, witnesses)
+    return next((each for each in made if each.held is None), made[0])
+
+
+def _judge(checker: Checker, history: ClientHistory) -> AnomalyCheck:
     missing = sorted(checker.needs & history.incomplete.keys())
     reasons = "; ".join(history.incomplete[part] for part in missing)
     if checker.forged_by & history.incomplete.keys():

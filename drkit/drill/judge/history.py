@@ -1,5 +1,5 @@
-"""The history of a drill's clients: every attempt, every poll, every commit, and the target as read at the end;
-beside it what a failover stated of the group's positions.
+"""The history of a drill's clients: every attempt, every poll, every commit, and the target as read at the end (of a
+link that a failback brought back the source, too); beside it what a failover stated of the group's positions.
 
 Times (`…_at`) are seconds of CLOCK_MONOTONIC, which all processes of one machine share: their differences are exact,
 whatever happens to the wall clock.
@@ -8,7 +8,7 @@ whatever happens to the wall clock.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -80,7 +80,7 @@ class ConfirmedPosition:
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """A record that an independent reader found on the target after the method."""
+    """A record that an independent reader found on a cluster after the method."""
 
     partition: int
     offset: int
@@ -90,7 +90,7 @@ class Landed:
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """The end of a partition of the target after the method: its last stable offset, and the end of its log."""
+    """The end of a partition of a cluster after the method: its last stable offset, and the end of its log."""
 
     partition: int
     stable: int
@@ -111,6 +111,19 @@ class StatedPosition:
     at: float
 
 
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The source of a link that a failback brought back, as an independent reader found it after the method.
+
+    `at`: when the failback ended. `incomplete`: LANDED or ENDS, if it couldn't be read, with the reason.
+    """
+
+    at: float
+    landed: tuple[Landed, ...] = ()
+    ends: tuple[LogEnd, ...] = ()
+    incomplete: dict[HistoryPart, str] = field(default_factory=dict)
+
+
 class HistoryPart(StrEnum):
     """The parts of a history that may be missing."""
 
@@ -126,6 +139,7 @@ class ClientHistory:
 
     `incomplete`: the parts that may be incomplete, with the reason. A check that needs such a part can't pass.
     `stated`: of the last failover, if it succeeded. `ends`: of the target, of a workload with transactions.
+    `returned`: the source, if clients belong there again; None: no failback brought the link back.
     """
 
     source: str
@@ -137,6 +151,7 @@ class ClientHistory:
     incomplete: dict[HistoryPart, str] = field(default_factory=dict)
     stated: tuple[StatedPosition, ...] = ()
     ends: tuple[LogEnd, ...] = ()
+    returned: Returned | None = None
 
     @property
     def link(self) -> str:
@@ -146,6 +161,41 @@ class ClientHistory:
     def acked(self, cluster: str) -> Iterator[Attempt]:
         """The attempts that a cluster acknowledged."""
         return (a for a in self.attempts if a.cluster == cluster and a.outcome is AttemptOutcome.ACKED)
+
+    def after_return(self, attempt: Attempt) -> bool:
+        """Whether it was acknowledged after the failback: offsets of before may be those of a log that is gone."""
+        return self.returned is not None and attempt.acked_at is not None and attempt.acked_at >= self.returned.at
+
+    def way_back(self) -> ClientHistory | None:
+        """The same history with source and target exchanged: what was found on the source is `landed`, and what was
+        found on the target is `returned`; None: no failback brought the link back.
+        """
+        if self.returned is None:
+            return None
+        gone = (HistoryPart.LANDED, HistoryPart.ENDS)
+        incomplete = {part: why for part, why in self.incomplete.items() if part not in gone}
+        return replace(
+            self,
+            source=self.target,
+            target=self.source,
+            landed=self.returned.landed,
+            ends=self.returned.ends,
+            incomplete=incomplete | self.returned.incomplete,
+            returned=Returned(self.returned.at, self.landed, self.ends),
+        )
+
+    def missing_on_source(self) -> Iterator[Attempt]:
+        """What the source, brought back, should hold and doesn't: what the target acknowledged or held, and what the
+        source acknowledged since. What it alone had acknowledged before was lost in the failover, not on the way back.
+        """
+        if self.returned is None:
+            return
+        there, on_target = {one.record for one in self.returned.landed}, self.landed_records()
+        for attempt in self.attempts:
+            if attempt.outcome is not AttemptOutcome.ACKED or attempt.record in there:
+                continue
+            if attempt.cluster == self.target or attempt.record in on_target or self.after_return(attempt):
+                yield attempt
 
     def aborted_records(self) -> frozenset[RecordId]:
         """The records of transactions that their producer aborted."""

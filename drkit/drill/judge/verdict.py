@@ -43,13 +43,17 @@ def measure(history: ClientHistory, *, disaster_at: float | None, moved: bool) -
 
     Returns:
         None for what couldn't be measured: there is no RPO where the source acknowledged nothing. `rpo_seconds` is 0
-        where nothing is missing; `acknowledged` and `unknown` count the attempts on both clusters.
+        where nothing is missing; `acknowledged` and `unknown` count the attempts on both clusters. What is missing on
+        a source that was brought back is missing, too.
     """
     sure = not {HistoryPart.ATTEMPTS, HistoryPart.LANDED} & history.incomplete.keys()
     on_target = history.landed_records()
     promised = list(history.acked(history.source))
     sure = sure and bool(promised)  # without acknowledged records no loss was measured
-    missing = [attempt for attempt in promised if attempt.record not in on_target]
+    sure = sure and (history.returned is None or HistoryPart.LANDED not in history.returned.incomplete)
+    not_back = list(history.missing_on_source())
+    counted = on_target | {attempt.record for attempt in not_back}
+    missing = [*(attempt for attempt in promised if attempt.record not in counted), *not_back]
     rpo_seconds: float | None = None
     if sure and not missing:
         rpo_seconds = 0.0

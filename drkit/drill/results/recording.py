@@ -3,7 +3,8 @@
 RUN/experiment.json         the experiment as played, with the configured objectives, and the lines of its steps
 RUN/history/*.jsonl         one row per line, with the columns that history.json names
 RUN/history/history.json    of each link: both clusters, the important times, the incomplete parts, what the failover
-                            stated of the group's positions, the ends of the target's partitions
+                            stated of the group's positions, the ends of the target's partitions, and when a failback
+                            brought it back, with the ends of the source's partitions
 RUN/origin.json             who ran it, with which drkit, on which clusters
 RUN/journal/, anchors.json, runs.jsonl    journals of the drill's runs, whose store is removed with the lab
 chain.jsonl                 beside all drills: one entry per drill, in the form of a run's journal (docs/journal.md)
@@ -30,7 +31,7 @@ from drkit.config import Config, load_config
 from drkit.config.effective import configuration_digest
 from drkit.drill.experiment.reader import ExperimentFile
 from drkit.drill.experiment.steps import Parallel
-from drkit.drill.judge.history import Attempt, ConfirmedPosition, Landed, LinkHistory, Poll
+from drkit.drill.judge.history import Attempt, ConfirmedPosition, Landed, LinkHistory, Poll, Returned
 from drkit.drill.judge.result import DrillResult
 from drkit.failover.run.journal.anchors import append_anchor, read_anchor_file
 from drkit.failover.run.journal.files import ANCHORS, RUNS, entry_document, journal_files, json_lines
@@ -81,11 +82,13 @@ def write_history(folder: Path, links: Sequence[LinkHistory], *, interrupted: st
     target = folder / "history"
     target.mkdir(mode=0o700, exist_ok=True)
     histories = [each.history for each in links]
+    found = [(one.link, one.target, row) for one in histories for row in one.landed]
+    found += [(one.link, one.source, row) for one in histories if one.returned for row in one.returned.landed]
     parts: dict[str, tuple[type, Iterable[list[Any]]]] = {
         "attempts": (Attempt, ([one.link, *_row(row)] for one in histories for row in one.attempts)),
         "polls": (Poll, ([one.link, *_row(row)] for one in histories for row in one.polls)),
         "positions": (ConfirmedPosition, ([one.link, *_row(row)] for one in histories for row in one.positions)),
-        "landed": (Landed, ([one.link, *_row(row)] for one in histories for row in one.landed)),
+        "landed": (Landed, ([link, cluster, *_row(row)] for link, cluster, row in found)),
     }
     for part, (_, rows) in parts.items():
         (target / f"{part}.jsonl").write_bytes(json_lines(rows))
@@ -100,14 +103,24 @@ def write_history(folder: Path, links: Sequence[LinkHistory], *, interrupted: st
                 "incomplete": {str(part): why for part, why in each.history.incomplete.items()},
                 "stated": [asdict(one) for one in each.history.stated],
                 "ends": [asdict(one) for one in each.history.ends],
+                "returned": None if each.history.returned is None else _returned(each.history.returned),
             }
             for each in links
         ],
         "interrupted": interrupted,
-        "columns": {part: ["link", *_columns(kind)] for part, (kind, _) in parts.items()}
+        "columns": {
+            part: ["link", *(["cluster"] if kind is Landed else ()), *_columns(kind)]
+            for part, (kind, _) in parts.items()
+        }
         | {"lag": ["link", "at", "lag_records"]},
     }
     (target / "history.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+
+
+def _returned(one: Returned) -> dict[str, Any]:
+    """What `landed` doesn't have of it."""
+    incomplete = {str(part): why for part, why in one.incomplete.items()}
+    return {"at": one.at, "ends": [asdict(end) for end in one.ends], "incomplete": incomplete}
 
 
 def _mirror_lag(log: Path, links: Collection[str]) -> Iterator[list[Any]]:

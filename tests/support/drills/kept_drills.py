@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from drkit.drill.judge.history import (
     LinkHistory,
     Poll,
     RecordId,
+    Returned,
 )
 from drkit.drill.judge.result import DrillResult, LinkResult, SteadyStateResult, StepResult, StrikeResult
 from drkit.drill.judge.verdict import check_result, measure, measure_site, objective_results, verdict
@@ -44,7 +45,7 @@ method:
   - do: failover
     accept_unfenced: true{strikes}
   - do: move_clients
-    to: dr
+    to: dr{back}
 checks: [lost, duplicated, skipped_by_group]
 objectives:
   rpo_records: 5
@@ -56,6 +57,7 @@ rollbacks:
 WORKLOAD_TIME = (0.5, 1.0)
 TIMES = ((15.0, 1.5), (17.0, 1.5), (18.6, 0.3), (25.0, 2.0))
 """The start and the duration of each step after the workloads, which start together."""
+BACK, BACK_TIME = "\n  - do: failback\n    accept_unfenced: true", (20.5, 1.5)
 STRUCK_AFTER = 17.4
 
 
@@ -99,6 +101,16 @@ def a_history(lose: int = 0) -> ClientHistory:
     return ClientHistory("primary", "dr", attempts, polls, (ConfirmedPosition("dr", 0, 8, BEGAN + 19),), landed)
 
 
+def brought_back(history: ClientHistory, *, without: int = 0) -> ClientHistory:
+    """A failback brought all back but the last `without` records; the group is at the end on primary."""
+    end = len(history.landed)
+    return replace(
+        history,
+        positions=(*history.positions, ConfirmedPosition("primary", 0, end - without, BEGAN + 21.9)),
+        returned=Returned(BEGAN + 21.8, history.landed[: end - without]),
+    )
+
+
 def keep(
     drills: Drills,
     run: str,
@@ -117,7 +129,7 @@ def keep(
     Args:
         drills: where it is kept.
         run: its name.
-        history: of the link that fails over, from primary to dr.
+        history: of the link that fails over, from primary to dr; where it has `returned`, a failback follows.
         rto: the objective.
         number: its day.
         title: the experiment's.
@@ -127,7 +139,7 @@ def keep(
         others: of further links, with the policy prefix, which nothing strikes.
     """
     path = drills.path.parent / "x.yaml"
-    path.write_text(experiment_text(title, rto, strikes, others))
+    path.write_text(experiment_text(title, rto, strikes, others, back=history.returned is not None))
     file = load_experiment(path)
     folder = drills.begin(run, path)
     write_experiment(folder, file)
@@ -203,7 +215,12 @@ def keep(
 
 
 def experiment_text(
-    title: str = TITLE, rto: float = 60.0, strikes: str = "", others: Sequence[ClientHistory] = ()
+    title: str = TITLE,
+    rto: float = 60.0,
+    strikes: str = "",
+    others: Sequence[ClientHistory] = (),
+    *,
+    back: bool = False,
 ) -> str:
     """The experiment's file (arguments as of `keep`)."""
     links = ["{ source: primary, target: dr }"]
@@ -211,7 +228,9 @@ def experiment_text(
     workloads = ["  - do: workload"]
     workloads += [f"  - {{ do: workload, link: {each.link}, group: other-{each.source} }}" for each in others]
     lab = f"\nlab: {{ links: [{', '.join(links)}] }}" if others else ""
-    return EXPERIMENT.format(title=title, rto=rto, strikes=strikes, lab=lab, workloads="\n".join(workloads))
+    return EXPERIMENT.format(
+        title=title, rto=rto, strikes=strikes, lab=lab, workloads="\n".join(workloads), back=BACK * back
+    )
 
 
 def name(number: int) -> str:
@@ -251,15 +270,16 @@ def planned_results(file: ExperimentFile) -> list[StepResult]:
     ]
     return [
         step.model_copy(update={"started_after_seconds": after, "seconds": seconds})
-        for step, (after, seconds) in zip(steps, _times(workloads), strict=True)
+        for step, (after, seconds) in zip(steps, _times(workloads, len(steps)), strict=True)
     ]
 
 
-def _times(workloads: int) -> list[tuple[float, float]]:
+def _times(workloads: int, steps: int) -> list[tuple[float, float]]:
     """The start and the duration of each step."""
+    back = [BACK_TIME] * (steps - workloads - len(TIMES))
     after, seconds = WORKLOAD_TIME
     each = seconds / workloads
-    return [*((after + number * each, each) for number in range(workloads)), *TIMES]
+    return [*((after + number * each, each) for number in range(workloads)), *TIMES[:-1], *back, TIMES[-1]]
 
 
 def _strikes(file: ExperimentFile, place: int, move: Move) -> list[StrikeResult]:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -19,7 +20,7 @@ from drkit.evidence.signing import make_key, open_signer
 from drkit.evidence.statements import ExportStatements, StatedFinding
 from drkit.model.errors import ConfigError, Refused
 from tests.support.drills.bundles import ROOT, chained, change_a_byte, document_of, problems_of
-from tests.support.drills.kept_drills import STRUCK_AFTER, Ends, a_history, keep, name
+from tests.support.drills.kept_drills import STRUCK_AFTER, Ends, a_history, brought_back, keep, name
 
 
 @pytest.fixture
@@ -105,6 +106,49 @@ def test_a_drill_of_several_links_is_judged_and_verified_link_by_link(drills, si
         change(copy)
         with pytest.raises(verifier.Broken) as caught:
             verifier.drill_document(copy, run, [json.loads(row["payload_text"]) for row in rows_of(copy)])
+        assert any(says in str(each) for each in caught.value.args), caught.value.args
+
+
+def test_a_link_that_was_brought_back_is_judged_on_both_clusters_and_nobody_can_leave_one_out(drills, signer, tmp_path):
+    """The second reading is in the bundle: its records, and when the failback ended, as its step says."""
+    whole, holed = (keep(drills, name(n), brought_back(a_history(), without=3 * n), number=n) for n in range(2))
+    out, copy = tmp_path / "bundle", tmp_path / "copy"
+    write_bundle(tmp_path / "whole", gather_drill(drills, whole, ExportStatements()), signer)
+    assert verifier.verify(tmp_path / "whole", signer.public_pem).problems == []
+    write_bundle(out, gather_drill(drills, holed, ExportStatements()), signer)
+    assert verifier.verify(out, signer.public_pem).problems == []
+    document = document_of(out)
+    assert (document["verdict"], document["measured"]["rpo_records"]) == ("failed", 3)
+    lost = next(check for check in document["checks"] if check["check"] == "lost")
+    assert [each["record"] for each in lost["witnesses"]] == ["k#17", "k#18", "k#19"]
+    rows = [json.loads(line) for line in (out / "history" / "landed.jsonl").read_text().splitlines()]
+    assert Counter(row[1] for row in rows) == {"dr": 20, "primary": 17}
+
+    def of_history(change):
+        def changed(folder):
+            about = json.loads((folder / "history" / "history.json").read_text())
+            change(about["links"][0])
+            (folder / "history" / "history.json").write_text(json.dumps(about))
+
+        return changed
+
+    def not_read(folder):
+        of_history(lambda link: link.update(returned=None))(folder)
+        kept = [row for row in rows if row[1] == "dr"]
+        (folder / "history" / "landed.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept))
+
+    earlier = of_history(lambda link: link["returned"].update(at=link["returned"]["at"] - 5))
+    hidden = of_history(lambda link: link.update(returned=None))
+    for change, says in (
+        (not_read, "says returned at None, which is not the end of a failback of it"),
+        (earlier, "which is not the end of a failback of it in result.json"),
+        (hidden, "has records of primary->dr on a cluster that was not read"),
+    ):
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(out, copy)
+        change(copy)
+        with pytest.raises(verifier.Broken) as caught:
+            verifier.drill_document(copy, holed, [json.loads(row["payload_text"]) for row in rows_of(copy)])
         assert any(says in str(each) for each in caught.value.args), caught.value.args
 
 

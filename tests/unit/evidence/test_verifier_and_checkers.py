@@ -17,6 +17,7 @@ from drkit.drill.judge.history import (
     LogEnd,
     Poll,
     RecordId,
+    Returned,
     StatedPosition,
 )
 from drkit.drill.judge.verdict import check_result, measure
@@ -52,7 +53,15 @@ def a_history(random):
         session, cluster = random.choice(["c1", "c2"]), random.choice(CLUSTERS)
         return Poll(session, 1, cluster, random.randrange(2), random.randrange(10), record(True), at())
 
-    places = random.sample([(partition, offset) for partition in range(2) for offset in range(10)], random.randrange(9))
+    def log():
+        places = [(partition, offset) for partition in range(2) for offset in range(10)]
+        chosen = random.sample(places, random.randrange(9))
+        return tuple(Landed(partition, at, record(True), random.randrange(2)) for partition, at in chosen)
+
+    def ends():
+        return tuple(LogEnd(partition, random.choice([8, 9, 9]), 9) for partition in range(random.randrange(3)))
+
+    unread = random.choice([{}, {}, {HistoryPart.LANDED: "it is silent"}, {HistoryPart.ENDS: "it is silent"}])
     part = random.choice([*HistoryPart, None, None])
     return ClientHistory(
         source="primary",
@@ -60,13 +69,14 @@ def a_history(random):
         attempts=some(random, 8, attempt),
         polls=some(random, 8, poll),
         positions=some(random, 3, lambda: ConfirmedPosition(random.choice(CLUSTERS), 0, random.randrange(10), at())),
-        landed=tuple(Landed(partition, at, record(True), random.randrange(2)) for partition, at in places),
+        landed=log(),
         incomplete={} if part is None else {part: "it died"},
         stated=tuple(
             StatedPosition(partition, random.randrange(10), random.choice([0, 1, None]), random.uniform(0, 50))
             for partition in range(random.randrange(3))
         ),
-        ends=tuple(LogEnd(partition, random.choice([8, 9, 9]), 9) for partition in range(random.randrange(3))),
+        ends=ends(),
+        returned=random.choice([None, Returned(at(), log(), ends(), unread)]),
     )
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from drkit.drill.judge.checkers import CHECKERS, WITNESSES, judge
+from drkit.drill.judge.checkers import CHECKERS, WAY_BACK, WITNESSES, judge
 from drkit.drill.judge.history import (
     Attempt,
     AttemptOutcome,
@@ -15,8 +15,10 @@ from drkit.drill.judge.history import (
     LogEnd,
     Poll,
     RecordId,
+    Returned,
     StatedPosition,
 )
+from drkit.drill.judge.verdict import measure
 
 DR_OFFSET = 100  # on dr, partition 0, the record of source offset n lies at 100 + n
 
@@ -401,3 +403,120 @@ def test_a_check_that_looked_at_nothing_is_unknown(good, name, missing, reason):
 def test_where_nothing_was_acknowledged_nothing_is_shown_to_be_kept(good):
     unsure = tuple(a(n, outcome=AttemptOutcome.UNKNOWN) for n in range(5))
     assert judge("lost", replace(good, attempts=unsure)).held is None
+
+
+# -- a source that was brought back ----------------------------------------------------------------------------------
+
+RETURNED_AT = 30.0
+
+
+def back(history, *, without=(), more=(), positions=None):
+    """What dr holds was brought back to primary, from offset 0 on; one more record was written and mirrored since.
+
+    `without`: the numbers of records that the way back left out; `more`: what else is on primary.
+    """
+    since = replace(a(12, offset=10), sent_at=31.0, acked_at=31.5)
+    there = [*history.landed, landed(12, offset=DR_OFFSET + 10)]
+    rows = [replace(one, offset=number) for number, one in enumerate(there)]
+    brought = tuple(one for one in rows if one.record.seq not in without)
+    read = replace(polled(12, "primary", session="home", offset=10), at=31.7)
+    return replace(
+        history,
+        attempts=(*history.attempts, since),
+        polls=(*history.polls, read),
+        landed=tuple(there),
+        positions=(*history.positions, *(positions or (ConfirmedPosition("primary", 0, 10, 30.5),))),
+        returned=Returned(RETURNED_AT, (*brought, *more), (LogEnd(0, 11, 11),)),
+    )
+
+
+@pytest.mark.parametrize("name", sorted(CHECKERS))
+def test_a_way_back_that_brings_all_passes_every_check(good, name):
+    """The tail that only the old primary had is not on it any more: that was lost in the failover."""
+    assert judge(name, back(good)).held is True
+
+
+def test_what_the_way_back_left_out_is_lost_and_counted(good):
+    """Of the source, of the target, and of the source since; the target holds all of them."""
+    holed = back(good, without=(3, 11, 12))
+    finding = only(holed, ["lost"])
+    assert [(one.cluster, str(one.record)) for one in finding.witnesses] == [
+        ("primary", "k0#3"),
+        ("dr", "k0#11"),
+        ("primary", "k0#12"),
+    ]
+    assert finding.witnesses[0].text == "acknowledged by primary and missing on primary, which was brought back from dr"
+    measured = measure(holed, disaster_at=9.5, moved=True)
+    assert measured.rpo_records == measure(back(good), disaster_at=9.5, moved=True).rpo_records + 3 == 5
+
+
+def test_what_a_source_acknowledged_since_and_nobody_has_is_lost(good):
+    gone = replace(a(13, offset=11), acked_at=32.0)
+    finding = only(replace(back(good), attempts=(*back(good).attempts, gone)), ["lost"])
+    assert str(finding.witnesses[0].record) == "k0#13"
+
+
+def test_what_the_way_back_copied_twice_or_changed_or_nobody_sent(good):
+    twice = only(back(good, more=[landed(5, offset=20)]), ["duplicated"])
+    assert (twice.anomalies, twice.witnesses[0].cluster, twice.witnesses[0].offset) == (1, "primary", 20)
+    changed = only(back(good, without=(5,), more=[landed(5, offset=5, digest=7)]), ["corrupted"])
+    assert (changed.witnesses[0].cluster, changed.witnesses[0].offset) == ("primary", 5)
+    odd = only(back(good, more=[Landed(0, 20, None, 5)]), ["foreign"])
+    assert (odd.witnesses[0].cluster, odd.witnesses[0].offset) == ("primary", 20)
+    dirty = only(back(good, more=[Landed(0, 20, ABORTED, 1050)]), ["dirty_commit"])
+    assert dirty.witnesses[0].cluster == "primary"
+
+
+def test_another_order_on_the_source_than_on_the_target(good):
+    """Two keys of one partition: neither is out of order within its key."""
+    two = [
+        landed(0, key="x", offset=DR_OFFSET + 20, digest=1000),
+        landed(0, key="y", offset=DR_OFFSET + 21, digest=1000),
+    ]
+    sent = [a(0, key=key, cluster="dr", offset=one.offset) for key, one in zip("xy", two, strict=True)]
+    there = [replace(two[1], offset=20), replace(two[0], offset=21)]
+    home = back(good, more=there)
+    swapped = replace(home, attempts=(*home.attempts, *sent), landed=(*home.landed, *two))
+    finding = judge("reordered", swapped)
+    assert (finding.anomalies, finding.witnesses[0].cluster, finding.witnesses[0].offset) == (1, "primary", 21)
+    assert f"offset {DR_OFFSET + 20} on dr comes after" in finding.witnesses[0].text
+
+
+def test_a_group_that_a_failback_put_behind_what_it_has_not_read(good):
+    """It stopped on dr before record 11; and old positions on primary say nothing of its new log."""
+    short = replace(good, polls=tuple(one for one in good.polls if one.record.seq != 11))
+    finding = only(back(short), ["skipped_by_group"])
+    assert (finding.anomalies, finding.witnesses[0].cluster, finding.witnesses[0].offset) == (1, "primary", 9)
+    before = (ConfirmedPosition("primary", 0, 10, 20.0), ConfirmedPosition("primary", 0, 9, 30.5))
+    read = replace(polled(11, "primary", offset=9, session="home"), at=31.6)
+    home = back(short, positions=before)
+    assert judge("skipped_by_group", home).held is False, "12 was read, and 11 before it was not"
+    assert judge("skipped_by_group", replace(home, polls=(*home.polls[:-1], read, home.polls[-1]))).held is True
+    assert judge("skipped_by_group", replace(home, polls=home.polls[:-1])).held is True
+
+
+def test_a_marker_that_is_missing_on_the_source_that_was_brought_back(good):
+    stuck = back(good)
+    stuck = replace(stuck, returned=replace(stuck.returned, ends=(LogEnd(0, 4, 11),)))
+    finding = only(stuck, ["stable_offset_stuck"])
+    assert (finding.witnesses[0].cluster, finding.witnesses[0].offset) == ("primary", 4)
+
+
+@pytest.mark.parametrize("name", sorted(WAY_BACK))
+def test_a_source_that_could_not_be_read_leaves_its_checks_unknown(good, name):
+    unread = replace(back(good), returned=Returned(RETURNED_AT, incomplete={HistoryPart.LANDED: "no answer"}))
+    finding = judge(name, unread)
+    assert finding.held is None
+    assert name == "stable_offset_stuck" or finding.reason == "no answer"
+    assert measure(unread, disaster_at=9.5, moved=True).rpo_records is None
+
+
+def test_a_tail_that_was_lost_in_the_failover_is_no_hole_below_what_the_new_log_has_at_its_offsets(good):
+    """Records 8 and 9 were only on the old primary; its new log has later records at higher offsets."""
+    home = back(good)
+    assert judge("lost", home).held is True
+    low = replace(home, attempts=(*home.attempts[:-1], replace(home.attempts[-1], offset=2)))
+    assert judge("reordered", low).held is True
+    alone = replace(low, returned=None)
+    assert judge("reordered", alone).held is False
+    assert judge("lost", replace(home, returned=None)).held is False
