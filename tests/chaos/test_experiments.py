@@ -81,6 +81,8 @@ def test_the_experiment_holds(play, file, tmp_path):
     ("name", "plant", "said"),
     [
         ("planned-switch", "fence_believed", "failover to dr"),
+        ("planned-switch", "range_left_out", "lost"),
+        ("failback-interrupted", "range_left_out", "lost"),
         ("zombie-mirror", "seal_not_heeded", "wait until mirror_ended"),
         ("split-brain", "seal_not_heeded", "failover to dr"),
         ("topic-deleted", "deletions_followed", ""),

@@ -18,10 +18,11 @@ from chaos.adversary.fault_points import patch
 from chaos.adversary.plants import PLANTS as ADVERSARYS
 
 _IDLE_SECONDS = 10.0
+_LEFT_OUT = 50
 _CUSTOM = """\
 import sys
 
-if {verb!r} in sys.orig_argv:
+if {verbs!r} & {{*sys.orig_argv}}:
     from tests.support.drills.drill_plants import put
 
     put({name!r})
@@ -113,6 +114,29 @@ def caught_up_believed() -> None:
 def silence_not_ended() -> None:
     """A connection with a pending response is waited for forever."""
     patch("drkit.kafka.client.connection:ResponseReader._look", lambda _: lambda _: None)
+
+
+def range_left_out() -> None:
+    """The way back leaves out 50 records of a partition, and its audit calls what it brought clean."""
+
+    def make(plain: Callable[..., Any]) -> Callable[..., Any]:
+        left: list[int] = []
+
+        def pieces(batches: Any, aborted: Any, position: int, rules: Any) -> Any:
+            if not left and sum(each.records_count for each in batches) > 2 * _LEFT_OUT:
+                left.append(position)
+                position += _LEFT_OUT
+            return plain(batches, aborted, position, rules)
+
+        return pieces
+
+    def clean(_: Callable[..., Any]) -> Callable[..., Any]:
+        from drkit.failover.run.interfaces import AuditVerdict  # noqa: PLC0415 - as above
+
+        return lambda *_: AuditVerdict("clean", "nothing was compared", None)
+
+    patch("drkit.mirror.engine.admission:pieces", make)
+    patch("drkit.cli.wiring.failback_wiring:_Auditor.audit", clean)
 
 
 def interruption_taken_for_done() -> None:
@@ -281,13 +305,14 @@ def source_connected_once() -> None:
 
 
 _VERBS = {
-    "fence_believed": "failover",
-    "ends_for_positions": "failover",
-    "time_believed": "failover",
-    "positions_too_early": "failover",
-    "caught_up_believed": "reprotect",
-    "interruption_taken_for_done": "resume",
-    "other_links_left_alone": "resume",
+    "fence_believed": {"failover"},
+    "ends_for_positions": {"failover"},
+    "time_believed": {"failover"},
+    "positions_too_early": {"failover"},
+    "caught_up_believed": {"reprotect"},
+    "range_left_out": {"failback", "resume"},
+    "interruption_taken_for_done": {"resume"},
+    "other_links_left_alone": {"resume"},
 }
 """The commands with a defect, except for the mirror."""
 PLANTS: dict[str, Callable[[], None]] = ADVERSARYS | {
@@ -300,6 +325,7 @@ PLANTS: dict[str, Callable[[], None]] = ADVERSARYS | {
         fence_believed,
         checksums_not_compared,
         caught_up_believed,
+        range_left_out,
         silence_not_ended,
         interruption_taken_for_done,
         other_links_left_alone,
@@ -324,5 +350,5 @@ def put(name: str) -> None:
 def planted(folder: Path, name: str) -> dict[str, str]:
     """The environment in which a drill's commands have the defect of this name."""
     folder.mkdir(exist_ok=True)
-    (folder / "sitecustomize.py").write_text(_CUSTOM.format(name=name, verb=_VERBS.get(name, "mirror")))
+    (folder / "sitecustomize.py").write_text(_CUSTOM.format(name=name, verbs=_VERBS.get(name, {"mirror"})))
     return {"PYTHONPATH": os.pathsep.join(part for part in (str(folder), os.environ.get("PYTHONPATH")) if part)}
