@@ -1240,7 +1240,8 @@ class History:
             missing = [*(row for row in missing if row["record"] not in here), *back]
         age = None
         if sure and (not missing or at is not None):
-            age = max(0.0, at - min(row["sent_at"] for row in missing)) if missing else 0.0
+            sent = [row["sent_at"] for row in missing]
+            age = max(at, *sent) - min(sent) if sent else 0.0
         reads = [r["at"] for r in self.polls if r["cluster"] == self.target and at is not None and r["at"] >= at]
         by = {name: {r["record"] for r in self.polls if r["cluster"] == name} for name in (self.source, self.target)}
         return {

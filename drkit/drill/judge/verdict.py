@@ -58,7 +58,9 @@ def measure(history: ClientHistory, *, disaster_at: float | None, moved: bool) -
     if sure and not missing:
         rpo_seconds = 0.0
     elif sure and disaster_at is not None:
-        rpo_seconds = max(0.0, disaster_at - min(attempt.sent_at for attempt in missing))
+        # a source that was struck twice, or lives, takes records after its (first) disaster, which may be lost, too
+        sent = [attempt.sent_at for attempt in missing]
+        rpo_seconds = max(disaster_at, *sent) - min(sent)
     first = None
     if disaster_at is not None:
         first = min((p.at for p in history.polls if p.cluster == history.target and p.at >= disaster_at), default=None)

@@ -40,6 +40,12 @@ def test_what_was_acknowledged_and_is_missing_is_the_rpo(history):
     assert (found.acknowledged, found.unknown, found.landed, found.reread) == (5, 1, 3, 1)
 
 
+def test_what_is_lost_after_the_first_disaster_has_its_age(history):
+    """Struck at 1 s (and up again), then for good at 10 s: 3 and 4, sent at 8 and 9 s, are missing."""
+    found = measure(history, disaster_at=1.0, moved=True)
+    assert (found.rpo_records, found.rpo_seconds) == (2, 1.0)
+
+
 def test_no_loss_is_an_rpo_of_zero(history):
     whole = ClientHistory("primary", "dr", history.attempts[:3], history.polls, (), history.landed)
     found = measure(whole, disaster_at=None, moved=False)
