@@ -52,7 +52,10 @@ DRILL_FILES = (
     *(f"history/{part}.jsonl" for part in HISTORY),
 )
 """The kept files of every drill, besides the journals of its runs. The chain of drills has their digests."""
-LINK_HISTORY = ("source", "target", "disaster_at", "moved", "incomplete", "stated", "ends", "returned")
+LINK_HISTORY = (
+    *("source", "target", "disaster_at", "moved", "incomplete"),
+    *("stated", "ends", "returned", "stated_loss"),
+)
 SITE_LISTS = ("stages", "groups", "without_place", "lost_by_topic", "places", "directories")
 """What the document of a failover of several links lists over all of them; each row names its link."""
 STATED = (("partition", "partition"), ("offset", "target_offset"), ("reread_at_most", "reread_at_most"))
@@ -73,7 +76,7 @@ APPLICATION_FAULTS = (
 CLUSTER_FAULTS = (*TOPIC_FAULTS, *APPLICATION_FAULTS, *NETWORK_FAULTS)
 DISASTERS = ("kill", "pause", "restart", "fill_disk", "expire_credentials", "expire_certificate", *DATA_FAULTS)
 """Faults that count as a disaster: RPO and RTO count from the first one on a link's source."""
-MOVED_CHECKS = ("skipped_by_group", "both_sides_written", "reread_beyond_plan")
+MOVED_CHECKS = ("skipped_by_group", "both_sides_written", "reread_beyond_plan", "loss_beyond_plan")
 """Checks of clients that move to the target."""
 DISTURBANCES = (*NODE_FAULTS, *CLUSTER_FAULTS, "failover", "failback")
 CLOCKS, CLOCK_SET = 0.002, 2.0
@@ -913,12 +916,14 @@ class History:
     stated: partition, offset, reread_at_most, at (of the group, by the last failover if it succeeded)
     ends: partition, stable, end (of the target after the drill, if it wrote in transactions)
     returned: at (the failback's end), ends, incomplete (both of the source); None: no failback brought the link back
+    stated_loss: records, lower_bound, at (of the topic, by the only failover if it succeeded, as of its begin)
     """
 
     def __init__(self, meta: Row, rows: dict[str, list[Row]]) -> None:
-        self.source, self.target, self.disaster_at, self.moved, self.incomplete, self.stated, self.ends, back = (
+        self.source, self.target, self.disaster_at, self.moved, self.incomplete, *stated = (
             meta[name] for name in LINK_HISTORY
         )
+        self.stated, self.ends, back, self.stated_loss = stated
         self.returned: Row | None = back
         self.link = f"{self.source}->{self.target}"
         self.attempts, self.polls, self.positions, self.landed, self.lag = (
@@ -944,7 +949,8 @@ class History:
         """All times of the monotonic clock, by part of the history."""
         both = [row[name] for row in self.attempts for name in ("sent_at", "acked_at") if row[name] is not None]
         polls, positions = ([row["at"] for row in rows] for rows in (self.polls, self.positions))
-        stated, back = [row["at"] for row in self.stated], [] if self.returned is None else [self.returned["at"]]
+        stated = [row["at"] for row in (*self.stated, *([self.stated_loss] if self.stated_loss else []))]
+        back = [] if self.returned is None else [self.returned["at"]]
         return {"attempts": both, "polls": polls, "positions": positions, "stated": stated, "returned": back}
 
     def judge(self, name: str) -> Row:
@@ -1025,6 +1031,8 @@ class History:
         if name == "reread_beyond_plan":
             read = next(self._polls_after_failover(), None)
             return None if read else f"the group read nothing on {self.target} after the failover"
+        if name == "loss_beyond_plan":
+            return None if self._promised_before() else f"{self.source} acknowledged nothing before the failover"
         if name == "stable_offset_stuck":
             if all(row["transaction"] is None for row in self.attempts):
                 return "nothing was written in a transaction"
@@ -1194,6 +1202,21 @@ class History:
             if row["cluster"] == self.target and row["at"] >= since.get(row["partition"], math.inf):
                 yield row
 
+    def loss_beyond_plan(self) -> Iterator[Anomaly]:
+        """Of what the source had acknowledged at the failover's begin more is missing than the failover stated."""
+        if self.stated_loss is None:
+            raise Broken("no failover stated a loss that can be compared")
+        records = self.stated_loss["records"]
+        if self.stated_loss["lower_bound"]:
+            raise Broken(f"the failover stated only that at least {records} records are lost")
+        missing = [row for row in self._promised_before() if row["record"] not in self.on_target]
+        for row in missing[records:]:
+            yield self.source, row, f"missing on {self.target}, and the failover stated that {records} records are lost"
+
+    def _promised_before(self) -> list[Row]:
+        by_source = [row for row in self.acked if row["cluster"] == self.source]
+        return [row for row in by_source if self.stated_loss and row["acked_at"] <= self.stated_loss["at"]]
+
     def stable_offset_stuck(self) -> Iterator[Anomaly]:
         """The last stable offset stays below the end of the log: the marker of a transaction is missing."""
         for row in self.ends:
@@ -1307,6 +1330,7 @@ CHECKS: dict[str, tuple[Finder, set[str], set[str]]] = {
     "both_sides_written": (History.both_sides_written, {"attempts"}, set()),
     "position_moved_back": (History.position_moved_back, {"polls"}, set()),
     "reread_beyond_plan": (History.reread_beyond_plan, {"polls"}, set()),
+    "loss_beyond_plan": (History.loss_beyond_plan, {"attempts", "landed"}, {"landed"}),
     "foreign": (History.foreign, {"attempts", "landed"}, {"attempts"}),
     "aborted_read": (History.aborted_read, {"attempts", "polls"}, set()),
     "torn_transaction": (History.torn_transaction, {"attempts", "landed"}, {"landed"}),
@@ -1585,8 +1609,10 @@ class Drill:
         played = [each for step in self.steps for each in _steps_in(step) if each["outcome"] != "skipped"]
         documents = {each["link"]: each["failover"] for each in self.result["links"]}
         for history in self.histories:
-            last = next((step for step in played[::-1] if _moves(step["step"], history)), None)
+            moves = [step for step in played if _moves(step["step"], history)]
+            last = moves[-1] if moves else None
             yield from self._stated_problems(history, last, documents.get(history.link))
+            yield from self._stated_loss_problems(history, moves, documents.get(history.link))
             if last is None and documents.get(history.link) is not None:
                 yield f"links of result.json has a failover of {history.link}, and no step moved it"
         moves = [[each.link for each in self.histories if _moves(step["step"], each)] for step in played]
@@ -1613,9 +1639,21 @@ class Drill:
         if last is None or last["started_after_seconds"] is None:
             return
         began = self.origin["began"] + last["started_after_seconds"]
-        for row in stated:
+        for row in (*stated, *([history.stated_loss] if history.stated_loss else [])):
             if not began - CLOCKS <= row["at"] <= began + last["seconds"] + CLOCKS:
-                yield f"history/history.json has a stated position at {row['at']}, which is outside of the failover"
+                yield f"history/history.json has a statement at {row['at']}, which is outside of the failover"
+
+    def _stated_loss_problems(self, history: History, moves: list[Row], told: Row | None) -> Iterator[str]:
+        """The stated loss is that of the failover's document, if it is the only one of the link and succeeded."""
+        topic, rows = self.workloads[history.link]["topic"], (told or {}).get("lost_by_topic", [])
+        lost = next((row["records"] for row in rows if row["topic"] == topic), None)
+        ours = None
+        if told and lost is not None and [step["outcome"] for step in moves] == ["ok"]:
+            ours = {"records": lost, "lower_bound": told["evidence"]["rpo_lower_bound"]}
+        said = history.stated_loss and {name: history.stated_loss[name] for name in ("records", "lower_bound")}
+        if said or self.interrupted is None:
+            name = f"stated loss{of_link(history.link)} of history/history.json"
+            yield from differences(name, said, ours, "the failover of result.json gives")
 
     def run_problems(self) -> Iterator[str]:
         """The journals are of the listed runs, on the drill's clusters; the failover's document agrees with its own."""

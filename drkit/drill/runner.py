@@ -386,6 +386,7 @@ def _collect(env: DrillEnvironment, course: _DrillProgress, link: LinkProgress) 
         landed=landed,
         incomplete=incomplete | unread,
         stated=link.stated,
+        stated_loss=link.stated_loss,
         ends=ends,
         returned=returned,
     )

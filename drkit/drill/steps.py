@@ -11,7 +11,7 @@ from typing import assert_never
 
 from drkit.drill.conditions import wait_for
 from drkit.drill.environment.child_processes import Finished
-from drkit.drill.environment.environment import DrillEnvironment, document, stated_positions
+from drkit.drill.environment.environment import DrillEnvironment, document, stated_loss, stated_positions
 from drkit.drill.environment.waiting import rest
 from drkit.drill.experiment.faults import Fault
 from drkit.drill.experiment.steps import (
@@ -124,10 +124,11 @@ def _fault(env: DrillEnvironment, fault: Fault) -> Played:
 
 
 def _failover(env: DrillEnvironment, step: Failover) -> Played:
-    moving = [env.links[spec.name] for spec in env.experiment.moved_by(step)]
+    moving, began = [env.links[spec.name] for spec in env.experiment.moved_by(step)], time.monotonic()
     for link in moving:
         link.note_disaster()
-        link.stated = ()
+        link.stated, link.stated_loss = (), None
+        link.failovers += 1
     if step.runbook is None:
         finished, strikes = _move_groups(env, step)
     else:
@@ -145,6 +146,8 @@ def _failover(env: DrillEnvironment, step: Failover) -> Played:
         if link.failed_over:
             link.returned_at = None
             link.stated = stated_positions(link.failover, link.workload, ended)
+            if link.failovers == 1:
+                link.stated_loss = stated_loss(link.failover, link.workload, began)
     return _with_strikes(played, strikes)
 
 

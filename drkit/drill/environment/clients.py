@@ -20,6 +20,7 @@ from drkit.drill.judge.history import (
     HistoryPart,
     Poll,
     RecordId,
+    StatedLoss,
     StatedPosition,
 )
 from drkit.drill.workload.client_files import ClientSpec, LedgerReader
@@ -250,6 +251,8 @@ class LinkProgress:
     `started_from`: the group's positions on the target before it read there, and on the source where a failback put
     it; `start_unknown` says why they couldn't be read.
     `stated`: where the last failover stated that the group continues; empty if it did not succeed.
+    `stated_loss`: what it stated as lost; None where it did not succeed, or is not the first one: it doesn't know what
+    an earlier one left behind. `failovers`: how many moved it, or should have.
     `turned`: whether the configuration has it the other way round, after a reprotect.
     """
 
@@ -266,6 +269,8 @@ class LinkProgress:
     started_from: tuple[ConfirmedPosition, ...] = ()
     start_unknown: str | None = None
     stated: tuple[StatedPosition, ...] = ()
+    stated_loss: StatedLoss | None = None
+    failovers: int = 0
     turned: bool = False
 
     @property

@@ -31,7 +31,7 @@ from drkit.drill.experiment.steps import (
     command_of,
     load_command,
 )
-from drkit.drill.judge.history import StatedPosition
+from drkit.drill.judge.history import StatedLoss, StatedPosition
 from drkit.drill.results.recording import MIRROR_LOG
 from drkit.drill.runbook import read_runbook
 from drkit.files import write_atomically
@@ -382,6 +382,15 @@ def stated_positions(told: dict[str, Any] | None, workload: Workload, at: float)
         for row in rows
         if (row["group"], row["topic"]) == (workload.group, workload.topic) and row["target_offset"] is not None
     )
+
+
+def stated_loss(told: dict[str, Any] | None, workload: Workload, at: float) -> StatedLoss | None:
+    """What a document of `drkit failover` says is lost of the workload's topic; None: nothing. `at`: its begin."""
+    rows = [] if told is None else told.get("lost_by_topic", [])
+    lost = next((row["records"] for row in rows if row["topic"] == workload.topic), None)
+    if told is None or lost is None:
+        return None
+    return StatedLoss(lost, told["evidence"]["rpo_lower_bound"], at)
 
 
 def document(text: str) -> dict[str, Any] | None:

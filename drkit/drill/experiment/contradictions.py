@@ -366,10 +366,10 @@ def _contradictory_checks(experiment: Experiment) -> Iterator[tuple[Place, str]]
                 ("checks", number),
                 f"skipped_by_group needs a move_clients step to {targets}: without one no group reads there",
             )
-        if name == "reread_beyond_plan" and not experiment.measures_rto:
+        if name in ("reread_beyond_plan", "loss_beyond_plan") and not experiment.measures_rto:
             yield (
                 ("checks", number),
-                f"reread_beyond_plan needs a failover step and a move_clients step to {targets}: else there is no plan",
+                f"{name} needs a failover step and a move_clients step to {targets}: else there is no plan",
             )
     if objectives.rto_seconds is not None and not experiment.measures_rto:
         yield ("objectives", "rto_seconds"), f"an RTO needs a failover step and a move_clients step to {targets}"

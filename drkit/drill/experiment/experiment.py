@@ -50,6 +50,7 @@ CheckName = Literal[
     "both_sides_written",
     "position_moved_back",
     "reread_beyond_plan",
+    "loss_beyond_plan",
     "foreign",
     "aborted_read",
     "torn_transaction",
@@ -57,7 +58,7 @@ CheckName = Literal[
     "stable_offset_stuck",
 ]
 
-MOVED_CHECKS = ("skipped_by_group", "both_sides_written", "reread_beyond_plan")
+MOVED_CHECKS = ("skipped_by_group", "both_sides_written", "reread_beyond_plan", "loss_beyond_plan")
 """Checks of clients that move to the target."""
 
 

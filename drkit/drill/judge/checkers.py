@@ -287,6 +287,26 @@ def reread_beyond_plan(history: ClientHistory) -> Iterator[Anomaly]:
         raise CannotCheck(f"the failover stated no bound of what is read again in partition {unbounded[0]}")
 
 
+def loss_beyond_plan(history: ClientHistory) -> Iterator[Anomaly]:
+    """More is lost of what the source acknowledged before the failover began than the failover stated."""
+    stated = history.stated_loss
+    if stated is None:
+        raise CannotCheck("no failover stated a loss that can be compared")
+    if stated.lower_bound:
+        raise CannotCheck(f"the failover stated only that at least {stated.records} records are lost")
+    on_target = history.landed_records()
+    missing = [attempt for attempt in _promised_before_failover(history) if attempt.record not in on_target]
+    for attempt in missing[stated.records :]:
+        text = f"missing on {history.target}, and the failover stated that {stated.records} records are lost"
+        yield Anomaly(history.source, attempt.partition, attempt.offset, attempt.record, text)
+
+
+def _promised_before_failover(history: ClientHistory) -> list[Attempt]:
+    """What the source had acknowledged when the failover began that stated a loss."""
+    since = -math.inf if history.stated_loss is None else history.stated_loss.at
+    return [attempt for attempt in history.acked(history.source) if _acked_at(attempt) <= since]
+
+
 def _known_as_read(history: ClientHistory, until: float) -> frozenset[RecordId | None]:
     """The records of the source below a position of the group that the source had confirmed by then."""
     through: dict[int, int] = {}
@@ -381,6 +401,10 @@ def _nothing_acknowledged(history: ClientHistory) -> str | None:
     return None if any(history.acked(history.source)) else f"{history.source} acknowledged nothing"
 
 
+def _nothing_acknowledged_before_failover(history: ClientHistory) -> str | None:
+    return None if _promised_before_failover(history) else f"{history.source} acknowledged nothing before the failover"
+
+
 def _nothing_landed(history: ClientHistory) -> str | None:
     return None if history.landed else f"nothing is on {history.target}"
 
@@ -446,6 +470,9 @@ CHECKERS: Final[dict[str, Checker]] = {
     "both_sides_written": Checker(both_sides_written, _ATTEMPTS, _one_side_acknowledged),
     "position_moved_back": Checker(position_moved_back, _POLLS, _no_position),
     "reread_beyond_plan": Checker(reread_beyond_plan, _POLLS, _nothing_read_after_failover),
+    "loss_beyond_plan": Checker(
+        loss_beyond_plan, _ATTEMPTS | _LANDED, _nothing_acknowledged_before_failover, forged_by=_LANDED
+    ),
     "foreign": Checker(foreign, _ATTEMPTS | _LANDED, _nothing_landed, forged_by=_ATTEMPTS),
     "aborted_read": Checker(aborted_read, _ATTEMPTS | _POLLS, _no_aborted_transaction_read),
     "torn_transaction": Checker(torn_transaction, _ATTEMPTS | _LANDED, _no_committed_transaction, forged_by=_LANDED),

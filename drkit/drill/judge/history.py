@@ -124,6 +124,18 @@ class Returned:
     incomplete: dict[HistoryPart, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class StatedLoss:
+    """How many source offsets of the workload's topic a failover stated as lost.
+
+    `lower_bound`: it stated that more may be lost. `at`: when the failover began.
+    """
+
+    records: int
+    lower_bound: bool
+    at: float
+
+
 class HistoryPart(StrEnum):
     """The parts of a history that may be missing."""
 
@@ -138,7 +150,8 @@ class ClientHistory:
     """The history of the clients of one link in a drill, in the order of events.
 
     `incomplete`: the parts that may be incomplete, with the reason. A check that needs such a part can't pass.
-    `stated`: of the last failover, if it succeeded. `ends`: of the target, of a workload with transactions.
+    `stated`: of the last failover, if it succeeded. `stated_loss`: of the only one, if it succeeded.
+    `ends`: of the target, of a workload with transactions.
     `returned`: the source, if clients belong there again; None: no failback brought the link back.
     """
 
@@ -152,6 +165,7 @@ class ClientHistory:
     stated: tuple[StatedPosition, ...] = ()
     ends: tuple[LogEnd, ...] = ()
     returned: Returned | None = None
+    stated_loss: StatedLoss | None = None
 
     @property
     def link(self) -> str:

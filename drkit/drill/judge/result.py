@@ -99,10 +99,10 @@ class Measurements(Document):
     """The measurements of the clients, of a link or of all links together (the sum of records, the greatest of
     seconds); null: it couldn't be measured. Seconds and counts.
 
-    `rpo_records`: acknowledged by the source and not on the target. `rpo_seconds`: the age of
-    the oldest of them at the disaster, or when the youngest of them was sent if that was later. `rto_seconds`: from the disaster to the first record read on the
-    target. `unknown`: attempts without a response. `landed`: records on the target at the end.
-    `reread`: records read on the source and again on the target.
+    `rpo_records`: acknowledged by the source and not on the target. `rpo_seconds`: the age of the
+    oldest of them at the disaster, or when the youngest of them was sent if that was later. `rto_seconds`: from the
+    disaster to the first record read on the target. `unknown`: attempts without a response. `landed`: records on the
+    target at the end. `reread`: records read on the source and again on the target.
     """
 
     rpo_records: int | None

@@ -3,8 +3,8 @@
 RUN/experiment.json         the experiment as played, with the configured objectives, and the lines of its steps
 RUN/history/*.jsonl         one row per line, with the columns that history.json names
 RUN/history/history.json    of each link: both clusters, the important times, the incomplete parts, what the failover
-                            stated of the group's positions, the ends of the target's partitions, and when a failback
-                            brought it back, with the ends of the source's partitions
+                            stated of the group's positions and the loss, the ends of the target's partitions, and when
+                            a failback brought it back, with the ends of the source's partitions
 RUN/origin.json             who ran it, with which drkit, on which clusters
 RUN/journal/, anchors.json, runs.jsonl    journals of the drill's runs, whose store is removed with the lab
 chain.jsonl                 beside all drills: one entry per drill, in the form of a run's journal (docs/journal.md)
@@ -102,6 +102,7 @@ def write_history(folder: Path, links: Sequence[LinkHistory], *, interrupted: st
                 "moved": each.moved,
                 "incomplete": {str(part): why for part, why in each.history.incomplete.items()},
                 "stated": [asdict(one) for one in each.history.stated],
+                "stated_loss": None if each.history.stated_loss is None else asdict(each.history.stated_loss),
                 "ends": [asdict(one) for one in each.history.ends],
                 "returned": None if each.history.returned is None else _returned(each.history.returned),
             }

@@ -413,6 +413,11 @@ def test_a_result_that_does_not_follow_from_the_files_is_refused_although_the_ch
             lambda d: d["links"][0].update(stated=[{"partition": 0, "offset": 8, "reread_at_most": 4, "at": 1018.0}]),
             "stated positions of history/history.json[0]",
         ),
+        (
+            "history/history.json",
+            lambda d: d["links"][0].update(stated_loss={"records": 9, "lower_bound": False, "at": 1018.0}),
+            "stated loss of history/history.json",
+        ),
         ("experiment.json", lambda d: d["experiment"]["checks"].remove("lost"), "checks of result.json"),
         ("experiment.json", lambda d: d["experiment"]["objectives"].update(rpo_records=9), "objectives of result.json"),
         ("experiment.json", lambda d: d["experiment"]["method"].pop(), "bundle can't be read"),

@@ -18,6 +18,7 @@ from drkit.drill.judge.history import (
     Poll,
     RecordId,
     Returned,
+    StatedLoss,
     StatedPosition,
 )
 from drkit.drill.judge.verdict import check_result, measure
@@ -77,6 +78,7 @@ def a_history(random):
         ),
         ends=ends(),
         returned=random.choice([None, Returned(at(), log(), ends(), unread)]),
+        stated_loss=random.choice([None, StatedLoss(random.randrange(3), random.random() < 0.3, at())]),
     )
 
 

@@ -16,6 +16,7 @@ from drkit.drill.judge.history import (
     Poll,
     RecordId,
     Returned,
+    StatedLoss,
     StatedPosition,
 )
 from drkit.drill.judge.verdict import measure
@@ -68,6 +69,7 @@ def good():
         landed=(*(landed(n) for n in range(8)), *(landed(n, offset=DR_OFFSET + n - 2) for n in (10, 11))),
         stated=(StatedPosition(0, DR_OFFSET + 4, 2, 3.9),),
         ends=(LogEnd(0, DR_OFFSET + 10, DR_OFFSET + 10),),
+        stated_loss=StatedLoss(2, lower_bound=False, at=9.6),
     )
 
 
@@ -85,7 +87,7 @@ def only(history, failing):
 
 def test_lost_is_a_hole_below_what_was_mirrored(good):
     holed = replace(good, landed=tuple(one for one in good.landed if one.record.seq != 3))
-    finding = only(holed, ["lost"])
+    finding = only(holed, ["lost", "loss_beyond_plan"])
     assert finding.anomalies == 1
     assert (finding.witnesses[0].cluster, finding.witnesses[0].offset) == ("primary", 3)
 
@@ -94,6 +96,29 @@ def test_lost_is_also_what_the_target_itself_acknowledged(good):
     forgotten = replace(good, landed=tuple(one for one in good.landed if one.record.seq != 11))
     finding = only(forgotten, ["lost"])
     assert finding.witnesses[0].cluster == "dr"
+
+
+def test_a_loss_above_the_stated_one_is_found(good):
+    finding = only(replace(good, stated_loss=StatedLoss(1, lower_bound=False, at=9.6)), ["loss_beyond_plan"])
+    assert (finding.anomalies, finding.witnesses[0].cluster, finding.witnesses[0].offset) == (1, "primary", 9)
+
+
+def test_what_was_acknowledged_after_the_failover_began_is_not_part_of_its_statement(good):
+    assert judge("loss_beyond_plan", replace(good, stated_loss=StatedLoss(1, lower_bound=False, at=9.0))).held is True
+
+
+@pytest.mark.parametrize(
+    ("stated", "why"),
+    [
+        (None, "no failover stated"),
+        (StatedLoss(0, lower_bound=True, at=9.6), "at least 0"),
+        (StatedLoss(0, lower_bound=False, at=0.1), "nothing before the failover"),
+    ],
+)
+def test_a_loss_that_nobody_stated_is_not_compared(good, stated, why):
+    finding = judge("loss_beyond_plan", replace(good, stated_loss=stated))
+    assert finding.held is None
+    assert why in finding.reason
 
 
 def test_a_send_without_an_answer_is_not_lost(good):

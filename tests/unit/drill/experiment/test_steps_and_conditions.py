@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from drkit.drill.conditions import _captured, _mirrored, _problem_told
 from drkit.drill.environment.child_processes import Finished
 from drkit.drill.environment.clients import LinkProgress
-from drkit.drill.environment.environment import DrillEnvironment, document, stated_positions
+from drkit.drill.environment.environment import DrillEnvironment, document, stated_loss, stated_positions
 from drkit.drill.experiment.base import LinkSpec
 from drkit.drill.experiment.faults import (
     Disconnect,
@@ -39,7 +39,7 @@ from drkit.drill.experiment.steps import (
     describe,
     describe_strike,
 )
-from drkit.drill.judge.history import StatedPosition
+from drkit.drill.judge.history import StatedLoss, StatedPosition
 from drkit.drill.steps import Played, PlayedStrike, _with_strikes, judge_failover
 from drkit.evidence import verifier
 from drkit.model.errors import DrkitError
@@ -86,11 +86,19 @@ def stated(partition, offset, most, *, group="g", topic="t"):
     }
 
 
+def lost(topic, records):
+    return {"topic": topic, "records": records, "seconds": None}
+
+
 def test_what_a_failover_stated_of_the_drills_group_is_what_its_document_says():
     """Not of other groups and topics, nor of a partition on which it placed nothing."""
     rows = [stated(0, 7, 3), stated(1, 0, None), stated(2, None, None), stated(0, 9, 0, group="h")]
     told = {"groups": [*rows, stated(0, 9, 0, topic="u")]}
     assert stated_positions(told, WORKLOAD, 4.5) == (StatedPosition(0, 7, 3, 4.5), StatedPosition(1, 0, None, 4.5))
+    told |= {"lost_by_topic": [lost("u", 3), lost("t", 5)], "evidence": {"rpo_lower_bound": True}}
+    assert stated_loss(told, WORKLOAD, 4.5) == StatedLoss(5, lower_bound=True, at=4.5)
+    for nothing in (None, {"error": {}}, {**told, "lost_by_topic": [lost("t", None)]}):
+        assert stated_loss(nothing, WORKLOAD, 4.5) is None
     assert stated_positions(None, WORKLOAD, 4.5) == stated_positions({"error": {}}, WORKLOAD, 4.5) == ()
 
 
