@@ -376,9 +376,8 @@ def read_anchors(file: Path) -> list[Row]:
     for line in file.read_text(encoding="utf-8").splitlines():
         try:
             row = _load(line)
-            found.append(
-                {"run": str(row["run"]), "seq": int(row["seq"]), "hash": str(row["hash"])} | {"store": row["store"]}
-            )
+            head = {"run": str(row["run"]), "seq": int(row["seq"]), "hash": str(row["hash"])}
+            found.append(head | {"store": row["store"], "at": row.get("at")})
         except (ValueError, KeyError, TypeError):
             continue
     return found
@@ -387,13 +386,25 @@ def read_anchors(file: Path) -> list[Row]:
 def check_outside(
     folder: Path, evidence: Row, anchors: list[Row], notes: list[str], confirmed: dict[str, int]
 ) -> Iterator[str]:
-    """The chains contain the heads given by the user, and the run, or the chain of drills, has at least one."""
+    """The chains contain the heads given by the user, and the run, or the chain of drills, has at least one.
+
+    No run that was anchored in the same store before is missing from the list of runs. What was anchored after the
+    export can't be in the bundle: a note says how much that is.
+    """
+    exported = datetime.fromisoformat(evidence["exported_at"])
+    listed = {row["run"] for row in _lines(folder, RUNS)}
     for said in evidence["journals"]:
         run, entries = said["run"], _lines(folder, journal_of(said["run"]))
         heads = [anchor for anchor in anchors if anchor["run"] == run]
-        yield from _anchor_mismatches(run, entries, heads)
-        if heads:
-            confirmed[run] = max(head["seq"] for head in heads)
+        yield from _anchor_mismatches(f"journal of {run}", entries, heads, exported, notes)
+        stored = {str(head["store"]) for head in heads}
+        last = max((number for number, anchor in enumerate(anchors) if anchor["run"] == run), default=0)
+        before = {anchor["run"] for anchor in anchors[:last] if str(anchor["store"]) in stored}
+        for gone in sorted(before - listed - {"drills"}):
+            yield f"Run {gone} was anchored before {run}, by those given, and is missing from the list of runs"
+        contained = [head["seq"] for head in heads if _contains_head(entries, head)]
+        if contained:
+            confirmed[run] = max(contained)
         elif run == evidence["run"]:
             yield f"The anchors given have no head of the journal of {run}: they don't confirm it"
         notes += [
@@ -407,15 +418,32 @@ def check_outside(
         heads = [head for head in drills if str(head["store"]) in mine]
         if not heads:
             yield "The anchors given have no head of the chain of drills: they don't confirm it"
-        yield from _anchor_mismatches("drills", entries, heads)
-        through = max((head["seq"] for head in heads), default=None)
-        notes += [f"{each}, by those given" for each in unconfirmed("drills", len(entries), through)]
+        yield from _anchor_mismatches("chain of drills", entries, heads, exported, notes)
+        through = max((head["seq"] for head in heads if _contains_head(entries, head)), default=None)
+        notes += [f"{each}, by those given" for each in unconfirmed("entries of drills", len(entries), through)]
 
 
-def _anchor_mismatches(run: str, entries: list[Row], heads: list[Row]) -> Iterator[str]:
-    wrong = [head["seq"] for head in heads if not _contains_head(entries, head)]
+def _anchor_mismatches(
+    chain: str, entries: list[Row], heads: list[Row], exported: datetime, notes: list[str]
+) -> Iterator[str]:
+    missing = [head for head in heads if head["seq"] >= len(entries)]
+    wrong = [head["seq"] for head in heads if head not in missing and not _contains_head(entries, head)]
     if wrong:
-        yield f"The journal of {run} was cut or written again: the anchors given differ at entry {min(wrong)}"
+        yield f"The {chain} was cut or written again: the anchors given differ at entry {min(wrong)}"
+    later = {head["seq"] for head in missing if _is_after(head.get("at"), exported)}
+    lacking = sorted({head["seq"] for head in missing} - later)
+    if lacking:
+        yield f"The {chain} lacks entry {lacking[0]}, which the anchors given have from before the export: it was cut"
+    if later:
+        more = f"{len(later)} more entries of the {chain} were anchored after the export"
+        notes.append(f"{more}, by those given: compare with a newer bundle")
+
+
+def _is_after(at: Any, moment: datetime) -> bool:
+    try:
+        return datetime.fromisoformat(at) > moment
+    except (TypeError, ValueError):  # it has no time
+        return False
 
 
 def unconfirmed(what: str, entries: int, through: int | None) -> list[str]:
@@ -467,7 +495,10 @@ def check_drills(folder: Path, evidence: Row, notes: list[str]) -> Iterator[str]
     anchors = _json(folder, DRILL_ANCHORS)
     yield from compare(evidence, {f"drills.{name}": said for name, said in drills_statement(entries, anchors).items()})
     yield from check_drill_anchors(anchors, entries, notes)
-    drills = [_load(entry["payload_text"]) for entry in entries]
+    unended = without_result(entries)
+    if unended:
+        notes.append(f"Drills that began and left no result, killed or still running: {', '.join(unended)}")
+    drills = kept_drills(entries)
     mine = [body for body in drills if body["run"] == run]
     if len(mine) != 1:
         yield f"Drill {run} is in the chain of drills {len(mine)} times"
@@ -475,6 +506,7 @@ def check_drills(folder: Path, evidence: Row, notes: list[str]) -> Iterator[str]
     yield from check_kept(folder, run, mine[0]["files"])
     theirs = {name: evidence[name] for name in ("title", "verdict", "started_at")}
     theirs |= {name: evidence["measured"][name] for name in mine[0]["measured"]}
+    theirs |= {"objectives": evidence["configuration"]["objectives"]}
     for name, said in theirs.items():
         entered = mine[0]["measured"].get(name, mine[0].get(name))
         if not _same(entered, said):
@@ -482,6 +514,11 @@ def check_drills(folder: Path, evidence: Row, notes: list[str]) -> Iterator[str]
     gone = evidence["drills"]["not_kept_any_more"]
     if not {*gone} <= {body["run"] for body in drills} - {run}:
         yield f"{EVIDENCE} lists drills as not kept any more that the chain of drills never had"
+
+
+def kept_drills(entries: list[Row]) -> list[Row]:
+    """What the chain of drills has of each one that was kept."""
+    return [_load(entry["payload_text"]) for entry in entries if entry["event"] == "kept"]
 
 
 def check_kept(folder: Path, run: str, digests: dict[str, str]) -> Iterator[str]:
@@ -506,8 +543,16 @@ def drills_statement(entries: list[Row], anchors: Row) -> Row:
         "head": entries[-1]["hash"],
         "anchored": len(anchored),
         "anchored_through": max(anchored, default=None),
+        "without_result": without_result(entries),
         "other_chains": {name: len(heads) for name, heads in anchors["other_drills"].items()},
     }
+
+
+def without_result(entries: list[Row]) -> list[str]:
+    """The drills that began, and were not kept since: they were killed, crashed, or still run."""
+    begun = [_load(entry["payload_text"])["run"] for entry in entries if entry["event"] == "begun"]
+    kept = {body["run"] for body in kept_drills(entries)}
+    return [run for run in begun if run not in kept]
 
 
 def check_drill_anchors(anchors: Row, entries: list[Row], notes: list[str]) -> Iterator[str]:
@@ -519,7 +564,7 @@ def check_drill_anchors(anchors: Row, entries: list[Row], notes: list[str]) -> I
     shared = {name: [head["seq"] for head in heads if _contains_head(entries, head)] for name, heads in others.items()}
     own = [anchor["seq"] for anchor in anchors["drills"]]
     through = max((seq for each in (own, *shared.values()) for seq in each), default=None)
-    notes += unconfirmed("drills", len(entries), through)
+    notes += unconfirmed("entries of drills", len(entries), through)
     for name, heads in others.items():
         lacks = len(heads) - len(shared[name])
         if shared[name] and lacks:
@@ -535,7 +580,7 @@ def check_drill_anchors(anchors: Row, entries: list[Row], notes: list[str]) -> I
 
 def check_drill(folder: Path, evidence: Row, notes: list[str]) -> Iterator[str]:
     """evidence.json says of a drill what follows from its files and the chain of drills."""
-    run, drills = evidence["run"], [_load(entry["payload_text"]) for entry in _lines(folder, DRILLS)]
+    run, drills = evidence["run"], kept_drills(_lines(folder, DRILLS))
     computed = drill_document(folder, run, drills)
     yield from compare(evidence, computed)
     yield from check_findings(evidence, computed, set(retests(run, drills)))
@@ -546,11 +591,14 @@ def check_drill(folder: Path, evidence: Row, notes: list[str]) -> Iterator[str]:
 
 
 def retests(run: str, drills: list[Row]) -> Iterator[str]:
-    """Later drills that played the same experiment and passed: nothing else is a retest."""
+    """Later drills that played the same experiment, with objectives at least as strict, and passed: only these are
+    retests."""
     number = next((number for number, each in enumerate(drills) if each["run"] == run), len(drills))
     for each in drills[number + 1 :]:
         same = [(one["title"], one["files"].get("experiment.yaml")) for one in (drills[number], each)]
-        if same[0] == same[1] and each["verdict"] == "passed":
+        limits, theirs = drills[number]["objectives"], each["objectives"]
+        strict = all(theirs.get(name, math.inf) <= limit for name, limit in limits.items())
+        if same[0] == same[1] and strict and each["verdict"] == "passed":
             yield each["run"]
 
 
@@ -1418,7 +1466,9 @@ class Drill:
             return "failed", 1, [*refuted, *missed, *unseen, *left]
         if unseen:
             return "unknown", 8, [*unseen, *missed, *left]
-        return ("failed", 6, [*missed, *left]) if missed else ("passed", 0, left)
+        if missed:
+            return "failed", 6, [*missed, *left]
+        return ("unknown", 8, left) if left else ("passed", 0, [])
 
     def problems(self) -> Iterator[str]:
         """The differences between result.json and what the experiment, the raw histories and the journals give."""
@@ -1609,10 +1659,10 @@ class Drill:
         played = [each for step in self.steps for each in _steps_in(step) if each["outcome"] != "skipped"]
         documents = {each["link"]: each["failover"] for each in self.result["links"]}
         for history in self.histories:
-            moves = [step for step in played if _moves(step["step"], history)]
-            last = moves[-1] if moves else None
+            mine = [step for step in played if _moves(step["step"], history)]
+            last = mine[-1] if mine else None
             yield from self._stated_problems(history, last, documents.get(history.link))
-            yield from self._stated_loss_problems(history, moves, documents.get(history.link))
+            yield from self._stated_loss_problems(history, mine, documents.get(history.link))
             if last is None and documents.get(history.link) is not None:
                 yield f"links of result.json has a failover of {history.link}, and no step moved it"
         moves = [[each.link for each in self.histories if _moves(step["step"], each)] for step in played]

@@ -23,7 +23,7 @@ from drkit.drill.experiment.faults import Fault
 from drkit.drill.experiment.reader import ExperimentFile
 from drkit.drill.experiment.steps import Move, Reprotect, describe
 from drkit.drill.judge.result import Document, ExitValue, Instant, StepOutcome, Verdict
-from drkit.drill.results.archive import ALL_DRILLS, drill_lease, keep_run, lost, new_run
+from drkit.drill.results.archive import ALL_DRILLS, begin_in_store, drill_lease, keep_run, lost, new_run
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, ExitCode, Refused
 from drkit.model.topology import Link
@@ -104,6 +104,8 @@ def rehearse_estate(config: Config, path: Path, store: Store, links: Sequence[Li
     steps: list[EstateStep] = []
     rehearsals: list[dict[str, Any]] = []
     with drill_lease(store, DRILL) as lease:
+        if (unknown := begin_in_store(store, run, title, at)) is not None:
+            say(f"the store doesn't remember that it begins: {unknown}")
         for name, play in _steps(config, path, store, links, targets, rehearsals):
             say(f"{name} …")
             started = time.monotonic()

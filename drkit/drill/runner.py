@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -49,8 +49,8 @@ from drkit.drill.judge.verdict import (
     verdict,
 )
 from drkit.drill.results.archive import LAB_NOTE, Drills, new_run
-from drkit.drill.results.recording import add_lab, write_experiment, write_history, write_origin
-from drkit.drill.steps import Played, PlayedStrike, play
+from drkit.drill.results.recording import add_lab, begin_in_chain, write_experiment, write_history, write_origin
+from drkit.drill.steps import Played, PlayedStrike, play, unforeseen
 from drkit.drill.workload.reading import NotRead, read_all, stable_ends
 from drkit.lab import Lab
 from drkit.lab.lab import LabLink
@@ -98,13 +98,15 @@ class _DrillProgress:
     histories: list[LinkHistory] = field(default_factory=list)
     interrupted: str | None = None
     signalled: bool = False
+    ended_by: tuple[signal.Signals, ...] = ()
 
     def signal(self, why: str) -> None:
         """Note a signal; the first reason stays."""
         self.interrupted, self.signalled = self.interrupted or why, True
 
     def told(self, line: str) -> None:
-        self.say(f"{time.monotonic() - self.began:6.1f} s  {line}")
+        with suppress(OSError):  # the terminal may be gone, and the rollbacks are not
+            self.say(f"{time.monotonic() - self.began:6.1f} s  {line}")
 
 
 def run_drill(
@@ -116,6 +118,7 @@ def run_drill(
     say: Say,
     witness: str | None = None,
     guard: Guard = nothing_stands_against,
+    begun: Callable[[str, datetime], None] = lambda _run, _at: None,
 ) -> DrillResult:
     """Play an experiment and keep its result.
 
@@ -128,22 +131,27 @@ def run_drill(
         say: called with a readable line about each step.
         witness: who witnesses the drill; part of its evidence.
         guard: returns why no further step may be played, or None; called before each step from the disturbance on.
+        begun: called with the run and its start before anything else happens, so that a drill that is killed is known.
+
+    What can't be kept has its verdict nevertheless, but never passed: nobody finds it again.
 
     Raises:
         Refused: the configuration of the existing lab doesn't allow it (`own_configuration`).
-        DrkitError: the run's folder can't be written.
+        DrkitError: the run's folder or the chain of drills can't be written when it begins.
     """
     if lab_dir is not None and _holds_lab(lab_dir):
         own_configuration(Lab.open(lab_dir), file.experiment)
     at = now()
     run = new_run(at)
     course = _DrillProgress(file, run, at, drills.begin(run, file.path), say, guard)
+    begin_in_chain(drills.path, run, file.experiment.title, at)
+    begun(run, at)
     course.histories = no_histories(file.experiment)
     course.told(f"{file.experiment.title} ({run})")
     write_experiment(course.folder, file)
     write_origin(course.folder, run, witness=witness, began=course.began)
     env: DrillEnvironment | None = None
-    with _sigterm_interrupts():
+    with _signals_interrupt() as course.ended_by:
         try:
             with _lab(course, lab_dir, keep_lab) as lab:
                 env = DrillEnvironment.on(lab, run, file.experiment, course.folder, course.told)
@@ -153,9 +161,17 @@ def run_drill(
             course.signal("interrupted by a signal")
         except DrkitError as error:
             course.interrupted = f"the lab: {error}"
+        except Exception as error:  # noqa: BLE001  # whatever it is, the drill has a result
+            course.interrupted = course.interrupted or unforeseen(error)
     result = _result(course, env)
-    write_history(course.folder, course.histories, interrupted=course.interrupted)
-    drills.keep(result)
+    try:
+        write_history(course.folder, course.histories, interrupted=course.interrupted)
+        drills.keep(result)
+    except (DrkitError, OSError) as error:
+        course.told(f"{run} can't be kept: {error}")
+        why = [*result.reasons, f"it could not be kept: {error}"]
+        left = {} if result.exit_code == 1 else {"verdict": "unknown", "exit_code": 8}
+        return result.model_copy(update={"reasons": why, **left})
     return result
 
 
@@ -166,12 +182,12 @@ def _play_on(env: DrillEnvironment, course: _DrillProgress) -> None:
         course.signal("interrupted by a signal")
         course.told("interrupted: rolling back")
     finally:
-        with _undisturbed(course.told):
-            env.stop_clients()
-            _rollbacks(env, course)
-            course.histories = [_collect(env, course, link) for link in env.links.values()]
-            env.end_processes()
-            add_lab(course.folder, env.lab)
+        with _undisturbed(course), ExitStack() as last_first:  # each is done, also where another one raises
+            last_first.callback(add_lab, course.folder, env.lab)
+            last_first.callback(env.end_processes)
+            last_first.callback(_collect_all, env, course)
+            last_first.callback(_rollbacks, env, course)
+            last_first.callback(env.stop_clients)
 
 
 def _method(env: DrillEnvironment, course: _DrillProgress) -> None:
@@ -290,6 +306,8 @@ def _play_one(
         else:
             broken = None
         played = play(env, step) if broken is None else Played("unknown", f"not played, by a safety rule: {broken}")
+    except Exception as error:  # noqa: BLE001  # a full disk, a process that is gone: the drill and its rollbacks go on
+        played = Played("unknown", unforeseen(error))
     finally:
         keep(
             StepResult(
@@ -360,6 +378,10 @@ def _rollbacks(env: DrillEnvironment, course: _DrillProgress) -> None:
             _play_one(env, course, "rollbacks", step, ("rollbacks", number), course.steps.append)
         except (KeyboardInterrupt, SystemExit):  # the lab raises a signal that came meanwhile; the others still run
             course.signal("interrupted by a signal while rolling back")
+
+
+def _collect_all(env: DrillEnvironment, course: _DrillProgress) -> None:
+    course.histories = [_collect(env, course, link) for link in env.links.values()]
 
 
 def _collect(env: DrillEnvironment, course: _DrillProgress, link: LinkProgress) -> LinkHistory:
@@ -500,7 +522,7 @@ def _lab(course: _DrillProgress, lab_dir: Path | None, keep_lab: bool) -> Iterat
         if keep_lab:
             course.told(f"the lab stays up: drkit lab status --dir {folder}")
         else:
-            with _undisturbed(course.told):
+            with _undisturbed(course):
                 _down(lab, course)
 
 
@@ -529,24 +551,29 @@ def _down(lab: Lab, course: _DrillProgress) -> None:
 
 
 @contextmanager
-def _sigterm_interrupts() -> Iterator[None]:
-    """SIGTERM ends a drill like Ctrl-C, with its rollbacks."""
+def _signals_interrupt() -> Iterator[tuple[signal.Signals, ...]]:
+    """SIGTERM, and the SIGHUP of a terminal that closes, end a drill like Ctrl-C, with its rollbacks.
+
+    SIGHUP is left to a command that handles it, and to `nohup`. Gives the signals.
+    """
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    with _handled_in_main_thread(interrupt, signal.SIGTERM):
-        yield
+    closes = signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+    numbers = (signal.SIGTERM, *((signal.SIGHUP,) if closes else ()))
+    with _handled_in_main_thread(interrupt, *numbers):
+        yield numbers
 
 
 @contextmanager
-def _undisturbed(say: Say) -> Iterator[None]:
+def _undisturbed(course: _DrillProgress) -> Iterator[None]:
     """Ignore signals, but answer them with a message."""
 
     def answer(_number: int, _frame: FrameType | None) -> None:
-        say("cleaning up; this can't be interrupted")
+        course.told("cleaning up; this can't be interrupted")
 
-    with _handled_in_main_thread(answer, signal.SIGINT, signal.SIGTERM):
+    with _handled_in_main_thread(answer, signal.SIGINT, *course.ended_by):
         yield
 
 

@@ -1,4 +1,4 @@
-"""Plays one step and returns its outcome with the reason; it raises only interrupts.
+"""Plays one step and returns its outcome with the reason; what it raises nobody foresaw.
 
 `failed`: the step refutes what it should show; `unknown`: it couldn't be played, or had no result.
 """
@@ -65,9 +65,7 @@ def play(env: DrillEnvironment, step: PlainStep) -> Played:
     """Play a step to its end."""
     try:
         return _play(env, step)
-    except NotRead as error:
-        return Played("unknown", str(error))
-    except DrkitError as error:
+    except (NotRead, DrkitError) as error:
         return Played("unknown", str(error))
 
 
@@ -211,9 +209,14 @@ def _struck(env: DrillEnvironment, step: Move, place: tuple[int, int], fault: Fa
             result = Played("ok", inject(env, fault))
         else:
             result = Played("unknown", f"not injected, by a safety rule: {broken}")
-    except DrkitError as error:
-        result = Played("unknown", str(error))
+    except Exception as error:  # noqa: BLE001  # the run that is stopped at its stage continues, whatever happened
+        result = Played("unknown", str(error) if isinstance(error, DrkitError) else unforeseen(error))
     return PlayedStrike(place, name, result, began, time.monotonic() - began)
+
+
+def unforeseen(error: Exception) -> str:
+    """An error that no step expects, in words."""
+    return f"{type(error).__name__}: {error}"
 
 
 def judge_failover(finished: Finished, timeout_seconds: float) -> Played:

@@ -37,7 +37,7 @@ def gather_drill(drills: Drills, run: str, statements: ExportStatements) -> Bund
     folder = drills.path / run
     files = _raw_files(folder, run)
     rows = [entry_document(entry) for entry in read_chain(drills.path)]
-    chain = [json.loads(row["payload_text"]) for row in rows]
+    chain = verifier.kept_drills(rows)
     mine = next((each for each in chain if each["run"] == run), None)
     if mine is None:
         raise Refused(

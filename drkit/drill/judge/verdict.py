@@ -3,7 +3,8 @@
     failed    a check found an anomaly, or a step failed after the disturbance        exit 1
     unknown   something that had to be seen could not be seen                         exit 8
     failed    every check holds and an objective was missed                           exit 6
-    passed    every check holds, every objective is met                               exit 0
+    unknown   all of that holds, and a rollback failed: the lab isn't as it was       exit 8
+    passed    every check holds, every objective is met, all is rolled back           exit 0
 
 In that order: a refutation of the hypothesis outweighs what couldn't be seen. Before the disturbance
 nothing can refute it: a failed step there leaves it untested, so unknown.
@@ -175,7 +176,7 @@ def verdict(
         return "unknown", 8, [*unseen, *missed, *left]
     if missed:
         return "failed", 6, [*missed, *left]
-    return "passed", 0, left
+    return ("unknown", 8, left) if left else ("passed", 0, [])
 
 
 def _refutes(step: StepResult) -> bool:

@@ -21,7 +21,7 @@ from drkit.drill.experiment.reader import ExperimentFile, load_experiment
 from drkit.drill.judge.result import Document, DrillResult, ExitValue, Instant, StepResult, Verdict
 from drkit.drill.random_drill.composition import Composition, FaultBlock, compose, planned_cells, to_yaml
 from drkit.drill.results.archive import Drills
-from drkit.drill.series import VERDICTS, Play, Say, worst
+from drkit.drill.series import NOT_RUN, VERDICTS, Play, Say, worst
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError
 from drkit.model.wording import counted
@@ -63,7 +63,7 @@ class RandomFinding(Document):
 
 class RandomResult(Document):
     """The document of `drkit drill random --output json`. The exit code is the worst of its drills', by the rule of a
-    series; replays don't count."""
+    series; replays don't count. A session that a limit did not end, or that played none, counts as one not run (8)."""
 
     seed: int
     verdict: Verdict
@@ -136,8 +136,9 @@ class RandomSession:
         """Play until a limit is reached, or a signal comes."""
         at, began = now(), time.monotonic()
         ended: str | None = None
+        in_order: str | None = None
         while ended is None:
-            ended = limits.reached(len(self._played))
+            ended = in_order = limits.reached(len(self._played))
             if ended is None:
                 try:
                     ended = self._play_one(len(self._played) + 1, limits)
@@ -147,9 +148,8 @@ class RandomSession:
                     ended = error.what
                     if not self._played:
                         raise
-        code = worst(each.exit_code for each in self._played)
-        if ended == INTERRUPTED:
-            code = worst((code, 8))
+        codes = [each.exit_code for each in self._played]
+        code = worst(codes if in_order and codes else [*codes, NOT_RUN])
         return RandomResult(
             seed=self._seed,
             verdict=VERDICTS[code],

@@ -6,11 +6,11 @@ drills/RUN/*.sqlite           the ledger of each client
 drills/RUN/lab                the folder of the drill's own lab
 drills/RUN/*.log              stderr of the mirror, the failover, the clients
 drills/RUN/history, …         the raw data of evidence (`recording.py`)
-drills/chain.jsonl            one entry for each drill, hash-chained
+drills/chain.jsonl            an entry for each drill that begins, and one once it is kept, hash-chained
 drills/found/*.yaml           experiments with which random drills found something
 
-In the store of a configuration each drill has one entry in the journals, with the content that a drill on a lab has in
-the chain of drills; `drkit runs` lists it. The lease, one drill at a time for all machines that share the store, is
+In the store of a configuration each drill has the same entries in the journals as one on a lab has in the chain of
+drills; `drkit runs` lists it. The lease, one drill at a time for all machines that share the store, is
 that of runs (`drkit.failover.run.lease`), under the drills' own name.
 """
 
@@ -34,7 +34,7 @@ from pydantic import ValidationError
 
 from drkit.config import Config
 from drkit.drill.judge.result import DrillResult, DrillSummary, Verdict
-from drkit.drill.results.recording import add_to_chain, chained_body
+from drkit.drill.results.recording import BEGUN, KEPT, add_to_chain, chained_body
 from drkit.failover.run.lease import Owner, RunLease
 from drkit.model.errors import ConfigError, DrkitError, PartlyDone, Refused
 from drkit.model.runs import JournalEntry, RunSummary
@@ -276,10 +276,24 @@ def keep_run(
     started_at, ended_at = when
     try:
         whole = {**body, KEY: surroundings_now(config, store).document()}
-        payload = json.dumps(whole, separators=(",", ":"))
-        entry = JournalEntry.chained(None, run=run, at=ended_at, stage=DRILL, event="done", payload=payload)
-        store.append_entry(entry)
-        store.put_run(RunSummary(run, DRILL, verdict, started_at, ended_at, title))
+        begun = next((each for each in store.entries(run) if each.event == BEGUN), None)
+        _put(store, RunSummary(run, DRILL, verdict, started_at, ended_at, title), KEPT, whole, begun)
     except DrkitError as error:
         return error.what
     return None
+
+
+def begin_in_store(store: Store, run: str, title: str, at: datetime) -> str | None:
+    """Note a drill that begins as a run whose verdict is unknown, also if it is killed; returns why it couldn't."""
+    try:
+        _put(store, RunSummary(run, DRILL, "unknown", at, at, title), BEGUN, {"run": run, "title": title}, None)
+    except DrkitError as error:
+        return error.what
+    return None
+
+
+def _put(store: Store, summary: RunSummary, event: str, body: Mapping[str, Any], before: JournalEntry | None) -> None:
+    payload = json.dumps(body, separators=(",", ":"))
+    at, run = summary.updated_at, summary.run
+    store.append_entry(JournalEntry.chained(before, run=run, at=at, stage=DRILL, event=event, payload=payload))
+    store.put_run(summary)

@@ -7,10 +7,12 @@ RUN/history/history.json    of each link: both clusters, the important times, th
                             a failback brought it back, with the ends of the source's partitions
 RUN/origin.json             who ran it, with which drkit, on which clusters
 RUN/journal/, anchors.json, runs.jsonl    journals of the drill's runs, whose store is removed with the lab
-chain.jsonl                 beside all drills: one entry per drill, in the form of a run's journal (docs/journal.md)
+chain.jsonl                 beside all drills: an entry when a drill begins, and one when it is kept, in the form of a
+                            run's journal (docs/journal.md)
 
-The entry has the digest of every file above. A drill that is removed from the folder is still in the chain, with its
-verdict; removing an entry breaks the chain; its end is anchored in the operator's file of anchors.
+The latter has the digest of every file above. A drill that was killed has the first one only. A drill that is removed
+from the folder is still in the chain, with its verdict; removing an entry breaks the chain; its end is anchored in the
+operator's file of anchors.
 """
 
 from __future__ import annotations
@@ -47,6 +49,8 @@ from drkit.store import open_store
 CHAIN = "chain.jsonl"
 CHAIN_NAME = "drills"
 """The name of the chain of drills, in place of a journal's run."""
+BEGUN, KEPT = "begun", "kept"
+"""The events of a drill in its chain, and in the store."""
 PARTS = ("attempts", "polls", "positions", "landed", "lag")
 CHAINED_FILES = (
     *("result.json", "experiment.yaml", "experiment.json", "origin.json", "anchors.json", "runs.jsonl"),
@@ -161,26 +165,38 @@ def _row(one: Attempt | Poll | ConfirmedPosition | Landed) -> list[Any]:
     return row
 
 
+def begin_in_chain(drills: Path, run: str, title: str, at: datetime) -> None:
+    """Add to the chain that a drill begins.
+
+    Raises:
+        DrkitError: the chain can't be read or written.
+    """
+    _add(drills, BEGUN, {"run": run, "title": title, "started_at": iso(at)})
+
+
 def add_to_chain(drills: Path, result: DrillResult) -> None:
     """Add a kept drill to the chain; adding it again changes nothing.
 
     Raises:
         DrkitError: the chain can't be read or written.
     """
-    body = chained_body(drills, result)
+    _add(drills, KEPT, chained_body(drills, result))
+
+
+def _add(drills: Path, event: str, body: dict[str, Any]) -> None:
     try:
         handle = os.open(drills / CHAIN, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
             entries = read_chain(drills)
-            if any(json.loads(entry.payload)["run"] == result.run for entry in entries):
+            if any(each.event == event and json.loads(each.payload)["run"] == body["run"] for each in entries):
                 return
             entry = JournalEntry.chained(
                 entries[-1] if entries else None,
                 run=CHAIN_NAME,
                 at=now(),
                 stage="drill",
-                event="kept",
+                event=event,
                 payload=json.dumps(body, separators=(",", ":")),
             )
             os.write(handle, json_lines([entry_document(entry)]))
@@ -190,7 +206,7 @@ def add_to_chain(drills: Path, result: DrillResult) -> None:
         append_anchor(Anchor(CHAIN_NAME, entry.seq, entry.hash, entry.at, chain_identity(drills), ""))
     except OSError as error:
         raise DrkitError(
-            f"{result.run} can't be added to {drills / CHAIN}: {error.strerror or error}",
+            f"{body['run']} can't be added to {drills / CHAIN}: {error.strerror or error}",
             meaning="No evidence of it can be exported",
             remedy="Free some space or correct permissions, and play it again",
         ) from error
@@ -206,6 +222,7 @@ def chained_body(drills: Path, result: DrillResult) -> dict[str, Any]:
         "title": result.title,
         "verdict": result.verdict,
         "started_at": iso(result.started_at),
+        "objectives": {each.name: each.objective for each in result.objectives},
         "measured": {"rpo_records": result.measured.rpo_records, "rto_seconds": result.measured.rto_seconds},
         "files": digests,
     }

@@ -209,7 +209,7 @@ def test_a_session_plays_as_many_as_were_asked_for_and_says_what_it_plays(tmp_pa
 
 def test_a_session_begins_no_drill_once_its_time_is_up(tmp_path):
     found, _ = session(tmp_path, Player(), SessionLimits(time.monotonic(), None, 4))
-    assert (found.random, found.ended_because, found.exit_code) == ([], "the time is up", 0)
+    assert (found.random, found.ended_because, found.exit_code) == ([], "the time is up", 8)
 
 
 def test_a_session_strikes_somewhere_else_each_time(tmp_path):
@@ -339,6 +339,15 @@ def test_a_drill_that_cannot_be_kept_is_an_error_at_first_and_an_end_later(tmp_p
 
     with pytest.raises(DrkitError, match="the disk is full"):
         session(tmp_path, full, SessionLimits(None, 3, 4))
+    player = Player()
+
+    def full_later(file):
+        return player(file) if not player.played else full(file)
+
+    (tmp_path / "later").mkdir()
+    found, _ = session(tmp_path / "later", full_later, SessionLimits(None, 3, 4))
+    assert (len(found.random), found.verdict, found.exit_code) == (1, "unknown", 8)
+    assert found.ended_because == "the disk is full"
 
 
 def test_every_cell_can_be_composed(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 from drkit import __version__
 from drkit.config import ClusterConfig, Config, LinkConfig, Objectives
-from drkit.drill.results.archive import Drills, drill_lease, keep_in_store, lost
+from drkit.drill.results.archive import Drills, begin_in_store, drill_lease, keep_in_store, lost
 from drkit.model.errors import Refused
 from drkit.model.link_state import TopicState
 from drkit.model.runs import RunSummary, verify_chain
@@ -53,6 +53,22 @@ def test_a_drill_is_a_run_of_the_store_with_its_verdict_and_digests(store, tmp_p
     said = json.loads(entry.payload)
     assert said.pop("surroundings") == surroundings_now(CONFIG, store).document()
     assert said == json.loads(chained["payload_text"])
+
+
+def test_a_drill_that_was_killed_is_the_newest_of_its_kind(store, tmp_path):
+    drills = Drills(tmp_path / "drills")
+    result = drills.result(keep(drills, name(1), a_history()))
+    keep_in_store(CONFIG, store, drills.path, result)
+    assert begin_in_store(store, name(2), TITLE, AT + timedelta(days=1)) is None
+    (kind,) = known_drills(CONFIG, store)
+    assert (kind.run, kind.verdict, kind.passed_run) == (name(2), "unknown", name(1))
+    assert "not passed last" in drills_check([kind], None, AT).reason
+    later = drills.result(keep(drills, name(2), a_history(), number=1))
+    for _ in range(2):
+        assert keep_in_store(CONFIG, store, drills.path, later) is None
+    assert verify_chain(store.entries(name(2))) is None
+    assert [each.event for each in store.entries(name(2))] == ["begun", "kept"]
+    assert known_drills(CONFIG, store)[0].verdict == "passed"
 
 
 def test_what_changed_since_a_drill_passed_is_told(store, tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from drkit.cli.application import application
 from drkit.config.schema.config import EvidenceConfig
 from drkit.drill.judge.result import SteadyStateResult, StepResult
 from drkit.drill.results.archive import Drills
-from drkit.drill.results.recording import CHAIN, read_chain
+from drkit.drill.results.recording import CHAIN, begin_in_chain, read_chain
 from drkit.evidence import verifier
 from drkit.evidence.bundle import write_bundle
 from drkit.evidence.drill_evidence import gather_drill
@@ -20,7 +20,7 @@ from drkit.evidence.signing import make_key, open_signer
 from drkit.evidence.statements import ExportStatements, StatedFinding
 from drkit.model.errors import ConfigError, Refused
 from tests.support.drills.bundles import ROOT, chained, change_a_byte, document_of, problems_of
-from tests.support.drills.kept_drills import STRUCK_AFTER, Ends, a_history, brought_back, keep, name
+from tests.support.drills.kept_drills import AT, STRUCK_AFTER, Ends, a_history, brought_back, keep, name
 
 
 @pytest.fixture
@@ -295,7 +295,7 @@ def test_a_chain_that_was_copied_and_cut_is_noted(drills, signer, tmp_path):
     (moved.path / CHAIN).write_text("".join(json.dumps(row) + "\n" for row in kept))
     write_bundle(tmp_path / "bundle", gather_drill(moved, name(2), ExportStatements()), signer)
     notes = verifier.verify(tmp_path / "bundle").notes
-    assert "Of the 2 drills, anchors confirm those up to 0" in notes
+    assert "Of the 2 entries of drills, anchors confirm those up to 0" in notes
     assert any("was copied from another" in each and "lacks 2 of the drills" in each for each in notes)
 
 
@@ -308,7 +308,7 @@ def test_a_chain_that_was_restarted_is_noted(drills, signer, tmp_path, monkeypat
     assert any("anchored 1 other chains of drills" in each for each in verifier.verify(tmp_path / "bundle").notes)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "elsewhere"))
     write_bundle(tmp_path / "bundle", gather_drill(other, name(1), ExportStatements()), signer)
-    assert "Of the 1 drills, anchors confirm none" in verifier.verify(tmp_path / "bundle").notes
+    assert "Of the 1 entries of drills, anchors confirm none" in verifier.verify(tmp_path / "bundle").notes
 
 
 def test_anchors_from_elsewhere_confirm_the_chain_of_drills(drills, signer, tmp_path):
@@ -332,6 +332,37 @@ def test_anchors_from_elsewhere_confirm_the_chain_of_drills(drills, signer, tmp_
     assert verifier.verify(copy, anchors=anchors).problems == [
         "The anchors given have no head of the chain of drills: they don't confirm it"
     ]
+
+
+def test_a_drill_that_was_killed_is_named(drills, signer, tmp_path):
+    keep(drills, name(0), a_history())
+    begin_in_chain(drills.path, name(1), "The primary is lost", AT)
+    begin_in_chain(drills.path, name(2), "The primary is lost", AT)
+    keep(drills, name(2), a_history(), number=2)
+    out = tmp_path / "bundle"
+    write_bundle(out, gather_drill(drills, name(2), ExportStatements()), signer)
+    found = verifier.verify(out)
+    assert found.problems == []
+    assert f"Drills that began and left no result, killed or still running: {name(1)}" in found.notes
+
+    def forget(folder):
+        document = json.loads((folder / "evidence.json").read_text())
+        document["drills"] |= {"without_result": []}
+        (folder / "evidence.json").write_text(json.dumps(document))
+
+    assert any("without_result" in each for each in problems_of(out, tmp_path / "copy", signer, forget))
+
+
+def test_a_passed_drill_under_looser_objectives_closes_no_finding(drills):
+    for number, (lose, rto) in enumerate([(2, 60.0), (0, 61.0), (0, 60.0)]):
+        keep(drills, name(number), a_history(lose), rto=rto, number=number)
+    chain = [json.loads(line) for line in (drills.path / CHAIN).read_text().splitlines()]
+    bodies = verifier.kept_drills(chain)
+    for each in bodies:
+        each["files"]["experiment.yaml"] = "the same: what differs came from the configuration"
+    assert [*verifier.retests(name(0), bodies)] == [name(2)]
+    del bodies[2]["objectives"]["rto_seconds"]
+    assert [*verifier.retests(name(0), bodies)] == []
 
 
 def test_an_older_drill_or_one_of_another_experiment_closes_no_finding(drills):

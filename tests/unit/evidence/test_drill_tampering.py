@@ -231,7 +231,15 @@ def test_the_end_of_the_chain_that_was_taken_out_everywhere_is_noticed_by_anchor
     copy = tmp_path / "copy"
     assert problems_of(bundle, copy, signer, forget_the_last_drill) == [], "its anchors are its own, and a note says so"
     found = verifier.verify(copy, anchors=anchors)
-    assert found.problems == ["The journal of drills was cut or written again: the anchors given differ at entry 2"]
+    assert found.problems == [
+        "The chain of drills lacks entry 2, which the anchors given have from before the export: it was cut"
+    ]
+    later = [*anchors[:2], {**anchors[2], "at": "2126-01-01T00:00:00Z"}, *anchors[3:]]
+    found = verifier.verify(copy, anchors=later)
+    assert found.problems == []
+    assert "1 more entries of the chain of drills were anchored after the export, by those given: compare with" in str(
+        found.notes
+    )
 
 
 @pytest.mark.parametrize("row", [0, 1, 2])

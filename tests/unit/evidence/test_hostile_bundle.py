@@ -350,6 +350,12 @@ def test_anchors_that_have_nothing_of_the_run_confirm_nothing(bundle, tmp_path):
     (tmp_path / "empty").write_text('{"run": "torn\n')
     found = verifier.verify(bundle, anchors=verifier.read_anchors(tmp_path / "empty"))
     assert found.problems == ["The anchors given have no head of the journal of R: they don't confirm it"]
+    lost = {"run": "Q", "seq": 0, "hash": "0" * 64, "store": "here", "at": "2026-01-01T00:00:00Z"}
+    heads = verifier.read_anchors(heads_of(bundle, tmp_path / "all"))
+    found = verifier.verify(bundle, anchors=[lost, *heads])
+    assert found.problems == ["Run Q was anchored before R, by those given, and is missing from the list of runs"]
+    for known in ([{**lost, "store": "other"}, *heads], [*heads, lost]):
+        assert verifier.verify(bundle, anchors=known).problems == []
     few = verifier.read_anchors(heads_of(bundle, tmp_path / "few", through=3))
     found = verifier.verify(bundle, anchors=few)
     assert found.problems == []

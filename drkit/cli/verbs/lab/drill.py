@@ -29,6 +29,8 @@ from drkit.drill.schedule import MissedPolicy
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, Refused, StoreMissing
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from drkit.drill.experiment.reader import ExperimentFile
     from drkit.drill.judge.result import DrillResult
     from drkit.drill.schedule.scheduler import DrillSchedule
@@ -366,14 +368,24 @@ def _player(
 ) -> Callable[[ExperimentFile], DrillResult]:
     """What plays one experiment, with the configured objectives where it sets none."""
     from drkit.config.extras import Extra, require
-    from drkit.drill.results.archive import Drills, default_drills, drill_lease, folder_lease, keep_in_store, lost
+    from drkit.drill.results.archive import (
+        Drills,
+        begin_in_store,
+        default_drills,
+        drill_lease,
+        folder_lease,
+        keep_in_store,
+        lost,
+    )
     from drkit.drill.runner import Guard, nothing_stands_against, run_drill
     from drkit.observe.drill_history import DRILL
 
     require(Extra.LAB, "`drkit drill`")
     kept, say = Drills(drills or default_drills()), invocation.say
 
-    def on_lab(file: ExperimentFile, guard: Guard) -> DrillResult:
+    def on_lab(
+        file: ExperimentFile, guard: Guard, begun: Callable[[str, datetime], None] = lambda _run, _at: None
+    ) -> DrillResult:
         return run_drill(
             file,
             kept,
@@ -382,6 +394,7 @@ def _player(
             say=say,
             witness=witness or os.environ.get("DRKIT_EVIDENCE__WITNESS"),
             guard=guard,
+            begun=begun,
         )
 
     def play(file: ExperimentFile) -> DrillResult:
@@ -397,8 +410,14 @@ def _player(
         except StoreMissing as error:
             say(f"{error.what}: another machine can run a drill at the same time, and only this one keeps the result")
             return on_lab(file, nothing_stands_against)
+
+        def begun(run: str, at: datetime) -> None:
+            problem = begin_in_store(store, run, file.experiment.title, at)
+            if problem is not None:
+                say(f"the store doesn't remember that {run} begins: {problem}")
+
         with drill_lease(store, DRILL) as lease:
-            result = on_lab(file, lambda: lost(lease))
+            result = on_lab(file, lambda: lost(lease), begun)
         problem = keep_in_store(invocation.config, store, kept.path, result)
         if problem is not None:
             say(f"the store doesn't remember {result.run}: {problem}")
