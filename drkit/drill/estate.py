@@ -1,7 +1,8 @@
 """Rehearsals on a real estate: they inject no fault, move no group, and write no record except for canaries.
 
-    canary      a link's canary arrives at the target (`canary = true` of the link)
-    rehearse    `drkit failover --rehearse`: positions committed for shadow groups, read back, removed
+    canary      a canary of the link arrives at the target while the step looks (`canary = true` of the link)
+    rehearse    `drkit failover --rehearse`: positions committed for shadow groups, read back, removed; judged by its
+                journal, as its evidence is
 
 Experiments, which inject faults, run only on labs. A rehearsal is a run in the store, with its own journal and
 evidence; so is the drill, which holds the drills' lease.
@@ -12,6 +13,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -32,9 +34,12 @@ from drkit.observe.status import link_statuses
 from drkit.store.api import Store
 
 CANARY_SECONDS = 10.0
-"""After this time a canary counts as lost: the mirror sends one each second."""
+"""How long one is waited for: the mirror sends one each second, and saves what arrived every 3 s."""
+_LOOK_SECONDS = 1.0
 REHEARSAL_SECONDS = 900.0
 Say = Callable[[str], None]
+Judge = Callable[[str], tuple[str, list[str]]]
+"""Gives the verdict of a run's evidence, with its reasons; may raise DrkitError."""
 _CODES: dict[Verdict, ExitValue] = {"passed": 0, "failed": 1, "unknown": 8}
 
 
@@ -84,7 +89,9 @@ def refuse_experiments(files: Sequence[ExperimentFile]) -> None:
         )
 
 
-def rehearse_estate(config: Config, path: Path, store: Store, links: Sequence[Link], say: Say) -> EstateDrill:
+def rehearse_estate(
+    config: Config, path: Path, store: Store, links: Sequence[Link], judge: Judge, say: Say
+) -> EstateDrill:
     """Rehearse a failover to each target of these links.
 
     Args:
@@ -92,6 +99,7 @@ def rehearse_estate(config: Config, path: Path, store: Store, links: Sequence[Li
         path: its file.
         store: its store; the result is written to it.
         links: the links to rehearse.
+        judge: judges a rehearsal.
         say: called with a readable line about each step.
 
     Raises:
@@ -106,7 +114,7 @@ def rehearse_estate(config: Config, path: Path, store: Store, links: Sequence[Li
     with drill_lease(store, DRILL) as lease:
         if (unknown := begin_in_store(store, run, title, at)) is not None:
             say(f"the store doesn't remember that it begins: {unknown}")
-        for name, play in _steps(config, path, store, links, targets, rehearsals):
+        for name, play in _steps(config, path, store, links, targets, rehearsals, judge):
             say(f"{name} …")
             started = time.monotonic()
             lease_lost = lost(lease)
@@ -133,7 +141,7 @@ def rehearse_estate(config: Config, path: Path, store: Store, links: Sequence[Li
             rehearsals=rehearsals,
         )
         body = drill.model_dump(mode="json", include={"run", "title", "verdict", "steps"})
-        runs = [each["run"] for each in rehearsals if "run" in each]
+        runs = [run for each in rehearsals for run in runs_of(each)]
         problem = keep_run(config, store, run, title, verdict, (at, drill.ended_at), {**body, "rehearsals": runs})
     if problem is not None:
         say(f"the store doesn't remember {ALL_DRILLS}: {problem}")
@@ -162,35 +170,48 @@ def _steps(
     links: Sequence[Link],
     targets: Sequence[str],
     rehearsals: list[dict[str, Any]],
+    judge: Judge,
 ) -> Iterator[tuple[str, Callable[[], Played]]]:
     for link in links:
         yield f"canary of {link.id}", partial(canary_arrives, config, store, link)
     for to in targets:
         chosen = [str(link.id) for link in links if link.id.target == to]
-        yield f"rehearse a failover to {to}", partial(_rehearse, path, to, chosen, rehearsals)
+        yield f"rehearse a failover to {to}", partial(_rehearse, path, to, chosen, rehearsals, judge)
 
 
 def canary_arrives(config: Config, store: Store, link: Link) -> Played:
-    """Whether the link's canary arrives, as reported by its workers."""
+    """Whether a canary of the link arrives from now on, as its workers report: what arrived before shows nothing."""
     if not link.canary:
         return "skipped", f"{link.id} has no canary; set canary = true of the link"
-    try:
-        status = link_statuses(config, store, [link])[0]
-    except DrkitError as error:
-        return "unknown", error.what
-    known = [each.latency for each in status.statistics if each.latency is not None]
-    if not known:
+    deadline = time.monotonic() + CANARY_SECONDS
+    first, before = dict[tuple[str, datetime], datetime](), dict[tuple[str, datetime], int]()
+    while True:
+        try:
+            status = link_statuses(config, store, [link])[0]
+        except DrkitError as error:
+            return "unknown", error.what
+        workers = [(each, each.latency) for each in status.statistics if each.latency is not None]
+        for each, latency in workers:
+            run = each.worker, each.started_at
+            if each.at == first.setdefault(run, each.at):
+                continue  # it was saved before the step began
+            if latency.arrived > before.setdefault(run, latency.arrived) and latency.p99 is not None:
+                return "ok", f"arrives within {latency.p99:.3f} s (p99)"
+        if time.monotonic() >= deadline:
+            break
+        time.sleep(_LOOK_SECONDS)
+    if not workers:
         return "unknown", f"no worker of {link.id} reports its canary; the link is {status.state}"
-    waiting = max(each.waiting_seconds for each in known)
+    waiting = max(latency.waiting_seconds for _, latency in workers)
     if waiting > CANARY_SECONDS:
-        return "failed", f"a canary has been on its way for {waiting:.0f} s"
-    arrived = [each.p99 for each in known if each.p99 is not None]
-    if not arrived:
-        return "unknown", "no canary has arrived yet"
-    return "ok", f"arrives within {max(arrived):.3f} s (p99)"
+        return "failed", f"a canary has been on its way for {waiting:.0f} s; the link is {status.state}"
+    return (
+        "unknown",
+        f"none arrived within {CANARY_SECONDS:g} s, and none is known to be late; the link is {status.state}",
+    )
 
 
-def _rehearse(path: Path, to: str, links: Sequence[str], rehearsals: list[dict[str, Any]]) -> Played:
+def _rehearse(path: Path, to: str, links: Sequence[str], rehearsals: list[dict[str, Any]], judge: Judge) -> Played:
     """Run `drkit failover --rehearse` as a separate process: on Ctrl-C it can still remove its shadow groups."""
     arguments = ["-m", "drkit", "failover", "--rehearse", "--to", to, "--config", str(path), "--output", "json"]
     for each in links:
@@ -201,13 +222,19 @@ def _rehearse(path: Path, to: str, links: Sequence[str], rehearsals: list[dict[s
         found = document(finished.stdout)
         if found is not None:
             rehearsals.append(found)
-        return judge_rehearsal(finished, found)
+        return judge_rehearsal(finished, found, judge)
 
 
-def judge_rehearsal(finished: Finished, found: dict[str, Any] | None) -> Played:
-    """The outcome by a rehearsal's exit code; 3: it succeeded, but a real run would be refused."""
+def runs_of(rehearsal: dict[str, Any]) -> list[str]:
+    """The runs of a rehearsal's document: of several links each has one."""
+    return [each["run"] for each in rehearsal.get("links", [rehearsal]) if each.get("run") is not None]
+
+
+def judge_rehearsal(finished: Finished, found: dict[str, Any] | None, judge: Judge) -> Played:
+    """The outcome by a rehearsal's exit code, and where that is 0 by its evidence; 3: it succeeded, but a real run
+    would be refused."""
     if finished.exit_code == ExitCode.OK and found is not None:
-        return "ok", None
+        return _by_evidence(runs_of(found), judge)
     refusals = [str(each.get("what", each)) for each in (found or {}).get("refusals", ())]
     error = (found or {}).get("error") or {}
     why = "; ".join(refusals) or error.get("what") or finished.log.removeprefix("; ")
@@ -217,3 +244,18 @@ def judge_rehearsal(finished: Finished, found: dict[str, Any] | None) -> Played:
         return "failed", f"a failover would be refused now: {why}"
     outcome: StepOutcome = "unknown" if finished.exit_code == ExitCode.UNKNOWN else "failed"
     return outcome, f"exit code {finished.exit_code}: {why}"
+
+
+def _by_evidence(runs: Sequence[str], judge: Judge) -> Played:
+    """The worst verdict of these runs: exit code 0 says that nothing failed, not that anything was compared."""
+    if not runs:
+        return "unknown", "it names no run"
+    try:
+        judged = {run: judge(run) for run in runs}
+    except DrkitError as error:
+        return "unknown", error.what
+    for outcome in ("failed", "unknown"):
+        said = [f"{run}: {'; '.join(reasons)}" for run, (verdict, reasons) in judged.items() if verdict == outcome]
+        if said:
+            return outcome, "; ".join(said)
+    return "ok", None

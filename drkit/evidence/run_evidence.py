@@ -40,6 +40,28 @@ class BundleContent:
     files: dict[str, bytes]
 
 
+def judge_run(store: Store, run: str) -> tuple[str, list[str]]:
+    """The verdict of a run, with its reasons, as its evidence has it.
+
+    Raises:
+        Refused: its journal can't be read.
+        Unreachable: the store doesn't answer.
+    """
+    judged = _judged(run, [entry_document(entry) for entry in store.entries(run)])
+    return judged["verdict"], judged["reasons"]
+
+
+def _judged(run: str, rows: list[Document]) -> Document:
+    try:
+        return verifier.run_judgement(rows)
+    except (verifier.Broken, KeyError, ValueError, TypeError) as error:
+        raise Refused(
+            f"the journal of run {run} can't be read: {error}",
+            meaning="Nothing can be concluded from it",
+            remedy=f"drkit runs {run}",
+        ) from error
+
+
 def gather_run(config: Config, store: Store, run: str, statements: ExportStatements) -> BundleContent:
     """The evidence of a run.
 
@@ -50,14 +72,7 @@ def gather_run(config: Config, store: Store, run: str, statements: ExportStateme
     kept = journal_files(config, store, [run])
     rows = [entry_document(entry) for entry in kept.entries[run]]
     first = _first(run, rows)
-    try:
-        judged = verifier.run_judgement(rows)
-    except (verifier.Broken, KeyError, ValueError, TypeError) as error:
-        raise Refused(
-            f"the journal of run {run} can't be read: {error}",
-            meaning="Nothing can be concluded from it",
-            remedy=f"drkit runs {run}",
-        ) from error
+    judged = _judged(run, rows)
     record = _record(store, run)
     plan, origin, kind = first["plan"], first["origin"], first["kind"]
     files = dict(kept.files) | {"plan.json": (json.dumps(plan, indent=1) + "\n").encode()}

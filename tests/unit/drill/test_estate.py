@@ -8,8 +8,13 @@ from drkit.drill import estate
 from drkit.drill.environment.child_processes import Finished
 from drkit.drill.estate import EstateStep, canary_arrives, judge_rehearsal, judged, refuse_experiments
 from drkit.drill.experiment.reader import library_files, load_experiment
-from drkit.model.errors import Refused
+from drkit.model.errors import Refused, Unreachable
 from drkit.model.statistics import Latency
+
+
+def arrivals(count, waiting=0.4):
+    return Latency(0.01, 0.02, 9, 300.0, waiting, count)
+
 
 CALM = """\
 title: Nothing strikes
@@ -58,7 +63,17 @@ def test_the_verdict_of_all_steps(outcomes, verdict):
 @pytest.mark.parametrize(
     ("code", "found", "outcome", "said"),
     [
-        (0, {"kind": "rehearsal"}, "ok", ""),
+        (0, {"run": "passed"}, "ok", ""),
+        (0, {"run": "unknown"}, "unknown", "unknown: why it is unknown"),
+        (
+            0,
+            {"run": None, "links": [{"run": "passed"}, {"run": "failed"}, {"run": "unknown"}]},
+            "failed",
+            "failed: why",
+        ),
+        (0, {"run": None, "links": [{"run": "passed"}, {"run": "passed"}]}, "ok", ""),
+        (0, {"kind": "rehearsal"}, "unknown", "no run"),
+        (0, {"run": "unreadable"}, "unknown", "no answer of the store"),
         (0, None, "failed", "exit code 0"),
         (3, {"refusals": [{"what": "30 records are behind"}]}, "failed", "would be refused now: 30 records are behind"),
         (3, {"error": {"what": "no link"}}, "failed", "no link"),
@@ -68,24 +83,41 @@ def test_the_verdict_of_all_steps(outcomes, verdict):
     ],
 )
 def test_what_a_rehearsals_end_means(code, found, outcome, said):
-    played, reason = judge_rehearsal(Finished(code, "", "; its log ends: x"), found)
+    def judge(run):
+        if run == "unreadable":
+            raise Unreachable("no answer of the store")
+        return run, [f"why it is {run}"]
+
+    played, reason = judge_rehearsal(Finished(code, "", "; its log ends: x"), found, judge)
     assert played == outcome
     assert said in (reason or "")
 
 
 @pytest.mark.parametrize(
-    ("latencies", "outcome"),
+    ("looks", "outcome", "said"),
     [
-        ([Latency(0.01, 0.02, 9, 300.0, 0.4)], "ok"),
-        ([Latency(0.01, 0.02, 9, 300.0, 31.0)], "failed"),
-        ([Latency(None, None, 0, 300.0, 0.0)], "unknown"),
-        ([None], "unknown"),
-        ([], "unknown"),
+        ([(1, 0, arrivals(8)), (1, 3, arrivals(9)), (1, 6, arrivals(10))], "ok", "within 0.020 s"),
+        ([(1, 0, None), (1, 3, arrivals(9)), (1, 6, arrivals(10)), (1, 9, arrivals(11))], "ok", ""),
+        ([(1, 0, arrivals(8)), (1, 3, arrivals(9)), (1, 6, arrivals(9))], "unknown", "none arrived within"),
+        ([(1, 0, arrivals(9)), (2, 3, arrivals(20)), (2, 6, arrivals(20))], "unknown", "none arrived within"),
+        ([(1, 0, arrivals(9, waiting=31.0))], "failed", "on its way for 31 s; the link is stalled"),
+        ([(1, 0, Latency(None, None, 0, 300.0, 0.0))], "unknown", ""),
+        ([(1, 0, None)], "unknown", "no worker"),
     ],
 )
-def test_whether_a_canary_arrives(monkeypatch, latencies, outcome):
-    status = SimpleNamespace(statistics=[SimpleNamespace(latency=each) for each in latencies], state="mirroring")
-    monkeypatch.setattr(estate, "link_statuses", lambda *_: [status])
+def test_a_canary_must_arrive_while_it_is_looked_for(monkeypatch, looks, outcome, said):
+    """What arrived before, or to another worker, shows nothing; each look: start of the worker, when it saved, what."""
+    left = iter([*looks, *[looks[-1]] * 99])
+
+    def status(*_):
+        began, at, latency = next(left)
+        worker = SimpleNamespace(worker="w", started_at=began, at=at, latency=latency)
+        return [SimpleNamespace(statistics=[worker], state="stalled")]
+
+    clock = iter(range(99))
+    monkeypatch.setattr(estate, "link_statuses", status)
+    monkeypatch.setattr(estate, "time", SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda _: None))
     link = SimpleNamespace(id="primary->dr", canary=True)
-    assert canary_arrives(None, None, link)[0] == outcome
+    found, why = canary_arrives(None, None, link)
+    assert (found, said in why) == (outcome, True), why
     assert canary_arrives(None, None, SimpleNamespace(id="primary->dr", canary=False))[0] == "skipped"

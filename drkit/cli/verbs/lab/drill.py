@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -344,6 +345,7 @@ def _rehearse_estate(invocation: Invocation, files: list[Path], to: str | None) 
     """Rehearse on the configured clusters; an experiment that is named is refused before anything is asked of them."""
     from drkit.drill.estate import refuse_experiments, rehearse_estate
     from drkit.drill.experiment.reader import experiment_files, load_experiments
+    from drkit.evidence.run_evidence import judge_run
 
     refuse_experiments(load_experiments(experiment_files(files, whole_library=False)))
     config = invocation.config
@@ -353,7 +355,8 @@ def _rehearse_estate(invocation: Invocation, files: list[Path], to: str | None) 
     if not links or config.file is None:
         raise ConfigError(f"no link leads to {to}", remedy="Name the target of a link")
     store = invocation.store(recorded=False)
-    result = rehearse_estate(config, config.file.resolve(), store, links, invocation.say)
+    judge = partial(judge_run, store)
+    result = rehearse_estate(config, config.file.resolve(), store, links, judge, invocation.say)
     invocation.writer.emit(result.model_dump(mode="json"), lambda console: show_estate(console, result))
     _end(invocation, result.exit_code)
 
