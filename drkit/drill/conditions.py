@@ -163,6 +163,8 @@ def _drained(env: DrillEnvironment, condition: Drained) -> ConditionResult:
         return _unknown(str(error))
     positions = link.clients.positions(condition.cluster)
     behind = sum(max(0, end - positions.get(partition, 0)) for partition, end in ends.items() if end)
+    if not any(ends.values()):
+        return ConditionResult(False, f"{topic} on {condition.cluster} has no record")
     return ConditionResult(behind == 0, f"{workload.group} is {behind} records from the end on {condition.cluster}")
 
 
@@ -183,7 +185,7 @@ def _mirrored(status: dict[str, Any] | None, link: LinkProgress, condition: Mirr
 
 
 def _same_records(env: DrillEnvironment, link: LinkProgress) -> ConditionResult:
-    """Partition by partition, by content and order; offsets may differ."""
+    """Partition by partition, by content and order; offsets may differ. There must be records to compare."""
     workload, (source, target) = link.workload, link.spec.clusters
     try:
         ours, theirs = (
@@ -192,8 +194,11 @@ def _same_records(env: DrillEnvironment, link: LinkProgress) -> ConditionResult:
         )
     except NotRead as error:
         return _unknown(str(error))
-    differing = [n for n in range(workload.partitions) if _contents(ours, n) != _contents(theirs, n)]
+    partitions = sorted({one.partition for one in (*ours, *theirs)})
+    differing = [n for n in partitions if _contents(ours, n) != _contents(theirs, n)]
     held = f"{source} holds {len(ours)} records, {target} {len(theirs)}"
+    if not partitions:
+        return ConditionResult(False, f"{held}: there is nothing to compare")
     where = f"partitions {', '.join(map(str, differing))} differ" if differing else "each partition is the same"
     return ConditionResult(not differing, f"{held}; {where}")
 

@@ -138,7 +138,7 @@ def _failover(env: DrillEnvironment, step: Failover) -> Played:
         link.failover = None if env.failover is None else link_document(env.failover, link.spec.name)
     alone = [link.spec.name for link in moving if link.failover is None or "left_alone" in link.failover]
     if played.outcome == "ok" and alone:
-        played = Played("failed", f"it moved other links, and not {' and '.join(alone)}")
+        played = Played("failed", f"no failover moved {' and '.join(alone)}")
     for link in moving:
         link.failed_over = link.away = played.outcome == "ok"
         if link.failed_over:

@@ -205,12 +205,13 @@ class DrillEnvironment:
         """Execute the blocks of a runbook, up to the first command that ends with another code than 0 or 6.
 
         Returns its exit code (else 6 where one missed an objective, else 0), and the document of the last failover as
-        `drkit runs` has it. What every command said is in `runbook.log`.
+        `drkit runs` has it, of one that they began. What every command said is in `runbook.log`.
         """
         names = {"DRKIT_CONFIG": str(self.lab.config_path), "PLAN": str(self.folder / "failover-plan.json")}
         (link,) = self.experiment.moved_by(step)
         book = read_runbook(runbook_file(runbook.book), {**names, "PRIMARY": link.source, "DR": link.target})
         log, code = self.folder / "runbook.log", 0
+        before = self._failovers()
         for command in (each for name in runbook.blocks for each in book.of_block(name)):
             self.say(f"{command.place}: {' '.join(command.argv)}")
             env = {**environment(), **book.environment}
@@ -218,20 +219,26 @@ class DrillEnvironment:
             with log.open("a", encoding="utf-8") as said:
                 said.write(f"{command.place}: {' '.join(command.argv)}: exit code {done.exit_code}\n{done.stdout}\n")
             if done.exit_code not in (ExitCode.OK, ExitCode.OBJECTIVE_MISSED):
-                return Finished(done.exit_code, self._last_failover(), f" of {command.place}{done.log}")
+                return Finished(done.exit_code, self._failover_since(before), f" of {command.place}{done.log}")
             code = max(code, done.exit_code)
-        return Finished(code, self._last_failover(), "")
+        return Finished(code, self._failover_since(before), "")
 
-    def _last_failover(self) -> str:
-        """The document of the newest failover in the store; "" if there is none, or it can't be asked."""
-        arguments = ["-m", "drkit", "runs", "--config", str(self.lab.config_path), "--output", "json"]
-        listed = document(run_command(arguments, self.folder / "runs.log", self.folder, STATUS_SECONDS).stdout) or {}
-        runs = [each["run"] for each in listed.get("runs", ()) if each["kind"] == "failover"]
-        if not runs:
-            return ""
-        arguments.insert(3, max(runs))
-        shown = document(run_command(arguments, self.folder / "runs.log", self.folder, STATUS_SECONDS).stdout) or {}
+    def _failover_since(self, before: set[str] | None) -> str:
+        """The document of the newest failover in the store but these; "" if there is none, or it can't be asked."""
+        runs = set() if before is None else (self._failovers() or set()) - before
+        shown = self._runs(max(runs)) if runs else {}
         return json.dumps(shown["result"]) if "result" in shown else ""
+
+    def _failovers(self) -> set[str] | None:
+        """The failovers in the store; None if it can't be asked."""
+        listed = self._runs().get("runs")
+        return None if listed is None else {each["run"] for each in listed if each["kind"] == "failover"}
+
+    def _runs(self, *run: str) -> dict[str, Any]:
+        """The document of `drkit runs`; empty if it returns none."""
+        arguments = ["-m", "drkit", "runs", *run, "--config", str(self.lab.config_path), "--output", "json"]
+        finished = run_command(arguments, self.folder / "runs.log", self.folder, STATUS_SECONDS)
+        return document(finished.stdout) or {}
 
     def _command(self, step: Move | Reprotect) -> list[str]:
         """The command of a step, with the ids of the old primaries as the operator types them."""

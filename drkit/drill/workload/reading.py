@@ -96,14 +96,15 @@ def create_topic(
 
 
 def log_ends(properties: dict[str, str], topic: str, partitions: int, timeout_seconds: float) -> dict[int, int]:
-    """By partition, the offset after the last record.
+    """By partition, the offset after the last record; of at least so many partitions, and of those that were added.
 
     Raises:
         NotRead: the cluster didn't answer.
     """
     consumer = Consumer({**_quiet(properties), "group.id": NO_GROUP})
     try:
-        return {p: _marks(consumer, topic, p, timeout_seconds)[1] for p in range(partitions)}
+        each = _each_partition(consumer, topic, partitions, timeout_seconds)
+        return {p: _marks(consumer, topic, p, timeout_seconds)[1] for p in each}
     except KafkaException as error:
         raise NotRead(f"the end of {topic} can't be read: {error}") from error
     finally:
@@ -113,7 +114,8 @@ def log_ends(properties: dict[str, str], topic: str, partitions: int, timeout_se
 def stable_ends(
     properties: dict[str, str], topic: str, partitions: int, timeout_seconds: float, settle_seconds: float
 ) -> list[LogEnd]:
-    """The last stable offset and the log end of each partition, once they agree, or after `settle_seconds`.
+    """The last stable offset and the log end of each partition (at least so many), once they agree, or after
+    `settle_seconds`.
 
     They differ while a transaction is open. The broker aborts one whose producer is gone after its timeout; one whose
     marker is missing stays open.
@@ -128,7 +130,7 @@ def stable_ends(
         while True:
             ends = [
                 LogEnd(partition, *(_marks(consumer, topic, partition, timeout_seconds)[1] for consumer in both))
-                for partition in range(partitions)
+                for partition in _each_partition(both[0], topic, partitions, timeout_seconds)
             ]
             if all(one.stable >= one.end for one in ends) or time.monotonic() > deadline:
                 return ends
@@ -138,6 +140,11 @@ def stable_ends(
     finally:
         for consumer in both:
             consumer.close()
+
+
+def _each_partition(consumer: Consumer, topic: str, at_least: int, timeout_seconds: float) -> range:
+    there = consumer.list_topics(topic, timeout=timeout_seconds).topics[topic].partitions
+    return range(max(at_least, len(there)))
 
 
 def _marks(consumer: Consumer, topic: str, partition: int, timeout_seconds: float) -> tuple[int, int]:
@@ -185,7 +192,8 @@ def read_all(
     partitions: int,
     timeout_seconds: float,
 ) -> list[Landed]:
-    """All records of a topic, read from its start to its current end.
+    """All records of a topic, read from its start to its current end: of at least so many partitions, and of those
+    that were added.
 
     Raises:
         NotRead: the end was not reached within `timeout_seconds` after the last record came.
@@ -195,7 +203,8 @@ def read_all(
     found: list[Landed] = []
     at_end: set[int] = set()
     try:
-        marks = {p: _marks(consumer, topic, p, timeout_seconds) for p in range(partitions)}
+        each = _each_partition(consumer, topic, partitions, timeout_seconds)
+        marks = {p: _marks(consumer, topic, p, timeout_seconds) for p in each}
         consumer.assign([TopicPartition(topic, p, low) for p, (low, _) in marks.items()])
         deadline = time.monotonic() + timeout_seconds
         while at_end != marks.keys():

@@ -1,6 +1,7 @@
 """A failover by a runbook: its commands in their order, up to the first one that fails."""
 
 import json
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,18 +20,23 @@ RUNS = {
 
 
 class Commands:
-    """Every command of a drill in place of a process. `codes`: by the verb's beginning; else 0."""
+    """Every command of a drill in place of a process. `codes`: by the verb's beginning; else 0. `begun`: the run that
+    its failover begins."""
 
-    def __init__(self, **codes):
+    def __init__(self, begun="01B", **codes):
         self.codes = codes
+        self.begun = begun
+        self.there = [each for each in RUNS["runs"] if each["run"] != begun]
         self.called = []
 
     def __call__(self, arguments, *_where, env=None):
         words = [str(each) for each in arguments[2:]]
         self.called.append((words, env))
         if "--output" in words:
-            found = {"result": {"run": words[1]}} if words[1].startswith("01") else RUNS
+            found = {"result": {"run": words[1]}} if words[1].startswith("01") else {"runs": self.there}
             return Finished(0, json.dumps(found), "")
+        if words[:2] == ["failover", "--plan"]:
+            self.there = RUNS["runs"]
         code = next((code for verb, code in self.codes.items() if " ".join(words).startswith(verb)), 0)
         return Finished(code, f"said by {words[0]}", "; its log ends: why")
 
@@ -44,7 +50,8 @@ def played(tmp_path, monkeypatch, commands):
         experiment=SimpleNamespace(moved_by=lambda _: [link]),
         say=lambda _: None,
     )
-    env._last_failover = lambda: DrillEnvironment._last_failover(env)
+    for name in ("_failover_since", "_failovers", "_runs"):
+        setattr(env, name, partial(getattr(DrillEnvironment, name), env))
     step = Failover(do="failover", runbook=RunbookBlocks(book="unplanned-failover", blocks=BLOCKS))
     return DrillEnvironment.run_runbook(env, step, step.runbook)
 
@@ -69,6 +76,10 @@ def test_the_commands_of_the_page_are_executed_as_they_stand_there(tmp_path, mon
     log = Path(tmp_path / "runbook.log").read_text()
     assert "failover --plan" in log
     assert "said by doctor" in log
+
+
+def test_blocks_that_begin_no_failover_have_none_to_show(tmp_path, monkeypatch):
+    assert played(tmp_path, monkeypatch, Commands(begun=None)).stdout == "", "those of before are not theirs"
 
 
 @pytest.mark.parametrize(("verb", "code", "begun"), [("doctor", 3, 2), ("failover --plan", 7, 4), ("status", None, 1)])

@@ -8,6 +8,7 @@ from typing import get_args
 import pytest
 from pydantic import ValidationError
 
+from drkit.drill import conditions
 from drkit.drill.conditions import _captured, _mirrored, _problem_told
 from drkit.drill.environment.child_processes import Finished
 from drkit.drill.environment.clients import LinkProgress
@@ -23,6 +24,7 @@ from drkit.drill.experiment.faults import (
     is_disaster,
 )
 from drkit.drill.experiment.steps import (
+    Drained,
     Failback,
     Failover,
     Hold,
@@ -39,7 +41,7 @@ from drkit.drill.experiment.steps import (
     describe,
     describe_strike,
 )
-from drkit.drill.judge.history import StatedLoss, StatedPosition
+from drkit.drill.judge.history import Landed, RecordId, StatedLoss, StatedPosition
 from drkit.drill.steps import Played, PlayedStrike, _with_strikes, judge_failover
 from drkit.evidence import verifier
 from drkit.model.errors import DrkitError
@@ -170,6 +172,34 @@ def test_the_link_is_turned_round_in_the_configuration_once(tmp_path):
     config.write_text("")
     with pytest.raises(DrkitError, match="has no link from dr to primary"):
         DrillEnvironment.turn_link_round(env, link)
+
+
+def held(*records):
+    return [Landed(partition, offset, RecordId("k", seq), 7) for partition, offset, seq in records]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "holds", "said"),
+    [
+        (held((0, 0, 1)), held((0, 5, 1)), True, "each partition is the same"),
+        (held((0, 0, 1)), held((0, 0, 2)), False, "partitions 0 differ"),
+        (held((0, 0, 1)), held((0, 0, 1), (7, 0, 1)), False, "partitions 7 differ"),
+        ([], [], False, "nothing to compare"),
+    ],
+)
+def test_both_sides_hold_the_same_records_in_every_partition_that_either_has(monkeypatch, source, target, holds, said):
+    both = {"primary": source, "dr": target}
+    monkeypatch.setattr(conditions, "read_all", lambda properties, *_: both[properties])
+    found = conditions._same_records(SimpleNamespace(properties={name: name for name in both}), LINK)
+    assert (found.holds, said in found.seen) == (holds, True)
+
+
+@pytest.mark.parametrize(("ends", "holds"), [({0: 3, 1: 0}, True), ({0: 4}, False), ({0: 0, 1: 0}, False)])
+def test_a_group_is_at_the_end_of_records_and_not_of_nothing(monkeypatch, ends, holds):
+    monkeypatch.setattr(conditions, "log_ends", lambda *_: ends)
+    link = replace(LINK, clients=SimpleNamespace(positions=lambda _: {0: 3}))
+    env = SimpleNamespace(links={"primary->dr": link}, properties={"dr": {}})
+    assert conditions._drained(env, Drained(condition="drained", cluster="dr")).holds is holds
 
 
 def group(partition, *, name="g", captured="2026-11-20T04:02:59Z", topic="t"):
