@@ -84,6 +84,7 @@ def test_the_experiment_holds(play, file, tmp_path):
         ("planned-switch", "range_left_out", "lost"),
         ("failback-interrupted", "range_left_out", "lost"),
         ("zombie-mirror", "seal_not_heeded", "wait until mirror_ended"),
+        ("zombie-mirror", "loss_understated", "loss_beyond_plan"),
         ("split-brain", "seal_not_heeded", "failover to dr"),
         ("topic-deleted", "deletions_followed", ""),
         ("retention-race", "gaps_not_told", "wait until problem_told"),

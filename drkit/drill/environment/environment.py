@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -328,11 +329,12 @@ class DrillEnvironment:
 
     def end_processes(self) -> None:
         """End the clients, the loaders and the mirror in any state."""
-        self.stop_clients()
-        for child in (*self.loads, *([] if self.mirror is None else [self.mirror])):
-            child.stop()
-        if self.wan is not None:
-            self.wan.close()
+        with ExitStack() as last_first:  # each ends, also where another one can't be ended
+            if self.wan is not None:
+                last_first.callback(self.wan.close)
+            for child in (*self.loads, *([] if self.mirror is None else [self.mirror])):
+                last_first.callback(child.stop)
+            last_first.callback(self.stop_clients)
 
 
 def own_configuration(lab: Lab, experiment: Experiment) -> Config:

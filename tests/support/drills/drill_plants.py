@@ -179,6 +179,19 @@ def ends_for_positions() -> None:
     patch("drkit.failover.positions.positions:_by_mapping", make)
 
 
+def loss_understated() -> None:
+    """The failover states that nothing is lost."""
+
+    def make(plain: Callable[..., Any]) -> Callable[..., Any]:
+        def loss_at(partitions: Any, moment: Any) -> Any:
+            loss = plain(partitions, moment)
+            return replace(loss, records=0, by_topic=tuple(replace(each, records=0) for each in loss.by_topic))
+
+        return loss_at
+
+    patch("drkit.failover.run.loss:loss_at", make)
+
+
 def time_believed() -> None:
     """With a moment, a group continues at the first record of that time, whatever it had not read before it."""
 
@@ -307,6 +320,7 @@ def source_connected_once() -> None:
 _VERBS = {
     "fence_believed": {"failover"},
     "ends_for_positions": {"failover"},
+    "loss_understated": {"failover"},
     "time_believed": {"failover"},
     "positions_too_early": {"failover"},
     "caught_up_believed": {"reprotect"},
@@ -331,6 +345,7 @@ PLANTS: dict[str, Callable[[], None]] = ADVERSARYS | {
         other_links_left_alone,
         aborts_forwarded,
         ends_for_positions,
+        loss_understated,
         time_believed,
         positions_too_early,
         tail_copied_again,
