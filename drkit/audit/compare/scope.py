@@ -142,12 +142,17 @@ class Scope:
         """How tasks read the source (`log_source.reached`): what the link mirrors, as it is on the target. What the
         link wrote is committed in any case, its source's records where it mirrors committed ones only."""
         return reached(
-            self.link.id.source, self.source_cluster, committed=self.link.committed, alteration=self.alteration
+            self.link.id.source,
+            self.source_cluster,
+            committed=self.link.committed,
+            dense={each.topic for each in self.partitions if not each.source_compacted},
+            alteration=self.alteration,
         )
 
     def target_reached(self) -> dict[str, Any]:
         """How tasks read the target."""
-        return reached(self.link.id.target, self.target_cluster)
+        dense = {each.target_topic for each in self.partitions if not each.target_compacted}
+        return reached(self.link.id.target, self.target_cluster, dense=dense)
 
     @property
     def offsets(self) -> int:

@@ -24,6 +24,8 @@ from drkit.model.audit.audit_result import FindingKind
 from drkit.model.offsets import merged_ranges, without_ranges
 from drkit.model.wording import counted
 
+DAMAGED = "batches there fail their checksum, or the broker can't find them (a topic that isn't compacted has no gaps)"
+
 _FEW = 1_000
 """Offsets that are looked at again to say why."""
 
@@ -52,7 +54,7 @@ def unreadable_source(scope: Scope, ranges: Unreadable) -> list[tuple[int, str]]
 
 def _why(scope: Scope, number: int, first: int, until: int) -> str:
     """Why tasks could not tell what a range of the source is on the target: a callable is asked about it once more."""
-    damaged = "its batches fail their checksum"
+    damaged = DAMAGED
     if not scope.asks_callables:
         return damaged
     each = scope.partitions[number]
@@ -160,6 +162,6 @@ def _unreadable_words(scope: Scope, each: PartitionScope, ranges: Sequence[tuple
     which = f"{more:,} of these offsets" if not whole else "this offset" if more == 1 else "these offsets"
     return (
         f"{link.target} can't be read at {each.target_topic}:{each.partition}, {offsets} {', '.join(named)}{rest}: "
-        f"its batches fail their checksum, so a consumer that checks CRCs stops. No record of {link.source} "
+        f"{DAMAGED}: a consumer that checks CRCs stops there, or skips it. No record of {link.source} "
         f"has its place at {which}"
     )

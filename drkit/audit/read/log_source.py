@@ -10,7 +10,7 @@ them as code, and appears in no plan, property or log.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -64,12 +64,18 @@ def read_records(spark: SparkSession, cluster: Mapping[str, Any], spans: Sequenc
 
 
 def reached(
-    alias: str, cluster: ClusterConfig, *, committed: bool = True, alteration: Mapping[str, Any] | None = None
+    alias: str,
+    cluster: ClusterConfig,
+    *,
+    committed: bool = True,
+    dense: Collection[str] = (),
+    alteration: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """How a task reaches a cluster (`log_tasks.opened`), files included, whether it reads committed records only, and
-    what it does to them (`drkit.kafka.transform.transformed_reader.packed_alteration`). It holds secrets.
+    """How a task reaches a cluster (`log_tasks.opened`), files included, whether it reads committed records only, which
+    topics have no gaps (`LogReader`), and what it does to records
+    (`drkit.kafka.transform.transformed_reader.packed_alteration`). It holds secrets.
 
     Raises:
         ConfigError: a secret or a file can't be read.
     """
-    return packed(alias, cluster) | {"committed": committed, "alteration": alteration}
+    return packed(alias, cluster) | {"committed": committed, "dense": frozenset(dense), "alteration": alteration}

@@ -78,7 +78,8 @@ def opened(cluster: Mapping[str, Any]) -> Iterator[BatchReader]:
     """
     altered = cluster["alteration"]
     alteration = None if altered is None else unpacked_alteration(altered)
-    with unpacked(cluster) as reached, LogReader(cluster["alias"], reached, committed=cluster["committed"]) as reader:
+    alias, committed, dense = cluster["alias"], cluster["committed"], cluster["dense"]
+    with unpacked(cluster) as reached, LogReader(alias, reached, committed=committed, dense=dense) as reader:
         yield reader if alteration is None else AlteredReader(reader, alteration)
 
 

@@ -38,6 +38,7 @@ from drkit.model.audit.audit_result import SalvageClass, TopicChoice
 from drkit.model.clock import Deadline
 from drkit.model.errors import ConfigError, DrkitError, Refused, Unreachable
 from drkit.model.link_state import Direction
+from drkit.model.topics.standby import is_compacted
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.model.wording import and_more
 from drkit.store.api import Store
@@ -115,15 +116,17 @@ def replay(
         with ClusterAdmin(link.target, cluster) as admin:
             logs = _settled_logs(admin, {*tps, *_compared(manifest)}, say)
             compared = _still_compared(manifest, admin, logs)
+            policies = admin.topic_configs({tp.topic for tp in logs}, keys=("cleanup.policy",))
+            dense = {name for name, settings in policies.items() if not is_compacted(settings)}
         others = compared.keys() - set(tps)
         since = {tp: (max(start, compared[tp]), end) for tp, (start, end) in logs.items() if tp in others}
         seen = _TargetContents(manifest["source_cluster_id"])
         for rows in _batches(folder):
             seen.expect(rows)
         own = {tp: logs[tp] for tp in tps}
-        _read(cluster, link.target, own, lambda tp, record: seen.add(record, compared.get(tp, 0)))
+        _read(cluster, link.target, dense, own, lambda tp, record: seen.add(record, compared.get(tp, 0)))
         say("looking for keys that were written since the salvage")
-        _read(cluster, link.target, since, lambda _, record: seen.add_key(record))
+        _read(cluster, link.target, dense, since, lambda _, record: seen.add_key(record))
         for everything in _batches(folder):
             chosen = [row for row in everything if _is_chosen(row, topics)]
             elsewhere += len(everything) - len(chosen)
@@ -370,7 +373,7 @@ def _portions(rows: Iterable[tuple[dict[str, Any], bytes]]) -> Iterator[list[tup
 def _unread(alias: str, tp: TopicPartition, offset: int) -> DrkitError:
     """What can't be read may hold records that were put back already, or newer values of their keys."""
     return Refused(
-        f"{tp} on {alias} can't be read at offset {offset}: its batch is damaged",
+        f"{tp} on {alias} can't be read at offset {offset}: its batch is damaged or can't be found",
         meaning="The record there may be a salvaged one that was replayed before, or a newer value of its key: "
         "drkit writes no more",
         remedy="Replay into another topic; `drkit audit` names the unreadable offsets",
@@ -464,11 +467,12 @@ class _Writer:
 def _read(
     cluster: ClusterConfig,
     alias: str,
+    dense: Collection[str],
     bounds: Mapping[TopicPartition, tuple[int, int]],
     take: Callable[[TopicPartition, _Seen], None],
 ) -> None:
-    """Hand over every committed record within these offsets."""
-    with LogReader(alias, cluster) as reader:
+    """Hand over every committed record within these offsets. `dense`: as for `LogReader`."""
+    with LogReader(alias, cluster, dense=dense) as reader:
         for tp, (first, until) in bounds.items():
             for batch in chain.from_iterable(reader.read(tp.topic, tp.partition, first, until)):
                 columns = RecordColumns()

@@ -112,8 +112,10 @@ def keep(
         raise still_written(cluster, moved)
     if kept.unreadable:
         raise Refused(
-            f"{cluster} can't be read at {and_more(unreadable_places(kept))}: batches there fail their checksum",
-            meaning="They can't be compared or kept; a scrub would delete the last copy",
+            f"{cluster} can't be read at {and_more(unreadable_places(kept))}: batches there fail their checksum, "
+            "or the broker can't find them",
+            meaning="They can't be compared or kept; a scrub would delete the last copy. Only a topic that was compacted "
+            "once, and isn't now, has such gaps without any loss",
             remedy="Restore these partitions from a readable replica or backup (the rest is kept in "
             f"{kept.path}), or delete the topics on {cluster} yourself if they may be lost; then try again",
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable, Collection, Generator
 from itertools import chain
 from typing import Any, Self
 
@@ -56,12 +56,20 @@ class LogReader:
         cluster: how to reach it.
         timeout_seconds: how long to retry without a response.
         committed: leave aborted records out (isolation level read_committed).
+        dense: topics that aren't compacted: each offset of their logs has a batch, so a gap is unreadable.
     """
 
     def __init__(
-        self, alias: str, cluster: ClusterConfig, *, timeout_seconds: float = 60.0, committed: bool = True
+        self,
+        alias: str,
+        cluster: ClusterConfig,
+        *,
+        timeout_seconds: float = 60.0,
+        committed: bool = True,
+        dense: Collection[str] = (),
     ) -> None:
         self._alias = alias
+        self._dense = dense
         self._committed = committed
         self._timeout = timeout_seconds
         self._loop = asyncio.new_event_loop()
@@ -87,8 +95,8 @@ class LogReader:
 
         The first one may begin below `first`, the last one may end beyond `until`. Each list is a view into
         the bytes received. Close the iterator if you don't read to the end. Offsets whose batches fail their checksum
-        or have a wrong base offset, and offsets without a batch, are returned as
-        `drkit.kafka.protocol.record_batch.unreadable`.
+        or have a wrong base offset, and offsets without a batch (of a `dense` topic: even if the broker just answers
+        with what is behind them), are returned as `drkit.kafka.protocol.record_batch.unreadable`.
 
         Raises:
             OffsetsGone: the log now begins above `first`, or above the next offset to read.
@@ -179,10 +187,13 @@ class LogReader:
         self, topic: str, partition: int, position: int, until: int, *, empty: bool = False
     ) -> tuple[list[Batch] | None, None, int]:
         """Continue after unreadable offsets. `empty`: the response was empty although the log continues, as compaction
-        leaves it at a log's end; if there are records after it, the broker failed on a batch with a damaged
-        length."""
+        leaves it at a log's end; if there are records after it, or the topic isn't compacted, the broker failed on a
+        batch with a damaged length."""
+        if empty and await self._readable_at(topic, partition, position, until) is not None:
+            return None, None, position  # a broker that looks up where its high watermark is also answers so
         end = await self._end_of_unreadable(topic, partition, position, until)
-        return (None if empty and end == until else [unreadable(position, end)]), None, end
+        compacted = empty and end == until and topic not in self._dense
+        return (None if compacted else [unreadable(position, end)]), None, end
 
     async def _with_ends(
         self, batches: list[Batch], topic: str, partition: int, position: int, until: int
@@ -194,8 +205,11 @@ class LogReader:
         for number, batch in enumerate(batches):
             following = batches[number + 1] if number + 1 < len(batches) else None
             if batch.readable and not _misplaced(batch, at, following, first=not number):
-                if number and following is None and batch.magic >= MAGIC and batch.base_offset > at:
+                if _behind_gap(batch, at) and number and (following is None or topic in self._dense):
                     return held, at  # a gap, or it is misplaced: the next batch decides
+                if _behind_gap(batch, at) and topic in self._dense:
+                    end = await self._end_of_unreadable(topic, partition, at, until)
+                    return [unreadable(at, end)], end
                 held.append(batch)
                 at = max(at, _last(batch) + 1)
                 continue
@@ -229,13 +243,16 @@ class LogReader:
         return high
 
     async def _readable_at(self, topic: str, partition: int, offset: int, until: int) -> int | None:
-        """The base offset of the first batch of a fetch from this offset; None if it can't be read."""
+        """The base offset of the first batch of a fetch from this offset; None if it can't be read, or the topic is
+        `dense` and the batch is behind the offset: a broker skips to the next segment what it can't find."""
         try:
             answer = await self._answer(None, topic, partition, offset, until, wait_ms=0)
         except _CorruptLog:
             return None
         first = next(parse(answer.records), None)
-        return None if first is None or not first.readable else first.base_offset
+        if first is None or not first.readable or (topic in self._dense and _behind_gap(first, offset)):
+            return None
+        return first.base_offset
 
     async def _answer(
         self,
@@ -340,6 +357,11 @@ def _last(batch: Batch) -> int:
 
 def _reaches(batch: Batch, position: int, until: int) -> bool:
     return _last(batch) >= position and (batch.magic < MAGIC or batch.base_offset < until)
+
+
+def _behind_gap(batch: Batch, at: int) -> bool:
+    """Whether offsets from `at` on have no batch before this one; of the old formats, its header doesn't tell."""
+    return batch.magic >= MAGIC and batch.base_offset > at
 
 
 def _misplaced(batch: Batch, at: int, behind: Batch | None, *, first: bool) -> bool:

@@ -291,7 +291,8 @@ def _print(console: Console, document: dict[str, Any], *, made: bool) -> None:
     for place, ranges in sorted(document["unreadable"].items()):
         for first, until in ranges:
             console.print(
-                f"[yellow]{place}: not kept, the batches of offsets {first:,} to {until - 1:,} fail their checksum[/]"
+                f"[yellow]{place}: not kept, the batches of offsets {first:,} to {until - 1:,} fail their checksum, "
+                "or the broker can't find them[/]"
             )
     replayed = document["replayed"]
     if replayed is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -68,12 +69,23 @@ def test_a_batch_that_fails_its_checksum_is_unreadable_and_all_else_is_audited(b
         assert of(result, names[kind]).source_records == of(result, names[kind]).target_records == 1_200
 
 
-@pytest.mark.parametrize("mask", sampled("a damaged length", [0x7F, 0x80], 1), ids=["longer", "negative"])
+@pytest.mark.parametrize(
+    ("offset", "mask"),
+    sampled(
+        "a damaged length",
+        [
+            pytest.param(350, 0x7F, id="longer"),
+            pytest.param(350, 0x80, id="negative"),
+            pytest.param(1_199, 0x7F, id="longer, nothing behind it"),
+        ],
+        1,
+    ),
+)
 def test_a_batch_whose_length_is_damaged_ends_neither_the_audit_nor_the_rest_of_its_log(
-    bench, audit, unique_name, mask
+    bench, audit, unique_name, offset, mask
 ):
     mirrored(bench, unique_name)
-    batch = flip(folder(bench, "dr", unique_name), 350, LENGTH_AT, mask=mask)
+    batch = flip(folder(bench, "dr", unique_name), offset, LENGTH_AT, mask=mask)
 
     counts = of(audit(unique_name), unique_name)
 
@@ -81,6 +93,30 @@ def test_a_batch_whose_length_is_damaged_ends_neither_the_audit_nor_the_rest_of_
     assert (counts.lost, counts.foreign, counts.corrupted) == (0, 0, 0)
     assert counts.matched + counts.unreadable == 1_200
     assert counts.matched > 300  # what is behind it is read again
+
+
+@pytest.mark.parametrize("last", [599, 1_199], ids=["of a segment", "of the log"])
+def test_what_a_broker_skips_without_an_error_is_no_hole_unless_the_topic_is_compacted(
+    bench, audit, spark, unique_name, tmp_path, last
+):
+    """A length that reaches beyond its segment: the broker answers with the next segment, or with nothing."""
+    bench.create(unique_name, config={"segment.ms": "60000"})
+    rows = records(1_200, rng=seeded(5))
+    for some, stamp in ((rows[:600], STAMP), (rows[600:], STAMP + 3_600_000)):
+        bench.produce("primary", unique_name, 0, [replace(each, stamp=stamp) for each in some], batched=100)
+    source = bench.read("primary", unique_name, 0)
+    bench.forward(unique_name, 0, source[:300], [each.record for each in source[:300]])
+    bench.remember(unique_name, {0: dense(source[:300])})
+    batch = flip(folder(bench, "primary", unique_name), last, LENGTH_AT, mask=0x7F)
+    request = AuditRequest(bench.link, str(tmp_path / "kept"), (TopicChoice(unique_name),))
+
+    found = audit(unique_name)
+    kept = salvage(request, bench.store, bench.config, spark)
+
+    assert found.verdict is Verdict.INCOMPLETE
+    assert f"{unique_name}:0 from offset {batch.base_offset} to {last}" in found.incomplete[0]
+    assert kept.unreadable == {f"{unique_name}:0": [(batch.base_offset, last + 1)]}
+    assert kept.total == 900 - batch.records_count
 
 
 def test_a_batch_whose_format_is_damaged_is_unreadable_wherever_reading_begins(bench, audit, unique_name):
