@@ -2,9 +2,11 @@
 
 Each record keeps key, value, headers and timestamp, and gets a header PROVENANCE that names its origin and content:
 `cluster id/topic/partition/offset/digest` (a source topic that was made anew has the same offsets again). The topic is
-read before anything is written, and records whose header is already there are left out. One transactional id per topic
-fences off another running replay, and ends an interrupted one's last transaction, both before the topic is read: so
-what was read is final. What stands behind a transaction that somebody has open is there as well: its end is waited for.
+read before anything is written, and records whose header is already there are left out; in a compacted topic also
+those that a later one of their key that is there makes superfluous, as the cleaner takes them. One transactional id
+per topic fences off another running replay, and ends an interrupted one's last transaction, both before the topic is
+read: so what was read is final. What stands behind a transaction that somebody has open is there as well: its end is
+waited for.
 
 A record that was `new` when it was salvaged need not be now: it is conflicting if others have written its key since,
 to the compared topic or to the topic that is replayed into. If the compared topic is another one by now, all that it
@@ -61,6 +63,7 @@ class Replayed:
     """What a replay did: records written now, those that were there already, those that weren't approved, those of
     topics that weren't chosen. `conflicting_since`: those that were new when they were salvaged, and aren't now.
     `unwritable`: approved ones that aren't there, of which a header's name is no UTF-8: a producer can't write it.
+    `warnings`: why records that a former replay wrote may not be told from missing ones, or don't stay, in words.
     """
 
     topic: str
@@ -70,6 +73,7 @@ class Replayed:
     not_chosen: int
     conflicting_since: int
     unwritable: int
+    warnings: tuple[str, ...] = ()
 
 
 def replay(
@@ -116,7 +120,7 @@ def replay(
         with ClusterAdmin(link.target, cluster) as admin:
             logs = _settled_logs(admin, {*tps, *_compared(manifest)}, say)
             compared = _still_compared(manifest, admin, logs)
-            policies = admin.topic_configs({tp.topic for tp in logs}, keys=("cleanup.policy",))
+            policies = admin.topic_configs({tp.topic for tp in logs}, keys=("cleanup.policy", "retention.ms"))
             dense = {name for name, settings in policies.items() if not is_compacted(settings)}
         others = compared.keys() - set(tps)
         since = {tp: (max(start, compared[tp]), end) for tp, (start, end) in logs.items() if tp in others}
@@ -124,7 +128,10 @@ def replay(
         for rows in _batches(folder):
             seen.expect(rows)
         own = {tp: logs[tp] for tp in tps}
-        _read(cluster, link.target, dense, own, lambda tp, record: seen.add(record, compared.get(tp, 0)))
+        warnings = tuple(_warnings(topic, policies.get(topic, {}), own, seen.oldest))
+        for words in warnings:
+            say(words)
+        _read(cluster, link.target, dense, own, lambda tp, record: seen.add(tp.partition, record, compared.get(tp, 0)))
         say("looking for keys that were written since the salvage")
         _read(cluster, link.target, dense, since, lambda _, record: seen.add_key(record))
         for everything in _batches(folder):
@@ -134,7 +141,12 @@ def replay(
             since_then += sum(row["standing"] != stands for row, stands in zip(chosen, standings, strict=True))
             rows = [row for row, stands in zip(chosen, standings, strict=True) if stands in approved]
             aside += len(chosen) - len(rows)
-            left = [(row, name) for row in rows if not seen.has(name := seen.provenance(row))]
+            left = [
+                (row, name)
+                for row in rows
+                if not seen.has(name := seen.provenance(row))
+                and not (topic not in dense and seen.superseded(name, row["key"], writer.partition(row)))
+            ]
             already += len(rows) - len(left)
             writable = [(row, name) for row, name in left if _is_writable(row)]
             unwritable += len(left) - len(writable)
@@ -142,7 +154,7 @@ def replay(
                 writer.write(portion)
                 written += len(portion)
                 say(f"{written:,} records written to {topic}")
-    return Replayed(topic, written, already, aside, elsewhere, since_then, unwritable)
+    return Replayed(topic, written, already, aside, elsewhere, since_then, unwritable, warnings)
 
 
 def refuse_missing(topic: str, cluster: str, config: Config) -> None:
@@ -263,6 +275,23 @@ def _still_compared(
     return {tp: through if is_same(tp, through) else 0 for tp, through in _compared(manifest).items()}
 
 
+def _warnings(
+    topic: str,
+    settings: Mapping[str, str],
+    logs: Mapping[TopicPartition, tuple[int, int]],
+    oldest: int | None,
+) -> Iterator[str]:
+    """What TOPIC's own removals mean for a replay, in words. `oldest`: the smallest timestamp (ms) in the salvage."""
+    if begun := [f"{tp} ({start:,})" for tp, (start, _) in logs.items() if start]:
+        yield f"the log's start is above 0 at {and_more(begun)}: what a former replay wrote below is written again"
+    keeps = int(settings.get("retention.ms", -1)) if "delete" in settings.get("cleanup.policy", "") else -1
+    if oldest is not None and 0 <= keeps < time.time() * 1000 - oldest:
+        yield (
+            f"{topic} keeps records for retention.ms = {keeps:,}, and the salvage holds older ones: brokers remove "
+            "them soon, and each further replay writes them again. Raise it first"
+        )
+
+
 def _digest(content: bytes) -> bytes:
     return hashlib.blake2b(content, digest_size=16).digest()
 
@@ -295,19 +324,24 @@ class _Seen(NamedTuple):
 class _TargetContents:
     """What the target holds: which salvaged records were put back already, and which of their keys others wrote.
 
-    `mine`: digests of the provenance of all records of the salvage; `keys`: of the keys of those that were new.
+    `mine`: the places in the salvage, by digests of the provenance of all its records; `keys`: digests of the keys of
+    those that were new. `oldest`: the smallest timestamp of all (ms). `newest`: by partition and digest of a key, the
+    last place of those that are there.
     """
 
     cluster_id: str
-    mine: set[bytes] = field(default_factory=set)
+    mine: dict[bytes, int] = field(default_factory=dict)
     keys: set[bytes] = field(default_factory=set)
     there: set[bytes] = field(default_factory=set)
     written_since: set[bytes] = field(default_factory=set)
+    oldest: int | None = None
+    newest: dict[tuple[int, bytes], int] = field(default_factory=dict)
 
     def expect(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Records of the salvage, before anything is added."""
         for row in rows:
-            self.mine.add(_digest(self.provenance(row)))
+            self.mine[_digest(self.provenance(row))] = len(self.mine)
+            self.oldest = min(row["timestamp_ms"], self.oldest if self.oldest is not None else row["timestamp_ms"])
             if row["key"] is not None and row["standing"] == SalvageClass.NEW:
                 self.keys.add(_digest(row["key"]))
 
@@ -320,9 +354,18 @@ class _TargetContents:
         """Whether the record was put back already."""
         return _digest(provenance) in self.there
 
-    def add(self, record: _Seen, judged_until: int) -> None:
+    def superseded(self, provenance: bytes, key: bytes | None, partition: int) -> bool:
+        """Whether a later record of the salvage, of the same key, is in that partition: in a compacted topic the
+        cleaner has taken this one since, or would; written behind it, it would take the newer value's place."""
+        return key is not None and self.newest.get((partition, _digest(key)), -1) > self.mine[_digest(provenance)]
+
+    def add(self, partition: int, record: _Seen, judged_until: int) -> None:
         """A record of the topic that is replayed into; below `judged_until` the salvage has judged it."""
-        self.there |= self._mine_of(record)
+        mine = self._mine_of(record)
+        self.there |= mine
+        if record.key is not None and mine:
+            at = partition, _digest(record.key)
+            self.newest[at] = max(self.newest.get(at, -1), *(self.mine[each] for each in mine))
         if record.offset >= judged_until:
             self.add_key(record)
 
@@ -334,7 +377,7 @@ class _TargetContents:
     def _mine_of(self, record: _Seen) -> set[bytes]:
         """Which records of the salvage this one is a copy of."""
         named = (value for name, value in record.headers if name == PROVENANCE and value is not None)
-        return {_digest(value) for value in named} & self.mine
+        return {digest for value in named if (digest := _digest(value)) in self.mine}
 
     def standing(self, row: Mapping[str, Any]) -> SalvageClass:
         """How a salvaged record stands to the target now."""
@@ -431,7 +474,7 @@ class _Writer:
         for row, name in rows:
             headers = [*((header["key"], header["value"]) for header in row["headers"]), (PROVENANCE, name)]
             content = {"key": row["key"], "value": row["value"], "timestamp": row["timestamp_ms"], "headers": headers}
-            partition = self._partition(row)
+            partition = self.partition(row)
             batch = filling.get(partition)
             if batch is None:
                 batch = filling[partition] = producer.create_batch()
@@ -444,7 +487,8 @@ class _Writer:
         await asyncio.gather(*written)
         await producer.commit_transaction()
 
-    def _partition(self, row: Mapping[str, Any]) -> int:
+    def partition(self, row: Mapping[str, Any]) -> int:
+        """The partition that a record goes to."""
         numbers = list(range(self._partitions))
         if row["partition"] in numbers:
             return int(row["partition"])

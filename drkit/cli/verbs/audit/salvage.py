@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from drkit.cli.process.interrupts import masked
 from drkit.cli.wiring.context import (
@@ -270,6 +271,7 @@ def _replay_document(written: Replayed) -> dict[str, Any]:
         "not_chosen": written.not_chosen,
         "conflicting_since": written.conflicting_since,
         "unwritable": written.unwritable,
+        "warnings": list(written.warnings),
     }
 
 
@@ -307,6 +309,8 @@ def _print(console: Console, document: dict[str, Any], *, made: bool) -> None:
             f"[yellow]{replayed['conflicting_since']:,} of them were new when they were kept: others have written "
             "their keys since, so they count as conflicting[/]"
         )
+    for words in replayed["warnings"] if replayed is not None else ():
+        console.print(f"[yellow]{escape(words)}[/]", soft_wrap=True)
     if replayed is not None and replayed["unwritable"]:
         console.print(
             f"[yellow]{replayed['unwritable']:,} of them can't be written: a header's name is no UTF-8; the salvage "
