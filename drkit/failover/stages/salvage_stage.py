@@ -35,6 +35,8 @@ from drkit.model.wording import and_more, counted
 
 _TAIL_SECONDS = 120.0
 
+WRITTEN = "it was written after it was salvaged"
+
 
 @dataclass(frozen=True, slots=True)
 class Salvage:
@@ -114,8 +116,8 @@ def keep(
         raise Refused(
             f"{cluster} can't be read at {and_more(unreadable_places(kept))}: batches there fail their checksum, "
             "or the broker can't find them",
-            meaning="They can't be compared or kept; a scrub would delete the last copy. Only a topic that was compacted "
-            "once, and isn't now, has such gaps without any loss",
+            meaning="They can't be compared or kept; a scrub would delete the last copy. (A topic that was compacted "
+            "once, and isn't now, has such gaps without any loss)",
             remedy="Restore these partitions from a readable replica or backup (the rest is kept in "
             f"{kept.path}), or delete the topics on {cluster} yourself if they may be lost; then try again",
         )
@@ -249,7 +251,7 @@ def stale(facts: Facts, unreadable: Mapping[str, str], now: Mapping[str, TopicAt
         elif kept.path in unreadable:
             found[name] = f"its salvage can't be read back: {unreadable[kept.path]}"
         elif kept.ends != seen.ends:
-            found[name] = "it was written after it was salvaged"
+            found[name] = WRITTEN
         elif kept.tails != seen.tails:
             found[name] = "its last records, or the live cluster's, are others than when it was salvaged"
         elif not seen.live.holds_all_of(kept.live):

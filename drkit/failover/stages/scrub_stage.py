@@ -21,6 +21,7 @@ from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.run.state_machine import Facts, StageOutcome
 from drkit.failover.stages.late_commits import commits_end, keep_late_commits
 from drkit.failover.stages.salvage_stage import (
+    WRITTEN,
     check_cluster,
     committed_on,
     ends_now,
@@ -34,7 +35,8 @@ from drkit.failover.stages.stage import StageContext, StageReport
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, NewTopic, TopicInfo
 from drkit.kafka.admin.topic_requests import TooLate
 from drkit.model.clock import Deadline
-from drkit.model.errors import DrkitError, Refused
+from drkit.model.errors import DrkitError, PartlyDone, Refused
+from drkit.model.runs import ACCEPT_UNFENCED
 from drkit.model.topics.standby import ALIGNING, OWN_SETTINGS, UNCOMPACTED, is_compacted, own_note
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.model.wording import and_more, counted
@@ -196,6 +198,10 @@ class Scrub:
             if behind:
                 return behind
             context.lease.check()
+            ends = ends_now(context, self.cluster, left)  # once more: all else took long to read
+            kept = {TopicPartition(t.topic, n): end for t in left for n, end in facts.kept[t.topic].ends.items()}
+            if ends != kept:
+                return {tp.topic: WRITTEN for tp in ends.keys() | kept.keys() if ends.get(tp) != kept.get(tp)}
             try:
                 _delete(admin, left, Deadline.after(_AT_ONCE_SECONDS))
             except TooLate:
@@ -208,12 +214,24 @@ class Scrub:
     @contextmanager
     def _no_writes(self, context: StageContext, topics: Sequence[ScrubTopic]) -> Iterator[str]:
         """Nobody can write to these topics meanwhile, nor afterwards if they were deleted. Gives a clause where the
-        cluster doesn't allow that."""
+        cluster doesn't allow that, and that was accepted.
+
+        Raises:
+            PartlyDone: the cluster doesn't allow it.
+        """
         estate, clause = context.estate, ""
         try:
             try:
                 block_writes(estate, self.configured, self.cluster, {topic.topic: topic.partitions for topic in topics})
             except Refused as error:
+                if not context.facts.unfenced_accepted:
+                    raise PartlyDone(
+                        f"writes to the topics on {self.cluster} can't be blocked until they are deleted: {error.what}",
+                        meaning="What clients write there after the last look would be deleted unread. Nothing is "
+                        "deleted yet",
+                        remedy=f"Remove the cause, then drkit resume {context.run}; or make sure that nobody writes to "
+                        f"{self.cluster}, then drkit resume {context.run} {ACCEPT_UNFENCED}",
+                    ) from error
                 clause = f"; nothing kept clients from writing to them until they were gone: {error.what}"
             yield clause
         finally:

@@ -26,6 +26,7 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.write_block import BLOCK, is_blocked
 from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC, partition_of
 from drkit.lab import Lab
+from drkit.model.errors import Refused
 from drkit.model.link_state import Direction
 from drkit.model.runs import write_block_kind
 from drkit.state_topic.recorded_store import StateRecording
@@ -204,6 +205,33 @@ def test_a_scrub_that_stops_lets_writes_in(own, away, tmp_path: Path) -> None:
     assert "4 times in a row" in result.error.what
     assert not is_blocked(setting(own, topic))
     assert write(own, topic, "after") == "written"
+
+
+def test_what_is_written_while_the_last_look_goes_on_is_kept_where_writes_can_t_be_blocked(
+    own, away, tmp_path: Path
+) -> None:
+    topic, _ = away
+    killed(own, "failback", tmp_path / "salvage", ("scrub", INTENT, "after"))
+    run, ports = own.store.runs()[0].run, reading_ports(own, tmp_path / "salvage")
+    with own.estate() as estate:
+        groups, late = estate.groups("primary"), []
+        real = groups.list_groups
+
+        def not_allowed(_):
+            late.append("")
+            raise Refused("a managed cluster's policy")
+
+        def listed(*args, **kwargs):
+            if late == [""]:  # the last look has read the log ends by now
+                late.append(write(own, topic, "written-late"))
+            return real(*args, **kwargs)
+
+        estate.admin("primary").block_writes = not_allowed
+        groups.list_groups = listed
+        result = resume_run(estate, run, ports, accept_unfenced=True)
+    assert result.error is None, result.error
+    assert late[:2] == ["", "written"]
+    assert "written-late" in salvaged(tmp_path / "salvage")
 
 
 def test_a_transaction_that_is_committed_behind_the_block_is_kept_and_hangs_nowhere(own, away, tmp_path: Path) -> None:
