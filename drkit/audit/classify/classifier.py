@@ -92,6 +92,7 @@ class PartitionFacts:
     `unreadable`: target offsets that can't be read; `uncompared`: those that stand for what the source can't give, or
     were counted already. `purged`: ranges of source offsets that no retention removed there. `hidden`: target
     offsets [first, until) behind an open transaction. `partial`: equal records may be anywhere in the source's log.
+    `target_compacted`: its cleaner explains what isn't there (`PartitionScope.compaction_explains`).
     `aborted`: the link mirrors records of aborted transactions, which the source's cleaner takes whatever their key;
     `altered`: callables of the user's decide what is on the target, and can't be asked about what it took.
     `shift`: of chunks.

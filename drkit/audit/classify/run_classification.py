@@ -319,7 +319,7 @@ def _limits(each: PartitionScope, scope: Scope, comparison: Comparison, bounds: 
         bound=bounds.get(number),
         earlier_until=each.earlier_until,
         source_compacted=each.source_compacted,
-        target_compacted=each.target_compacted,
+        target_compacted=each.compaction_explains,
         unreadable=comparison.target_unreadable.get(number, ()),
         uncompared=tuple(merged_ranges([*images(each, comparison.source_unreadable.get(number, ())), *each.told])),
         partial=each.partial,

@@ -29,6 +29,7 @@ from drkit.model.digests import RangeDigest
 from drkit.model.errors import ConfigError
 from drkit.model.link_state import Direction, Problem, TopicState
 from drkit.model.offsets import OffsetMapping, Watermark
+from drkit.model.topics.standby import is_compacted
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.store.api import Store
 from drkit.store.link_notes import check_source_cluster, check_target_cluster
@@ -61,7 +62,9 @@ class PartitionScope:
     retention explains (`target_removals.py`). `hidden`, `source_hidden`: offsets [first, until) of the target and of
     the source behind an open transaction, which readers of committed records don't get; `source_hidden_since`: the
     timestamp (ms) of the first record there, where an age was asked for and it could be read. `source_id`, `target_id`:
-    Kafka's ids of both topics; None where there is none.
+    Kafka's ids of both topics; None where there is none. `compaction_explains`: what the target lacks may be what its
+    cleaner took rightly: the source is compacted too, the link's policy says so, or it is failed over. Else what
+    consumers of the source read was lost.
     """
 
     number: int
@@ -82,6 +85,7 @@ class PartitionScope:
     earlier_until: int | None
     source_compacted: bool
     target_compacted: bool
+    compaction_explains: bool = False
     digests: tuple[RangeDigest, ...] = ()
     source_held: int = 0
     target_anew: bool = False
@@ -220,6 +224,14 @@ def observe_scope(request: AuditRequest, store: Store, config: Config) -> Scope:
         incomplete=tuple(builder.incomplete) if chosen else (_nothing_covered(link),),
         alteration=packed_alteration(link, configured_at(config, link), *ids) if link.alters else None,
     )
+
+
+def refuse_unknown_topics(
+    link: Link, choices: Sequence[TopicChoice], store: Store, source_cluster: ClusterConfig
+) -> None:
+    """Raise `ConfigError` where one of the choices names no topic of the link."""
+    with ClusterAdmin(link.id.source, source_cluster, timeout_seconds=_TIMEOUT_SECONDS) as admin:
+        _chosen_topics(link, choices, admin.topics(), store.topic_states(link.id))
 
 
 def _hidden_since(admin: ClusterAdmin, source: _Side) -> dict[TopicPartition, int | None]:
@@ -455,6 +467,8 @@ class _ScopeBuilder:
         there = target_tp in self._target.ends
         nothing_there = state is not None and not recreated and there and target_start == target_end
         source_from, target_from = self._source.window_start(tp), self._target.window_start(target_tp)
+        meant = self._link.topic_settings.overrides_of(topic)
+        source_compacted, target_compacted = topic in self._source.compacted, name in self._target.compacted
         if source_from > source_start or target_from > target_start:
             source_from, target_from = _widened(cut, source_from, target_from)
         return PartitionScope(
@@ -476,8 +490,9 @@ class _ScopeBuilder:
             if self._sealed
             else None,
             earlier_until=earlier_until,
-            source_compacted=topic in self._source.compacted,
-            target_compacted=name in self._target.compacted,
+            source_compacted=source_compacted,
+            target_compacted=target_compacted,
+            compaction_explains=target_compacted and (source_compacted or is_compacted(meant) or self._sealed),
             digests=() if watermark is None else self._digests.get(tp, ()),
             source_held=self._held.get(tp, 0),
             target_anew=anew,

@@ -252,7 +252,7 @@ def _compared(scope: Scope, ranges: Sequence[ClosedRange], spark: SparkSession) 
             closed,
             part.target_topic,
             counts=_live(audit.counts),
-            gone=0 if part.target_compacted else audit.counts.target_retired,
+            gone=0 if part.compaction_explains else audit.counts.target_retired,
             first=tuple(first[part.number]),
             reached=part.target_end,
             beyond=_beyond(part),

@@ -26,6 +26,7 @@ from typing import TypeVar
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from drkit.audit.compare.scope import refuse_unknown_topics
 from drkit.audit.continuous.closed_ranges import CountedRanges, begin, reconcile
 from drkit.audit.continuous.target_tail import TargetTailAudit
 from drkit.audit.continuous.watermark_stream import closed_ranges
@@ -35,6 +36,7 @@ from drkit.audit.spark.failures import LogMoved, in_words
 from drkit.audit.spark.session import SparkRuntime, quietly, ship_callables, spark_session
 from drkit.config import Config
 from drkit.kafka.transform.record_transform import Alteration
+from drkit.model.audit.audit_result import TopicChoice
 from drkit.model.audit.continuous_audit import AuditProgress, ClosedRange, Reconciled, slices
 from drkit.model.clock import from_millis, iso, now
 from drkit.model.errors import AuthenticationError, ConfigError, DrkitError, Refused, Unreachable
@@ -47,6 +49,7 @@ STREAM = "stream"
 OFFSETS_A_SLICE = 2_000_000
 """Source offsets that are compared at once: what memory is needed for."""
 
+_NOTHING_CLOSED = "for a mirror to close a first range of these topics"
 _POLL_SECONDS = 0.3
 _RETRY_SECONDS = 5.0
 
@@ -124,6 +127,7 @@ class ContinuousAudit:
 
         Raises:
             Refused: the link keeps no mapping, or another process uses the checkpoint.
+            ConfigError: the link has none of the topics asked for.
             DrkitError: the checkpoint can't be read, or Spark failed.
         """
         request, self._stop = self._request, stop
@@ -138,6 +142,8 @@ class ContinuousAudit:
             keep_progress(request.checkpoint, self._progress)
             if self._began is not None:
                 self._began(self._progress)
+            if not self._choices_checked():
+                return replace(self._progress, waiting=self.problem)
             session = spark_session(self._runtime)
             ship_callables(session, callables_of(request.link))
             session.conf.set("spark.sql.shuffle.partitions", session.sparkContext.defaultParallelism)
@@ -152,7 +158,22 @@ class ContinuousAudit:
                     .start()
                 )
                 self._watch(query)
-        return replace(self._progress, waiting=self.problem)
+        return replace(self._progress, waiting=self.problem or (None if self._progress.ranges else _NOTHING_CLOSED))
+
+    def _choices_checked(self) -> bool:
+        """Whether the link has the topics asked for, or none were; False: it was stopped before a cluster answered.
+
+        Raises:
+            ConfigError: it has no such topic.
+        """
+        link, choices = self._request.link, tuple(map(TopicChoice.parse, self._request.wanted))
+        if choices:
+            cluster = self._config.clusters[link.id.source]
+            try:
+                self._patiently(lambda: refuse_unknown_topics(link, choices, self._store, cluster))
+            except _StopAsked:
+                return False
+        return True
 
     def _watch(self, query: StreamingQuery) -> None:
         """Wait for the end, whoever brings it about."""

@@ -173,10 +173,10 @@ class AuditProgress:
 
     @property
     def verdict(self) -> str:
-        """Like an audit's; `unknown` where something could not be reconciled and nothing else deviates."""
+        """Like an audit's; `unknown` where something could not be reconciled, or nothing was, and nothing deviates."""
         if self.alerts:
             return "deviated"
-        return "unknown" if self.unknown or self.waiting is not None else "clean"
+        return "unknown" if self.unknown or not self.ranges or self.waiting is not None else "clean"
 
     def is_of(self, name: str, incarnation: str) -> bool:
         """Whether what is kept of a `topic:partition` is of this incarnation, by its `incarnation_name`."""

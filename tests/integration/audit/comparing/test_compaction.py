@@ -12,6 +12,8 @@ import pytest
 
 from drkit.audit.compare.scope import Scope, observe_scope
 from drkit.audit.run import run_audit
+from drkit.audit.salvage.replay import replay
+from drkit.audit.salvage.salvage import salvage
 from drkit.lab import Lab
 from drkit.model.audit.audit_result import AuditRequest, AuditResult, Counts, TopicChoice, Verdict
 from drkit.model.clock import now
@@ -129,7 +131,7 @@ def compacted(lab: Lab, spark, tmp_path_factory: pytest.TempPathFactory) -> Comp
 
     # `target`: compacted on the target; the newest record of one key was never written there.
     bench.create(target, on=["dr"], config=COMPACT)
-    bench.create(target, on=["primary"])
+    bench.create(target, on=["primary"], config=LATER)
     valued = [replace(each, value=each.value or b"v") for each in records(60, rng=seeded(2), keys=12)]
     gone = [Record(b"gone", b"1", STAMP), Record(b"gone", b"2", STAMP), Record(b"gone", None, STAMP)]
     written["target"] = [*valued[:20], *gone[:2], *valued[20:40], gone[2], *valued[40:]]
@@ -308,6 +310,9 @@ def test_what_had_no_key_goes_once_a_topic_is_compacted_and_each_partition_is_ju
         bench.produce(alias, unique_name, 1, newer)
     with bench.admin(side) as admin:
         admin.set_topic_configs(unique_name, COMPACT)
+    if side == "dr":  # else nothing explains what is missing there
+        with bench.admin("primary") as admin:
+            admin.set_topic_configs(unique_name, LATER)
     cleaning = Cleaning(bench)
     cleaning.expect(side, unique_name, 6 + 5)
     left = [each for each in cleaning.finish()[unique_name] if not is_tail(each)]
@@ -322,3 +327,45 @@ def test_what_had_no_key_goes_once_a_topic_is_compacted_and_each_partition_is_ju
     retired = result.counts.target_retired if side == "dr" else result.counts.source_retired
     assert retired == len(written) - len(left) - (side == "dr")
     assert result.counts.matched == 6 + len(left) - (side == "primary")
+
+
+def test_what_the_target_s_cleaner_took_is_lost_unless_the_source_is_compacted_too(bench, audit, unique_name):
+    bench.create(unique_name, on=["primary"])
+    bench.create(unique_name, on=["dr"], config=COMPACT)
+    written = [Record(b"k%d" % (n % 3), b"v%d" % n, STAMP + n) for n in range(30)]
+    bench.produce("primary", unique_name, 0, written)
+    cleaning = Cleaning(bench)
+    cleaning.produce("dr", unique_name, written)
+    left = [each for each in cleaning.finish()[unique_name] if not is_tail(each)]
+    bench.remember(unique_name, {0: {offset: offset for offset in range(30)}})
+
+    lost = audit(unique_name)
+    with bench.admin("primary") as admin:
+        admin.set_topic_configs(unique_name, LATER)
+    retired = audit(unique_name)
+
+    taken = 30 - len(left)
+    assert taken > 20
+    assert (lost.verdict, lost.counts.lost, lost.counts.target_retired) == (Verdict.DEVIATED, taken, 0)
+    assert (retired.counts.lost, retired.counts.target_retired) == (0, taken)
+
+
+def test_a_replay_writes_nothing_again_that_a_cleaner_took_for_a_later_record_of_its_key(
+    bench, spark, unique_name, tmp_path
+):
+    topic, into = bench.create(unique_name), bench.create(f"{unique_name}.replayed", on=["dr"], config=COMPACT)
+    written = [Record(b"k", b"older", STAMP), Record(b"other", b"v", STAMP), Record(b"k", b"newer", STAMP)]
+    bench.produce("primary", topic, 0, written)
+    request = AuditRequest(bench.link, str(tmp_path / "kept"), (TopicChoice(topic),))
+    assert salvage(request, bench.store, bench.config, spark).total == 3
+    what = (tmp_path / "kept", into, bench.link.id, bench.config, bench.store)
+    assert replay(*what).written == 3
+    cleaning = Cleaning(bench)
+    cleaning.expect("dr", into, 2)
+    cleaning.finish()
+
+    again = replay(*what)
+
+    assert (again.written, again.there_already) == (0, 3)
+    there = {each.record.key: each.record.value for each in bench.read("dr", into, 0)}
+    assert (there[b"k"], there[b"other"]) == (b"newer", b"v")
