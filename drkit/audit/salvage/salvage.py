@@ -302,6 +302,7 @@ def salvage(
         through=facts.through,
         uncommitted=facts.uncommitted,
         unreadable=facts.unreadable,
+        incomplete=facts.incomplete,
         observed_at=found.reader.scope.observed_at,
     )
 
@@ -314,6 +315,7 @@ class _Facts:
     through: dict[str, int]
     uncommitted: dict[str, int]
     unreadable: dict[str, list[tuple[int, int]]]
+    incomplete: tuple[str, ...]
     compared: dict[str, tuple[str, str | None, int]]
     counts: Mapping[tuple[str, SalvageKind], int]
     standings: Mapping[SalvageClass, int]
@@ -481,7 +483,18 @@ def _facts(
         names[number]: list(members) for number, members in found.judgement.comparison.source_unreadable.items()
     }
     compared = {str(tp): (each.target_topic, each.target_id, each.target_end) for tp, each in tps.items()}
-    return _Facts(head, through, uncommitted, unreadable, compared, counts, standings)
+    incomplete = _not_looked_at(scope)
+    head["incomplete"] = list(incomplete)
+    return _Facts(head, through, uncommitted, unreadable, incomplete, compared, counts, standings)
+
+
+def _not_looked_at(scope: Scope) -> tuple[str, ...]:
+    """What the source may hold and nobody has looked at, in words: a topic that it doesn't list may be gone, or hidden
+    from drkit's principal."""
+    if not scope.partitions:
+        return scope.incomplete
+    absent = sorted({each.topic for each in scope.partitions if each.source_id is None})
+    return tuple(f"{scope.link.id.source} lists no topic {name}: nothing of it could be kept" for name in absent)
 
 
 def _checked_manifest(staging: Path, facts: _Facts, expected: int) -> dict[str, Any]:

@@ -364,7 +364,8 @@ class SalvageResult:
     `records` by kind, `by_topic` by topic; `standings` by `SalvageClass`; `through`: by `topic:partition`, the offset
     (exclusive) up to which the source was read. `uncommitted`: where transactions are still open, the log end
     (exclusive) by `topic:partition`; offsets from `through` to it are not kept. `unreadable`: by `topic:partition`,
-    the source's offsets [first, until) whose batches fail their CRC; they are not kept either.
+    the source's offsets [first, until) that can't be read; they are not kept either. `incomplete`: topics that could
+    not be looked at, in words.
     """
 
     link: LinkId
@@ -376,6 +377,7 @@ class SalvageResult:
     through: dict[str, int]
     uncommitted: dict[str, int]
     unreadable: dict[str, list[tuple[int, int]]]
+    incomplete: tuple[str, ...]
     observed_at: datetime
 
     @property

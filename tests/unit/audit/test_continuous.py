@@ -245,6 +245,10 @@ def progress() -> AuditProgress:
     return fresh.added(0, [lost, taken], now(), 1.5)
 
 
+def test_an_audit_that_compared_nothing_is_not_clean():
+    assert AuditProgress(run="r", link="primary->dr", started_at="").verdict == "unknown"
+
+
 def test_the_sum_is_read_back_as_it_was_kept(tmp_path):
     kept = progress()
     keep_progress(tmp_path, kept)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -82,8 +82,9 @@ def salvage_verb(
 
     With --replay-to the records are also written back, with a header that names each one's origin: those that are new,
     or those that --approve names, of all topics or those that --topic names. Running it again with the same DIR writes
-    only missing records. Exits 8 where the source itself can't deliver some offsets, which are named: all others are
-    kept; and where records can't be written back, as a header's name is no UTF-8.
+    only missing records. Exits 8 where the source itself can't deliver some offsets (unreadable, or behind an open
+    transaction) or doesn't list a topic, all of which is named: all others are kept; and where records can't be written
+    back, as a header's name is no UTF-8.
 
     Several links are salvaged one after the other, each into DIR/SOURCE-to-TARGET. If one fails, the others' salvages
     are still complete, and the command exits 7.
@@ -134,7 +135,7 @@ def salvage_verb(
                 ) from None
     document = kept | {"replayed": None if written is None else _replay_document(written)}
     run.writer.emit(document, lambda console: _print(console, document, made=made))
-    if (made and document["unreadable"]) or (written is not None and written.unwritable):
+    if (made and _keeps_less(document)) or (written is not None and written.unwritable):
         run.exit(ExitCode.UNKNOWN)
 
 
@@ -185,8 +186,13 @@ def _salvage_each(
     run.writer.emit(_sum_document(documents, failures, out), lambda console: _print_all(console, documents))
     if error is not None:
         run.fail(error)
-    if any(document["unreadable"] for document in documents):
+    if any(map(_keeps_less, documents)):
         run.exit(ExitCode.UNKNOWN)
+
+
+def _keeps_less(document: Mapping[str, Any]) -> bool:
+    """Whether the source may hold more than was kept."""
+    return any(document[key] for key in ("unreadable", "uncommitted", "incomplete"))
 
 
 def _is_occupied(folder: Path) -> bool:
@@ -235,6 +241,7 @@ def _salvage(
         "through": result.through,
         "uncommitted": result.uncommitted,
         "unreadable": result.unreadable,
+        "incomplete": list(result.incomplete),
         "observed_at": result.observed_at,
     }
 
@@ -258,6 +265,7 @@ def _manifest_document(folder: Path) -> dict[str, Any]:
             name: each["uncommitted_end"] for name, each in partitions.items() if each["uncommitted_end"] is not None
         },
         "unreadable": {name: each["unreadable"] for name, each in partitions.items() if each["unreadable"]},
+        "incomplete": manifest.get("incomplete", []),
         "observed_at": manifest["observed_at"],
     }
 
@@ -285,6 +293,8 @@ def _print(console: Console, document: dict[str, Any], *, made: bool) -> None:
     )
     if standings := ", ".join(f"{number:,} {standing}" for standing, number in document["standings"].items() if number):
         console.print(f"to what {document['target']} holds they are: {standings}", soft_wrap=True)
+    for words in document["incomplete"]:
+        console.print(f"[yellow]{escape(words)}[/]", soft_wrap=True)
     for place, end in sorted(document["uncommitted"].items()):
         start = document["through"][place]
         console.print(

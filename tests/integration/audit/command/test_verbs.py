@@ -456,7 +456,7 @@ def test_a_salvage_that_was_changed_is_not_replayed(bench, spark, unique_name, t
         replay(tmp_path, topic, LINK, bench.config, bench.store)
 
 
-def test_salvage_says_what_open_transactions_hold(bench, spark, unique_name, tmp_path):
+def test_salvage_says_what_open_transactions_hold(lab, bench, spark, unique_name, tmp_path):
     topic = bench.create(unique_name)
     bench.produce("primary", topic, 0, records(5, rng=seeded(5)))
     producer = Producer(confluent_config(bench.config.clusters["primary"]) | {"transactional.id": unique_name})
@@ -468,9 +468,12 @@ def test_salvage_says_what_open_transactions_hold(bench, spark, unique_name, tmp
     request = AuditRequest(bench.link, str(tmp_path / "kept"), (TopicChoice(topic),))
 
     result = salvage(request, bench.store, bench.config, spark)
+    done = drkit("salvage", "--out", "again", "--topic", topic, config=lab.config_path, folder=tmp_path)
 
     producer.abort_transaction(30)
     assert (result.total, result.through, result.uncommitted) == (5, {f"{topic}:0": 5}, {f"{topic}:0": 8})
+    assert done.returncode == ExitCode.UNKNOWN
+    assert document(done, "salvage")["uncommitted"] == result.uncommitted
 
 
 def test_what_may_stand_behind_an_open_transaction_on_the_target_is_no_older_value(bench, spark, unique_name, tmp_path):

@@ -26,7 +26,7 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
 from drkit.model.audit.continuous_audit import Reconciled, Sample
 from drkit.model.clock import now
-from drkit.model.errors import Refused
+from drkit.model.errors import ConfigError, Refused
 from drkit.model.offsets import Watermark
 from drkit.model.runs import verify_chain
 from drkit.model.topology import TopicPartition
@@ -260,6 +260,20 @@ def test_an_audit_that_is_stopped_while_a_cluster_does_not_answer_is_not_clean(l
             progress = running.result(60)
         assert (progress.verdict, progress.ranges) == ("unknown", 0)
         assert "primary" in progress.waiting
+    finally:
+        own.store.close()
+
+
+def test_an_audit_of_a_topic_that_the_link_does_not_have_is_refused(lab, spark, tmp_path, unique_name):
+    own = own_link(lab, tmp_path, unique_name)
+    try:
+        own.create("primary", "t")
+        request = ContinuousRequest(
+            own.link, tmp_path / "checkpoint", own.config.store.plain_url, wanted=(own.topic("typo"),)
+        )
+        audit = ContinuousAudit(request, own.store, own.config, spark, lambda *_: None, print)
+        with pytest.raises(ConfigError, match="has no such topic"):
+            audit.run(threading.Event())
     finally:
         own.store.close()
 

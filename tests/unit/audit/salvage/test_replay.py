@@ -15,7 +15,7 @@ from drkit.audit.salvage import replay as replaying
 from drkit.audit.salvage.replay import _batches, _portions, refuse_mirrored, replay
 from drkit.audit.salvage.salvage import _sync
 from drkit.audit.salvage.salvage_folder import FORMAT, MANIFEST, PARQUET, POSITIONS, checked_manifest, is_salvage
-from drkit.cli.verbs.audit.salvage import _manifest_document
+from drkit.cli.verbs.audit.salvage import _keeps_less, _manifest_document
 from drkit.config import Config
 from drkit.model.audit.audit_result import TopicChoice
 from drkit.model.clock import now
@@ -101,6 +101,34 @@ def test_a_manifest_that_is_not_understood_is_refused(
 
 def test_the_document_of_a_salvage_made_before(tmp_path: Path) -> None:
     jsonschema.validate(_manifest_document(kept(tmp_path, EMPTY)) | {"replayed": None}, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "less",
+    [{"unreadable": {"t:0": [[3, 5]]}}, {"uncommitted": {"t:0": 8}}, {"incomplete": ["primary lists no topic t"]}],
+)
+def test_a_salvage_that_may_keep_less_than_there_is_does_not_exit_as_a_whole_one(less: dict[str, object]) -> None:
+    whole: dict[str, object] = {"unreadable": {}, "uncommitted": {}, "incomplete": []}
+    assert not _keeps_less(whole)
+    assert _keeps_less(whole | less)
+
+
+def test_of_the_records_of_a_key_only_the_last_one_is_missing_in_a_compacted_topic() -> None:
+    rows = [
+        {"topic": "t", "partition": 0, "offset": at, "key": key, "value": b"v", "timestamp_ms": at, "headers": []}
+        | {"standing": "new"}
+        for at, key in enumerate([b"k", b"other", b"k", b"k", None])
+    ]
+    contents = replaying._TargetContents("cluster")
+    contents.expect(rows)
+    names = [contents.provenance(row) for row in rows]
+    contents.add(1, replaying._Seen(7, b"k", [(replaying.PROVENANCE, names[2])]), 0)
+
+    there = [contents.superseded(name, row["key"], 1) for name, row in zip(names, rows, strict=True)]
+
+    assert there == [True, False, False, False, False]
+    assert not contents.superseded(names[0], b"k", 0)  # another partition's cleaner knows nothing of it
+    assert contents.oldest == 0
 
 
 def test_a_salvage_is_whole_where_every_file_is_as_its_manifest_says(tmp_path: Path) -> None:
