@@ -375,7 +375,10 @@ def _counted(
     place, notes = log.place, [*log.place.why, *log.why]
     between = log.between() if log.zones else None
     if not log.zones:
-        notes.append("the mirror recorded nothing of this partition: which record is at which offset is unknown")
+        notes.append(
+            "the mirror recorded nothing of this partition, or that isn't known any more: which record is at which "
+            "offset, and what the group missed, is unknown"
+        )
     known: dict[Reason, int] = {}
     witnesses: list[GroupWitness] = []
     if between is not None:
@@ -393,7 +396,7 @@ def _counted(
     counts = GroupCounts(
         position=known.get(Reason.POSITION), reread=known.get(Reason.REREAD), uncompared=log.uncompared
     )
-    if compared and events is not None and place.source_offset is not None:
+    if compared and events is not None and place.source_offset is not None and log.zones:
         counts = _with_events(counts, events, placed=place.target_offset is not None, notes=notes)
         witnesses += [_witness(reason, place, s, t) for reason, s, t in events.first]
     elif log.watermark is not None and place.source_offset is not None:

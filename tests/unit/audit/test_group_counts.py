@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from drkit.audit.compare.offset_zones import zones
+from drkit.audit.group_view import Events, _counted, _Log
 from drkit.cli.views.audit_report import render_group_report, summary_line
 from drkit.model.audit.group_audit import (
     After,
@@ -21,6 +23,7 @@ from drkit.model.audit.group_audit import (
     SourceEvidence,
 )
 from drkit.model.clock import now
+from drkit.model.offsets import OffsetMapping
 from drkit.model.topology import LinkId
 
 NOTHING = GroupCounts(position=0, lost=0, unreadable=0, unmirrored=0, corrupted=0, reread=0, duplicated=0, retired=0)
@@ -46,6 +49,22 @@ BY_MAPPING = GroupCounts(position=0, reread=3, unmirrored_at_least=0)
 )
 def test_reading_again_is_no_deviation_and_what_is_not_known_is_not_clean(changed, verdict):
     assert replace(NOTHING, **changed).verdict is verdict
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_what_is_at_no_known_place_is_not_missed_but_unknown(mapped):
+    place = GroupPositions("t", "t", 0, 3, None, None, 3, None, None)
+    places = zones([OffsetMapping("t", 0, 0, 0, 0)]) if mapped else ()
+    unseen = Events({Reason.UNMIRRORED: 5}, first=[(Reason.UNMIRRORED, 3, None)])
+
+    class Nothing:
+        def read(self, *_: object) -> list[object]:
+            return []
+
+    found, witnesses = _counted(_Log(place, places, 0, 8), unseen, Nothing(), compared=True)
+
+    assert (found.counts.unmirrored, found.counts.missed, len(witnesses)) == ((5, 5, 1) if mapped else (None, None, 0))
+    assert found.counts.verdict is (GroupVerdict.DEVIATED if mapped else GroupVerdict.UNKNOWN)
 
 
 def test_a_sum_with_an_unknown_part_is_unknown_and_says_what_it_is_at_least():

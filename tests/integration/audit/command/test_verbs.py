@@ -26,7 +26,7 @@ from drkit.kafka.config.client_config import confluent_config
 from drkit.kafka.protocol.record_batch import parse
 from drkit.model.audit.audit_result import AuditRequest, SalvageClass, SalvageKind, TopicChoice
 from drkit.model.clock import now
-from drkit.model.errors import ConfigError, Refused
+from drkit.model.errors import ConfigError, ExitCode, Refused
 from drkit.model.link_state import Direction, LinkControl
 from drkit.model.topology import TopicPartition
 from drkit.store import open_store
