@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -21,6 +21,24 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def now() -> datetime:
     """The present instant, UTC."""
     return datetime.now(UTC)
+
+
+CLOCKS_DIFFER_SECONDS = 30.0
+"""What one machine's clock may be ahead of another's without its stamps being doubted."""
+
+
+def age_seconds(then: datetime, at: datetime) -> float | None:
+    """Seconds from a stamp to `at`, 0 where the clocks differ a little; None: it lies in the future by this machine's
+    clock, so how old it is isn't known."""
+    seconds = (at - then).total_seconds()
+    return None if seconds < -CLOCKS_DIFFER_SECONDS else max(0.0, seconds)
+
+
+def oldest_age(stamps: Collection[datetime], at: datetime) -> float | None:
+    """The age of the oldest, in seconds; None: there is none, or how old one of them is isn't known."""
+    if not stamps or age_seconds(max(stamps), at) is None:
+        return None
+    return age_seconds(min(stamps), at)
 
 
 def iso(instant: datetime | None) -> str | None:

@@ -18,6 +18,7 @@ from drkit import __version__
 from drkit.config import Config
 from drkit.config.effective import configuration_digest
 from drkit.model.canonical import document_digest
+from drkit.model.clock import age_seconds
 from drkit.model.runs import JournalEntry, RunSummary
 from drkit.model.wording import counted
 from drkit.store.api import Store
@@ -45,8 +46,8 @@ class DrillKind:
     changes: tuple[str, ...] | None = None
 
     def age_seconds(self, at: datetime) -> float | None:
-        """The time since one last passed; None: never."""
-        return None if self.passed_at is None else max(0.0, (at - self.passed_at).total_seconds())
+        """The time since one last passed; None: never, or it isn't known (`passed_at` lies in the future)."""
+        return None if self.passed_at is None else age_seconds(self.passed_at, at)
 
 
 def drill_kinds(runs: Iterable[RunSummary]) -> list[DrillKind]:

@@ -17,7 +17,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
-from drkit.model.clock import now
+from drkit.model.clock import now, oldest_age
 from drkit.model.errors import DrkitError
 from drkit.model.topology import LinkId
 from drkit.model.totals import greatest, total
@@ -74,7 +74,7 @@ def measure(status: LinkStatus, at: datetime) -> Values:
         "bytes_per_second": sum(each.bytes_per_second for each in status.statistics) if status.statistics else None,
         "latency_p50": greatest([each.p50 for each in latencies]),
         "latency_p99": greatest([each.p99 for each in latencies]),
-        "group_age_seconds": max(0.0, (at - min(captured)).total_seconds()) if captured else None,
+        "group_age_seconds": oldest_age(captured, at),
     }
     return tuple(_rounded(found[name]) for name in MEASURES)
 

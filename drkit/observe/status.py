@@ -22,7 +22,7 @@ from drkit.kafka.admin.clusters import Clusters, observing
 from drkit.lag.partition_lag import partition_lag
 from drkit.lag.problems_now import LinkRecord, LogsSeen, ProblemsNow, problems_now
 from drkit.mapping.store_translator import Translator
-from drkit.model.clock import now
+from drkit.model.clock import age_seconds, now
 from drkit.model.errors import AuthenticationError, DrkitError, NoAuthorizer, Refused, Unreachable, answered, unreached
 from drkit.model.groups import UnmovableGroup
 from drkit.model.link_state import (
@@ -523,8 +523,13 @@ def _not_yet_mirrored(
         delta=None,
         lag_records=lag.records,
         lag_seconds=None if lag.records != 0 else 0.0,
-        lag_reason=source.silent.get(tp, lag.reason),
+        lag_reason=source.silent.get(tp, lag.reason or (_unwatched(tp) if lag.records else None)),
     )
+
+
+def _unwatched(tp: TopicPartition) -> str:
+    """Why the age of records of a partition without a watermark isn't known."""
+    return f"no mirror has recorded anything of {tp}: how long its records have been waiting isn't known"
 
 
 def _partition(
@@ -555,7 +560,8 @@ def _partition(
     )
     row = None if lag.through is None else translator.floor(tp, lag.through)
     records = None if lag.at_least and end is not None else lag.records  # else the recovery point is a lower bound
-    ahead = (held.observed_at - at).total_seconds()  # then the time since the last check is unknown
+    stamps = filter(None, (held.observed_at, held.behind_since, lag.since))
+    ahead = (max(stamps) - at).total_seconds()  # then the time since the last check is unknown
     later = ahead > (0.0 if end is None else LOOKS_WITHIN_SECONDS) and (end is None or records != 0)
     return PartitionStatus(
         topic=tp.topic,
@@ -777,15 +783,17 @@ def _recovery_point(
         why = next((each.lag_reason for each in unknown if each.lag_reason), "nothing was recorded")
         return RecoveryPoint(None, None, reason=f"how much is missing isn't known of {names}: {why}")
     seconds = [p.lag_seconds for p in partitions]
-    held_ages = [(at - watermarks[tp].observed_at).total_seconds() for tp in source.held if tp in watermarks]
-    seconds += [None if age < -LOOKS_WITHIN_SECONDS else max(0.0, age) for age in held_ages]
+    unlooked = sorted(source.held.keys() - watermarks.keys())  # nobody saw since when their transactions are open
+    held_ages = [age_seconds(watermarks[tp].observed_at, at) for tp in source.held if tp in watermarks]
+    seconds += [*held_ages, *(None for _ in unlooked)]
     held = sum(source.held.values())
     unlisted = sorted(tp for tp in (TopicPartition(p.topic, p.partition) for p in partitions) if not source.lists(tp))
     missing = f"the source doesn't list {and_more([str(tp) for tp in unlisted])}" if unlisted else None
     unread = "; ".join(filter(None, (source.unread("source"), missing))) or None
     reason = None if unread is None else f"{unread}: what came since the last look isn't counted"
     later = {each.lag_reason for each in partitions if each.lag_seconds is None and each.lag_reason is not None}
-    later |= {_LATER for age in seconds[len(partitions) :] if age is None}
+    later |= {_LATER for age in held_ages if age is None}
+    later |= {_unwatched(tp) for tp in unlooked}
     if not source.reachable:
         reason = f"the source {unreached(refused=source.refused)}: {source.reason}"
     reason = "; ".join(filter(None, (reason, *sorted(later)))) or None

@@ -14,7 +14,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from drkit.cli.views.layout import Column, FittingTable, Hanging, alike
-from drkit.model.clock import now
+from drkit.model.clock import age_seconds, now
 from drkit.model.offsets import Certainty
 from drkit.model.wording import counted
 from drkit.observe import formatting
@@ -78,7 +78,8 @@ def render_drills(drills: Sequence[DrillKind]) -> list[RenderableType]:
     lines: list[RenderableType] = []
     for each in drills:
         age = each.age_seconds(at)
-        passed = Text("never passed", "yellow") if age is None else Text(f"last passed {age_in_words(age)} ago")
+        when = "never passed" if each.passed_at is None else "last passed in the future: clocks differ"
+        passed = Text(when, "yellow") if age is None else Text(f"last passed {age_in_words(age)} ago")
         newest = Text() if each.verdict == PASSED else Text(f"  the newest: {each.verdict}", "yellow")
         changed = Text(f"  changed since: {', '.join(each.changes)}", "yellow") if each.changes else Text()
         lines.append(Text.assemble(("drill  ", "dim"), each.title, "  ", passed, newest, changed))
@@ -393,4 +394,5 @@ def _seconds(value: float | None) -> str:
 
 
 def _age(then: datetime, at: datetime) -> str:
-    return f"{max(0.0, (at - then).total_seconds()):,.1f} s ago"
+    seconds = age_seconds(then, at)
+    return "in the future: clocks differ" if seconds is None else f"{seconds:,.1f} s ago"

@@ -9,7 +9,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from drkit.model.audit.audit_result import FindingKind
-from drkit.model.clock import now
+from drkit.model.clock import age_seconds, now, oldest_age
 from drkit.model.errors import DrkitError
 from drkit.observe.audit_history import VERDICTS as AUDIT_VERDICTS
 from drkit.observe.audit_history import AuditOfLink
@@ -65,9 +65,9 @@ def _links(statuses: Sequence[LinkStatus]) -> Iterable[Metric]:
         fenced.add_metric([link], 1 if any(problem.kind == FENCED for problem in status.problems) else 0)
         for certainty, count in Counter([group.translation.value for group in status.groups]).items():
             positions.add_metric([link, certainty], count)
-        if status.groups:
-            oldest = min(group.captured_at for group in status.groups)
-            age.add_metric([link], max(0.0, (at - oldest).total_seconds()))
+        oldest = oldest_age([group.captured_at for group in status.groups], at)
+        if oldest is not None:
+            age.add_metric([link], oldest)
     return [state, records, seconds, reachable, problems, fenced, positions, age]
 
 
@@ -127,7 +127,9 @@ class DrillCollector(Collector):
                 age.add_metric([each.title], passed)
             if each.changes is not None:
                 changed.add_metric([each.title], len(each.changes))
-            newest.add_metric([each.title], max(0.0, (at - each.at).total_seconds()))
+            since = age_seconds(each.at, at)
+            if since is not None:
+                newest.add_metric([each.title], since)
             for name in DRILL_VERDICTS:
                 verdict.add_metric([each.title, name], 1 if each.verdict == name else 0)
         return [age, newest, verdict, changed]
@@ -156,7 +158,9 @@ class LastAuditCollector(Collector):
         for each in audits:
             for name in AUDIT_VERDICTS:
                 verdict.add_metric([each.link, name], 1 if each.verdict == name else 0)
-            age.add_metric([each.link], max(0.0, (at - each.began).total_seconds()))
+            since = age_seconds(each.began, at)
+            if since is not None:
+                age.add_metric([each.link], since)
             for kind in ("matched", *FindingKind):
                 if each.totals is not None:
                     records.add_metric([each.link, str(kind)], each.totals.get(str(kind), 0))

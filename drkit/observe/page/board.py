@@ -24,7 +24,7 @@ from drkit.observe.audit_history import AuditOfLink
 from drkit.observe.drill_history import DrillKind
 from drkit.observe.history import MEASURES, StatusHistory, measure
 from drkit.observe.page import tables
-from drkit.observe.page.decision import Answer, Decision, Duration, decision_document, unknown
+from drkit.observe.page.decision import Answer, Decision, Duration, decision_document, rounded_age, unknown
 from drkit.observe.page.tables import Row, Table, page_of, query_of
 from drkit.observe.status import LinkStatus
 
@@ -37,17 +37,18 @@ _STALE_ROUNDS = 3
 class PollResult(Generic[_T]):
     """The result of one poll, or the error.
 
-    `number` grows by 1 with each; `began_at` is its begin (nothing in it is older).
+    `number` grows by 1 with each; `began_at` is its begin (nothing in it is older), `began` by the monotonic clock.
     """
 
     number: int
     began_at: datetime
+    began: float
     value: _T | None
     error: DrkitError | None
 
-    def age(self, at: datetime) -> float:
-        """Seconds since it began, at `at`."""
-        return max(0.0, (at - self.began_at).total_seconds())
+    def age(self) -> float:
+        """Seconds since it began: a clock that is set back hides none, nor does a machine that slept."""
+        return max(time.monotonic() - self.began, (now() - self.began_at).total_seconds())
 
 
 class Poller(Generic[_T]):
@@ -102,10 +103,10 @@ class Poller(Generic[_T]):
         """Seconds after which a result is stale: several polls were missed."""
         return max(_STALE_SECONDS, _STALE_ROUNDS * (self._takes + self._pause(self._takes)))
 
-    def fresh(self, at: datetime) -> PollResult[_T] | None:
-        """The newest result unless it is stale at `at`."""
+    def fresh(self) -> PollResult[_T] | None:
+        """The newest result unless it is stale."""
         newest = self._newest
-        return None if newest is None or newest.age(at) > self.stale_after() else newest
+        return None if newest is None or newest.age() > self.stale_after() else newest
 
     def look_once(self) -> PollResult[_T]:
         """Poll now, on this thread."""
@@ -124,7 +125,7 @@ class Poller(Generic[_T]):
         number = 1 if self._newest is None else self._newest.number + 1
         seconds = time.monotonic() - began
         self._takes = self._usual.after(seconds)
-        self._newest = PollResult(number, began_at, value, error)
+        self._newest = PollResult(number, began_at, began, value, error)
         self._first.set()
         return self._newest
 
@@ -261,13 +262,13 @@ class Board:
         look = self.status.first(_FIRST_SECONDS)
         if look is None:
             return None, DrkitError("the first poll of the clusters is still running", remedy="Try again in a while")
-        if self.status.fresh(now()) is None:
-            return None, _stale(look, now())
+        if self.status.fresh() is None:
+            return None, _stale(look)
         return look.value, look.error
 
     def looks(self) -> bool:
         """Whether it still polls: the first poll is running, or the last one, successful or not, isn't stale."""
-        return self.status.newest is None or self.status.fresh(now()) is not None
+        return self.status.newest is None or self.status.fresh() is not None
 
     def version(self) -> tuple[int, ...]:
         """Changes with every finished poll."""
@@ -324,8 +325,8 @@ class Board:
         if look.value is None:
             why = "there is no plan" if look.error is None else look.error.what
             return [self._unknown(to, look.began_at, why) for to in self.sources.targets]
-        if look.age(at) > self.decision.stale_after():
-            why = f"the last plan was made {look.age(at):,.0f} s ago, and no newer one came"
+        if look.age() > self.decision.stale_after():
+            why = f"the last plan was made {look.age():,.0f} s ago, and no newer one came"
             return [unknown(each, why) for each in look.value.decisions]
         return [self._unless_over(each, look) for each in look.value.decisions]
 
@@ -353,7 +354,7 @@ class Board:
     def summary(self) -> dict[str, Any]:
         """The first view, bounded whatever the number of partitions and groups."""
         at = now()
-        statuses, error = self._newest_status(at)
+        statuses, error = self._newest_status()
         earlier = self.earlier.newest
         value = None if earlier is None else earlier.value
         status = self.status.newest
@@ -367,9 +368,9 @@ class Board:
             },
             "links": [self._link(each, at) for each in statuses or ()],
             "drill": None if value is None or value.drill is None else _drill(value.drill, at),
-            "no_drill": _why_nothing(earlier, at) if value is None else value.no_drill,
+            "no_drill": _why_nothing(earlier) if value is None else value.no_drill,
             "audits": [] if value is None else [_audit(each, at) for each in value.audits],
-            "no_audit": _why_nothing(earlier, at) if value is None else "no audit of these links is in the store",
+            "no_audit": _why_nothing(earlier) if value is None else "no audit of these links is in the store",
             "objectives": {
                 "rpo_records": self.objectives.rpo_records,
                 "rpo_seconds": self.objectives.rpo_seconds,
@@ -378,11 +379,11 @@ class Board:
             "history": {"reason": self.history.reason},
         }
 
-    def _newest_status(self, at: datetime) -> tuple[Sequence[LinkStatus] | None, DrkitError | None]:
+    def _newest_status(self) -> tuple[Sequence[LinkStatus] | None, DrkitError | None]:
         look = self.status.newest
         if look is None:
             return None, DrkitError("the first poll of the clusters is still running")
-        return (look.value, look.error) if self.status.fresh(at) is not None else (None, _stale(look, at))
+        return (look.value, look.error) if self.status.fresh() is not None else (None, _stale(look))
 
     def _decision(self, decision: Decision, earlier: EarlierRuns | None, at: datetime) -> dict[str, Any]:
         took = None if earlier is None else earlier.durations.get(decision.to)
@@ -390,7 +391,7 @@ class Board:
             "seconds": None if took is None else round(took.seconds, 3),
             "of": None if took is None else took.of,
             "run": None if took is None else took.run,
-            "age_seconds": None if took is None or took.at is None else tables.age_seconds(took.at, at),
+            "age_seconds": None if took is None or took.at is None else rounded_age(took.at, at),
             "reason": None if took is not None else _no_duration(self.earlier.newest, decision.to),
         }
         return {**decision_document(decision, at), "duration": rto}
@@ -455,8 +456,8 @@ def _of_plan(make: Callable[[Sequence[Decision]], list[Row]]) -> _Source:
             raise DrkitError("the first plan is still being made", remedy="Try again in a while")
         if look.value is None:
             raise look.error or DrkitError("there is no plan")
-        if board.decision.fresh(now()) is None:
-            raise _stale(look, now())
+        if board.decision.fresh() is None:
+            raise _stale(look)
         value = look.value.decisions
         return board.rows_of(name, (look.number,), lambda: make(value)), look.began_at
 
@@ -506,18 +507,18 @@ def _difference(link: str, then: tuple[str, bool, bool], today: tuple[str, bool,
     return f"went from {then[0]} to {today[0]}"
 
 
-def _stale(look: PollResult[Any], at: datetime) -> DrkitError:
+def _stale(look: PollResult[Any]) -> DrkitError:
     return DrkitError(
-        f"the last poll was {look.age(at):,.0f} s ago, and no newer one ended",
+        f"the last poll was {look.age():,.0f} s ago, and no newer one ended",
         meaning="Its result may be outdated, so it isn't shown",
         remedy="A cluster or the store may hang: `drkit doctor` asks each within a timeout",
     )
 
 
-def _why_nothing(look: PollResult[Any] | None, at: datetime) -> str:
+def _why_nothing(look: PollResult[Any] | None) -> str:
     if look is None:
         return "still being read"
-    return "not known" if look.error is None else f"not known for {look.age(at):,.0f} s: {look.error.what}"
+    return "not known" if look.error is None else f"not known for {look.age():,.0f} s: {look.error.what}"
 
 
 def _no_duration(look: PollResult[EarlierRuns] | None, to: str) -> str:
@@ -544,7 +545,7 @@ def _drill(drill: LastDrill, at: datetime) -> dict[str, Any]:
         "run": drill.run,
         "title": drill.title,
         "verdict": drill.verdict,
-        "age_seconds": None if drill.started_at is None else tables.age_seconds(drill.started_at, at),
+        "age_seconds": None if drill.started_at is None else rounded_age(drill.started_at, at),
         "rpo_records": drill.rpo_records,
         "rto_seconds": drill.rto_seconds,
         "reason": drill.reason,
@@ -556,7 +557,7 @@ def _audit(audit: AuditOfLink, at: datetime) -> dict[str, Any]:
         "run": audit.run,
         "link": audit.link,
         "verdict": audit.verdict,
-        "age_seconds": tables.age_seconds(audit.began, at),
+        "age_seconds": rounded_age(audit.began, at),
         "totals": audit.totals,
         "detail": audit.detail,
     }

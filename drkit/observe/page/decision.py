@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from drkit.model.clock import iso
+from drkit.model.clock import age_seconds, iso
 from drkit.model.wording import counted
 
 
@@ -105,6 +105,12 @@ _MOST = 20
 """Obstructions, warnings and the like that the first view lists; it says how many more there are."""
 
 
+def rounded_age(then: datetime, at: datetime) -> float | None:
+    """How long ago it was at `at`, as the page's rows have it; None: not known (`age_seconds`)."""
+    seconds = age_seconds(then, at)
+    return None if seconds is None else round(seconds, 1)
+
+
 def headline(decision: Decision) -> str:
     """The answer in a sentence."""
     to = decision.to
@@ -153,7 +159,7 @@ def decision_document(decision: Decision, at: datetime) -> dict[str, Any]:
         "groups": len({each.group for each in decision.positions}),
         "digest": decision.digest,
         "made_at": iso(decision.made_at),
-        "age_seconds": round(max(0.0, (at - decision.made_at).total_seconds()), 1),
+        "age_seconds": rounded_age(decision.made_at, at),
         "command": _command(decision),
     }
 

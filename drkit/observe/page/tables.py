@@ -17,7 +17,7 @@ from drkit.model.offsets import Certainty
 from drkit.model.runs import RunSummary
 from drkit.model.totals import greatest, total
 from drkit.observe import formatting
-from drkit.observe.page.decision import Decision, PlannedRow
+from drkit.observe.page.decision import Decision, PlannedRow, rounded_age
 from drkit.observe.status import GroupStatus, LinkStatus, PartitionStatus
 
 Row = Mapping[str, Any]
@@ -278,7 +278,7 @@ def group_rows(statuses: Sequence[LinkStatus], at: datetime) -> list[Row]:
                     "exact": counts[Certainty.EXACT],
                     "conservative": counts[Certainty.CONSERVATIVE],
                     "unavailable": counts[Certainty.UNAVAILABLE],
-                    "age_seconds": age_seconds(min(each.captured_at for each in positions), at),
+                    "age_seconds": rounded_age(min(each.captured_at for each in positions), at),
                     "translation": worst.translation.value,
                     "worst": _worst(_GRAVITY[worst.translation], len(positions) - counts[Certainty.EXACT]),
                     "reason": worst.reason,
@@ -298,7 +298,7 @@ def position_rows(statuses: Sequence[LinkStatus], at: datetime) -> list[Row]:
             "source_offset": each.source_offset,
             "target_offset": each.target_offset,
             "translation": each.translation.value,
-            "age_seconds": age_seconds(each.captured_at, at),
+            "age_seconds": rounded_age(each.captured_at, at),
             "worst": _GRAVITY[each.translation],
             "reason": each.reason,
         }
@@ -396,8 +396,3 @@ def _planned_gravity(row: PlannedRow) -> int:
 def _worst(gravity: int, count: int) -> int:
     """Sorts by the gravest, then by how many."""
     return gravity * 1_000_000_000 + count
-
-
-def age_seconds(then: datetime, at: datetime) -> float:
-    """How long ago it was at `at`, as the page's rows have it."""
-    return round(max(0.0, (at - then).total_seconds()), 1)

@@ -187,9 +187,8 @@ def _shown(name: str, check: Callable[[], Check]) -> Check:
     return replace(found, outcome=CheckOutcome.UNKNOWN) if found.outcome is CheckOutcome.FAIL else found
 
 
-def _mirror(status: LinkStatus) -> Check:
-    name = MIRROR
-    link = status.link.id
+def _failed_away(status: LinkStatus) -> Check:
+    name, link = MIRROR, status.link.id
     if status.state == "reversed":
         why = f"the link is reversed: data flows {link.reversed()}"
         remedy = (
@@ -197,10 +196,15 @@ def _mirror(status: LinkStatus) -> Check:
             f'the link source = "{link.target}" and target = "{link.source}"'
         )
         return Check(name, CheckOutcome.FAIL, why, remedy)
+    why = f"the link is {status.state}: it was failed over to {link.target} already"
+    back = serve_again(status.link) if status.link.alters else "`drkit failback` brings the old primary back"
+    return Check(name, CheckOutcome.FAIL, why, f"See `drkit runs`; {back}")
+
+
+def _mirror(status: LinkStatus) -> Check:
+    name, link = MIRROR, status.link.id
     if status.state in _AWAY:
-        why = f"the link is {status.state}: it was failed over to {link.target} already"
-        back = serve_again(status.link) if status.link.alters else "`drkit failback` brings the old primary back"
-        return Check(name, CheckOutcome.FAIL, why, f"See `drkit runs`; {back}")
+        return _failed_away(status)
     if status.observed_at is None:
         return Check(name, CheckOutcome.FAIL, "this link has never mirrored a record", "Start `drkit mirror`")
     if status.state == "stopped":
@@ -211,8 +215,12 @@ def _mirror(status: LinkStatus) -> Check:
         return Check(name, CheckOutcome.WARN, stopped, f"Start `drkit mirror`{but}")
     if status.state == "paused":
         why = f"the link is paused: the loss grows ({status.reason or 'no reason kept'})"
-        return Check(name, CheckOutcome.WARN, why, f"drkit link resume '{status.link.id}'")
-    return Check(name, CheckOutcome.OK, f"running as {short(status.worker or '')}")
+        return Check(name, CheckOutcome.WARN, why, f"drkit link resume '{link}'")
+    runs = f"running as {short(status.worker)}" if status.worker else "no mirror runs"
+    if status.state != "mirroring":
+        why = f"the link is {status.state} ({runs}): {status.reason or 'no reason kept'}"
+        return Check(name, CheckOutcome.WARN, why, f"`drkit status --link '{link}' --all` shows what doesn't move")
+    return Check(name, CheckOutcome.OK, runs)
 
 
 def _objectives(status: LinkStatus, objectives: Objectives) -> Check:
@@ -463,7 +471,9 @@ def drills_check(kinds: Sequence[DrillKind], every_days: float | None, at: datet
     name, remedy = "drills", "Rehearse: drkit drill run --config FILE, or regularly with drkit drill schedule"
     ages = {each.title: each.age_seconds(at) for each in kinds}
     known = [age for age in ages.values() if age is not None]
-    last = f"the last passed drill is {age_in_words(min(known))} old" if known else "no drill has passed"
+    ahead = "when the last one passed isn't known: by this machine's clock it is in the future"
+    none = ahead if any(each.passed_at is not None for each in kinds) else "no drill has passed"
+    last = f"the last passed drill is {age_in_words(min(known))} old" if known else none
     not_passed = [f"{each.title} ({each.verdict})" for each in kinds if each.verdict != PASSED]
     told = f"{last}, of {counted(len(kinds), 'kind')} in the store"
     if every_days is not None and (not known or min(known) > every_days * _DAY):
@@ -474,7 +484,7 @@ def drills_check(kinds: Sequence[DrillKind], every_days: float | None, at: datet
         return Check(name, CheckOutcome.WARN, f"{told}; not passed last: {', '.join(not_passed)}", remedy)
     if changed := _changed(kinds):
         return Check(name, CheckOutcome.WARN, f"{told}; changed since: {changed}", remedy)
-    return Check(name, CheckOutcome.OK, told)
+    return Check(name, CheckOutcome.OK if known else CheckOutcome.UNKNOWN, told)
 
 
 def _changed(kinds: Sequence[DrillKind]) -> str:

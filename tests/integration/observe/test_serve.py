@@ -13,10 +13,19 @@ import jsonschema
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from prometheus_client import CollectorRegistry, generate_latest
 
 from drkit.config import load_config
+from drkit.kafka.admin.clusters import observing
 from drkit.lab import Lab
+from drkit.mirror.control import pause
+from drkit.observe.metrics.status_metrics import StatusCollector
+from drkit.observe.readiness.check import CheckOutcome
+from drkit.observe.readiness.readiness import MIRROR, readiness
+from drkit.observe.status import link_statuses
 from drkit.store import open_store
+from tests.support.links.estates import mirroring, own_link, texts
+from tests.support.wait import wait_until
 
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 
@@ -93,7 +102,56 @@ def test_status_counts_what_was_never_mirrored(lab, topic, tmp_path):
         (0, 7, None, 7),
         (1, 0, None, 0),
     ]
-    assert link["recovery_point"] == {"records": 7, "seconds": None, "lower_bound": False, "reason": None}
+    point = link["recovery_point"]
+    assert (point["records"], point["seconds"], point["lower_bound"]) == (7, None, False)
+    assert f"no mirror has recorded anything of {topic}:0: how long its records have been waiting" in point["reason"]
+
+
+@pytest.mark.lab
+def test_a_link_with_a_paused_topic_is_not_healthy_and_one_whose_age_is_not_known_exports_none(
+    lab, tmp_path, unique_name
+):
+    """A mirror runs and moves nothing of one topic; then the link is paused, and a topic comes that nobody mirrored."""
+    own = own_link(lab, tmp_path, unique_name)
+    try:
+        topic = own.create("primary", "t")
+        own.produce("primary", topic, texts("early", 5))
+
+        def mirror_check():
+            with observing(own.config.clusters, None) as clusters:
+                checks = readiness(own.config, own.store, own.link, clusters).checks
+            return next(each for each in checks if each.name == MIRROR)
+
+        def point():
+            return link_statuses(own.config, own.store, [own.link])[0].recovery_point
+
+        def metrics():
+            registry = CollectorRegistry()
+            registry.register(StatusCollector(lambda: link_statuses(own.config, own.store, [own.link])))
+            return generate_latest(registry).decode()
+
+        with mirroring(own):
+            wait_until(lambda: point().records == 0, timeout=120, what="what came early to be mirrored")
+            assert mirror_check().outcome is CheckOutcome.OK
+            pause(own.store, own.link, topic=topic)
+            check = mirror_check()
+            assert check.outcome is CheckOutcome.WARN
+            assert f"{topic} is paused: `drkit link resume" in check.reason
+        pause(own.store, own.link)
+        own.produce("primary", topic, texts("more", 3))
+        assert "drkit_recovery_point_seconds{" in metrics()
+
+        new = own.create("primary", "new")
+        own.produce("primary", new, texts("unseen", 2))
+
+        text = metrics()
+        assert 'drkit_link_state{link="primary->dr",state="paused"} 1.0' in text
+        assert 'drkit_recovery_point_records{link="primary->dr"} 5.0' in text
+        assert "drkit_recovery_point_seconds{" not in text, "DrkitRecoveryPointUnknown fires by that"
+        assert f'drkit_lag_seconds{{link="primary->dr",partition="0",topic="{topic}"}}' in text
+        assert f"no mirror has recorded anything of {new}:0" in (point().reason or "")
+    finally:
+        own.store.close()
 
 
 @pytest.mark.lab

@@ -4,6 +4,7 @@ import json
 import re
 import ssl
 import threading
+import time
 from dataclasses import replace
 from datetime import timedelta
 
@@ -19,7 +20,7 @@ from drkit.observe.page.access import Access, checked, is_loopback
 from drkit.observe.page.application import MAX_STREAMS, Certificates, PageServer, bind
 from drkit.observe.page.board import Board, LastDrill, Poller
 from drkit.observe.page.decision import Answer, Duration
-from drkit.observe.page.tables import MAX_SEARCH, MAX_SIZE, Table, page_of, plan_rows, query_of
+from drkit.observe.page.tables import MAX_SEARCH, MAX_SIZE, Table, page_of, plan_rows, position_rows, query_of
 from tests.support.pages.page import (
     LINK,
     MARKUP,
@@ -364,12 +365,13 @@ def test_before_the_first_plan_the_answer_is_unknown():
     assert found["decisions"][0]["duration"]["seconds"] is None
 
 
-def test_an_answer_that_is_old_is_unknown_and_its_numbers_are_not_shown():
+def test_an_answer_that_is_old_is_unknown_and_its_numbers_are_not_shown(monkeypatch):
     board = board_of(sources())
+    assert board.decisions(now())[0].answer is Answer.YES
     late = now() + timedelta(seconds=board.decision.stale_after() + 1)
+    monkeypatch.setattr("drkit.observe.page.board.now", lambda: late)
     found = board.decisions(late)[0]
     assert (found.answer, found.records, found.positions) == (Answer.UNKNOWN, None, ())
-    assert board.decisions(now())[0].answer is Answer.YES
 
 
 def test_what_a_page_saw_before_it_was_stopped_for_an_hour_counts_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -387,11 +389,21 @@ def test_what_a_page_saw_before_it_was_stopped_for_an_hour_counts_no_more(monkey
     assert stopped.stale_after() == pytest.approx(30.0)
 
 
-def test_a_status_that_is_old_is_not_shown():
+@pytest.mark.parametrize("set_back", [timedelta(), timedelta(days=1)], ids=str)
+def test_a_status_that_is_old_is_not_shown_nor_if_the_clock_was_set_back(monkeypatch, set_back):
     look = Poller("t", lambda: 1, seconds=1, rest=1)
     look.look_once()
-    assert look.fresh(now()) is not None
-    assert look.fresh(now() + timedelta(seconds=look.stale_after() + 1)) is None
+    assert look.fresh() is not None
+    late, then = time.monotonic() + look.stale_after() + 1, now() - set_back
+    monkeypatch.setattr("drkit.observe.page.board.time.monotonic", lambda: late)
+    monkeypatch.setattr("drkit.observe.page.board.now", lambda: then)
+    assert look.fresh() is None
+
+
+def test_rows_stamped_in_the_future_have_no_age():
+    ahead = snapshot().groups[0]
+    status = snapshot(groups=(replace(ahead, captured_at=now() + timedelta(minutes=10)),))
+    assert [row["age_seconds"] for row in position_rows([status], now())] == [None]
 
 
 def test_a_look_that_fails_by_a_defect_is_told_and_looked_again():

@@ -11,6 +11,7 @@ from drkit.observe.status import (
     ClusterLogEnds,
     PartitionStatus,
     _not_looked_at,
+    _not_yet_mirrored,
     _partition,
     _recovery_point,
     _state,
@@ -41,6 +42,26 @@ def test_what_an_open_transaction_holds_back_counts():
     point = _recovery_point([KNOWN], replace(ENDS, held={TP: 5}), {TP: mark}, AT)
     assert (point.records, point.seconds, point.lower_bound) == (8, 7.0, False)
     assert "5 offsets of them stand behind open transactions" in (point.reason or "")
+
+
+def test_what_an_open_transaction_holds_back_where_no_mirror_looked_has_no_known_age():
+    """Nobody saw since when it is open: 0 s would be the age of the mirrored partitions."""
+    idle = replace(KNOWN, lag_records=0, lag_seconds=0.0)
+    held = replace(ENDS, held={TopicPartition("new", 0): 5})
+    point = _recovery_point([idle], held, {}, AT)
+    assert (point.records, point.seconds) == (5, None)
+    assert "no mirror has recorded anything of new:0: how long its records have been waiting" in (point.reason or "")
+
+
+def test_a_topic_without_a_watermark_says_why_the_age_is_not_known():
+    new, link = TopicPartition("new", 0), Link(LinkId("primary", "dr"), (".*",))
+    ends = ClusterLogEnds(start={TP: 0, new: 0}, end={TP: 10, new: 4})
+    unwatched = _not_yet_mirrored(link, new, ends, ClusterLogEnds())
+    point = _recovery_point([KNOWN, unwatched], ends, {}, AT)
+    assert (point.records, point.seconds) == (7, None)
+    assert "no mirror has recorded anything of new:0" in (point.reason or "")
+    empty = _not_yet_mirrored(link, new, replace(ends, end={TP: 10, new: 0}), ClusterLogEnds())
+    assert (empty.lag_records, empty.lag_seconds, empty.lag_reason) == (0, 0.0, None)
 
 
 def test_a_source_that_does_not_answer_makes_it_a_lower_bound():
@@ -103,6 +124,10 @@ def test_a_check_in_the_future_is_not_a_recent_one():
         point = _recovery_point([found], source, {TP: ahead}, AT)
         assert (point.records, point.seconds) == (end - 10, seconds)
         assert ("in the future" in (point.reason or "")) == (seconds is None)
+    behind = replace(ahead, observed_at=AT, behind_since=AT + timedelta(minutes=10))  # another host's stamp
+    source = ClusterLogEnds(start={TP: 0}, end={TP: 12})
+    found = _partition(link, None, behind, source, ClusterLogEnds(), translator, ProblemsNow([]), at=AT, running=True)
+    assert (found.lag_records, found.lag_seconds) == (2, None), "not 0 s: since when it is behind isn't known"
     held = _recovery_point([KNOWN], ClusterLogEnds(held={TP: 5}), {TP: ahead}, AT)
     assert (held.records, held.seconds) == (8, None)
 

@@ -54,6 +54,16 @@ def test_what_is_not_known_is_no_metric():
     assert "drkit_recovery_point_records{" not in text
 
 
+def test_group_positions_stamped_in_the_future_have_no_age():
+    """0 s would say that they are fresh; the alert on old ones fires where there is none."""
+    registry = CollectorRegistry()
+    ahead = replace(snapshot().groups[0], captured_at=now() + timedelta(minutes=10))
+    registry.register(StatusCollector(lambda: [snapshot(groups=(ahead, *snapshot().groups))]))
+    text = generate_latest(registry).decode()
+    assert "drkit_group_position_age_seconds{" not in text
+    assert "drkit_group_positions{" in text
+
+
 def test_no_snapshot_is_down():
     registry = CollectorRegistry()
     registry.register(StatusCollector(lambda: None))
