@@ -9,6 +9,7 @@ from prometheus_client.core import Metric
 
 from drkit.model.audit.continuous_audit import AuditProgress
 from drkit.model.clock import iso, now
+from drkit.model.topology import LinkId
 from drkit.observe.metrics.audit_metrics import AuditCollector
 from drkit.observe.metrics.status_metrics import DrillCollector, LastAuditCollector, StatusCollector
 from drkit.observe.metrics.worker_metrics import LiveCollector, worker_metrics
@@ -27,12 +28,13 @@ class MetricDoc:
 def metrics() -> dict[str, list[MetricDoc]]:
     """The metrics by what serves them."""
     progress = AuditProgress("RUN", "primary->dr", iso(now()), latency_seconds=0.0, reconciled_at=now().isoformat())
+    watch = AuditCollector(LinkId.parse(progress.link), lambda: (progress, True))
     return {
         "`drkit serve`, at `/metrics`": _told(
             [*StatusCollector(list).collect(), *LastAuditCollector(tuple).collect(), *DrillCollector(tuple).collect()]
         ),
         "`drkit mirror --metrics-port N`": _told([*worker_metrics([]), *LiveCollector().collect()]),
-        "`drkit audit watch --metrics HOST:PORT`": _told(AuditCollector(lambda: (progress, True)).collect()),
+        "`drkit audit watch --metrics HOST:PORT`": _told(watch.collect()),
     }
 
 

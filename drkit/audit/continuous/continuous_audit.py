@@ -52,6 +52,7 @@ OFFSETS_A_SLICE = 2_000_000
 _NOTHING_CLOSED = "for a mirror to close a first range of these topics"
 _POLL_SECONDS = 0.3
 _RETRY_SECONDS = 5.0
+_OVERDUE_SECONDS, _OVERDUE_INTERVALS = 600.0, 3
 
 Found = TypeVar("Found")
 Listener = Callable[[Sequence[Reconciled], AuditProgress], None]
@@ -116,11 +117,18 @@ class ContinuousAudit:
         self._failure: BaseException | None = None
         self._progress: AuditProgress | None = None
         self.problem: str | None = None
+        self._answered_at = time.monotonic()
 
     @property
     def progress(self) -> AuditProgress | None:
         """The sum up to now; None before it has begun."""
         return self._progress
+
+    @property
+    def works(self) -> bool:
+        """Whether it compares: nothing keeps it waiting, and its last comparison isn't so long ago that it hangs."""
+        overdue = max(_OVERDUE_SECONDS, _OVERDUE_INTERVALS * self._request.interval_seconds)
+        return self.problem is None and time.monotonic() - self._answered_at < overdue
 
     def run(self, stop: threading.Event) -> AuditProgress:
         """Reconcile what is closed and what gets closed, until told to stop; returns the sum.
@@ -209,7 +217,7 @@ class ContinuousAudit:
         try:
             found = self._behind.check(progress, partial(spark_session, self._runtime))
             if not found:
-                self.problem = None  # all answered
+                self._works()
                 return
             progress = progress.beheld(found)
             self._told([each.outcome for each in found], progress)
@@ -220,7 +228,12 @@ class ContinuousAudit:
             self.problem = error.what
             return
         keep_progress(self._request.checkpoint, progress)
-        self._progress, self.problem = progress, None
+        self._progress = progress
+        self._works()
+
+    def _works(self) -> None:
+        """All answered."""
+        self.problem, self._answered_at = None, time.monotonic()
 
     def _batch(self, rows: DataFrame, batch: int) -> None:
         """One of the stream's batches, on a thread of Spark's."""
@@ -294,7 +307,7 @@ class ContinuousAudit:
                 self.problem = error.what
                 self._stop.wait(_RETRY_SECONDS)
             else:
-                self.problem = None
+                self._works()
                 return found
         raise _StopAsked
 

@@ -13,21 +13,24 @@ from prometheus_client.registry import Collector
 
 from drkit.model.audit.continuous_audit import AuditProgress
 from drkit.model.errors import ConfigError
+from drkit.model.topology import LinkId
 
 _OUTCOMES = ("matched", "lost", "corrupted", "duplicated", "foreign", "reordered")
 
 
 class AuditCollector(Collector):
-    """Collects from `look`: the totals (None before it began), and whether the last attempt worked."""
+    """Collects a link's from `look`: the totals (None before it began), and whether it works."""
 
-    def __init__(self, look: Callable[[], tuple[AuditProgress | None, bool]]) -> None:
-        self._look = look
+    def __init__(self, link: LinkId, look: Callable[[], tuple[AuditProgress | None, bool]]) -> None:
+        self._link, self._look = link, look
 
     def collect(self) -> Iterable[Metric]:
         """One family per metric; unknown values are left out, never 0."""
         progress, works = self._look()
-        up = GaugeMetricFamily("drkit_audit_up", "1 if the last check of closed ranges worked")
-        up.add_metric([], 1 if works else 0)
+        up = GaugeMetricFamily(
+            "drkit_audit_up", "1 if the last check of closed ranges worked and isn't overdue", labels=["link"]
+        )
+        up.add_metric([str(self._link)], 1 if works else 0)
         yield up
         if progress is not None:
             yield from _families(progress)
@@ -73,14 +76,16 @@ def _families(progress: AuditProgress) -> Iterable[Metric]:
 
 
 @contextmanager
-def audit_metrics(host: str, port: int, look: Callable[[], tuple[AuditProgress | None, bool]]) -> Iterator[int]:
+def audit_metrics(
+    host: str, port: int, link: LinkId, look: Callable[[], tuple[AuditProgress | None, bool]]
+) -> Iterator[int]:
     """Serve the metrics over HTTP while the block runs; returns the port (0 asks for a free one).
 
     Raises:
         ConfigError: the address can't be bound.
     """
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(AuditCollector(look))
+    registry.register(AuditCollector(link, look))
     try:
         server, thread = start_http_server(port, host, registry)
     except (OSError, OverflowError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
@@ -520,6 +521,20 @@ def test_a_look_behind_says_what_does_not_answer_and_takes_it_back_once_it_answe
     audit._look_behind()
 
     assert audit.problem is None
+
+
+def test_an_audit_that_compares_nothing_for_long_does_not_work(logs, monkeypatch):
+    """It hangs: nothing told it of a problem."""
+    request = ContinuousRequest(logs.link, logs.folder, "sqlite:///none", interval_seconds=300.0)
+    audit = ContinuousAudit(request, logs, None, None, logs.tell, print)
+    audit._progress = AuditProgress("audit-1", "a->b", "2026-11-20T04:02:59Z")
+    began, at = time.monotonic(), [0.0]
+    monkeypatch.setattr(continuous_audit.time, "monotonic", lambda: began + at[0])
+    works = []
+    for at[0] in (800.0, 1000.0):
+        works.append(audit.works)
+    audit._look_behind()
+    assert [*works, audit.works] == [True, False, True], "three intervals, which are longer than ten minutes"
 
 
 def test_only_the_first_lot_of_an_opening_range_opens():

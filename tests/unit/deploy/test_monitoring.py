@@ -28,7 +28,7 @@ from drkit.observe.drill_history import VERDICTS as DRILL_VERDICTS
 from drkit.observe.metrics.audit_metrics import AuditCollector as ContinuousCollector
 from drkit.observe.metrics.status_metrics import STATES, DrillCollector, LastAuditCollector, StatusCollector
 from tests.support.commands.bad_input import ROOT
-from tests.support.pages.page import LATENCY, snapshot, worker
+from tests.support.pages.page import LATENCY, LINK, snapshot, worker
 
 DEPLOY = ROOT / "deploy"
 OF_PROMETHEUS = {"job", "instance"}
@@ -74,7 +74,7 @@ def metrics() -> dict[str, dict[str, set[str]]]:
         StatusCollector(lambda: [link]),
         LastAuditCollector(lambda: [audit]),
         DrillCollector(lambda: [replace(each, changes=()) for each in drill_kinds([drill])]),
-        ContinuousCollector(lambda: (progress, True)),
+        ContinuousCollector(LINK, lambda: (progress, True)),
     )
 
 
@@ -115,7 +115,7 @@ def test_what_is_asked_for_is_exported(metrics, expression):
                 known = _values_of(name, label)
                 assert set(value.split("|")) <= known, f"{label} of {name} is one of {sorted(known)}"
     grouped = {each.strip() for group in _GROUPING.findall(expression) for each in group.split(",")}
-    assert grouped <= {label for name in names for label in metrics[name]}
+    assert grouped <= {label for name in names for label in metrics[name]} | OF_PROMETHEUS
     assert expression.count("(") == expression.count(")")
     assert expression.count("{") == expression.count("}")
 
@@ -194,7 +194,13 @@ def test_prometheus_scrapes_the_job_that_the_alerts_name():
 
 
 @pytest.mark.parametrize(
-    "check", [("rules", "alerts.yml"), ("config", "--syntax-only", "prometheus.yml")], ids=" ".join
+    "check",
+    [
+        ("check", "rules", "deploy/prometheus/alerts.yml"),
+        ("check", "config", "--syntax-only", "deploy/prometheus/prometheus.yml"),
+        ("test", "rules", "tests/unit/deploy/alerts_test.yml"),
+    ],
+    ids=" ".join,
 )
 def test_promtool_takes_them(check):
     """Prometheus' own tool, where it is installed (Debian's package prometheus brings it)."""
@@ -202,7 +208,5 @@ def test_promtool_takes_them(check):
     if promtool is None:
         pytest.skip("promtool is not installed here")
     *words, file = check
-    done = subprocess.run(
-        [promtool, "check", *words, DEPLOY / "prometheus" / file], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([promtool, *words, ROOT / file], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

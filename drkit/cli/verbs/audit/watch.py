@@ -133,7 +133,7 @@ def run_continuous(
         if options.metrics is None:
             progress = audit.run(stop)
         else:
-            with audit_metrics(host, port, lambda: (audit.progress, audit.problem is None)) as bound:
+            with audit_metrics(host, port, link.id, lambda: (audit.progress, audit.works)) as bound:
                 notifier.say(f"metrics at http://{host}:{bound}/metrics")
                 progress = audit.run(stop)
     notifier.finish(progress)

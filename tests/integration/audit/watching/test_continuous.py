@@ -317,7 +317,7 @@ def test_a_loss_is_told_while_the_mirror_works_and_a_killed_audit_goes_on_where_
                     timeout=240,
                     what="what was mirrored live to be reconciled",
                 )
-            assert first.metrics()["drkit_audit_up"] == 1
+            assert first.metrics()["drkit_audit_up{}"] == 1
             first.process.send_signal(signal.SIGKILL)
             first.process.wait(30)
         run = json.loads((tmp_path / "checkpoint" / "progress.json").read_text())["run"]
