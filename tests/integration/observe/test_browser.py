@@ -31,6 +31,7 @@ _WAIT_MS = 60_000
 """Of each condition that is waited for: a machine that is busy is no failure."""
 
 
+UNSHOWN = "not shown to meet the objective"
 TO = "\N{EN DASH}"
 
 
@@ -124,6 +125,30 @@ def test_on_a_phone_in_the_dark_the_answer_fits_and_nothing_is_cut_off(browser):
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         background = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert max(map(int, background[4:-1].split(","))) < 60, "dark where the device is"
+        assert errors == []
+        page.context.close()
+
+
+@pytest.mark.parametrize(
+    ("loss", "limits", "verdict"),
+    [
+        ({"records": None, "seconds": None, "loss_reason": "nobody looked"}, {"rpo_records": 5}, UNSHOWN),
+        ({"records": 3, "seconds": None}, {"rpo_seconds": 5}, UNSHOWN),
+        ({"records": 3, "seconds": 1.0, "lower_bound": True}, {"rpo_records": 5, "rpo_seconds": 5}, UNSHOWN),
+        ({"records": 9, "seconds": 1.0, "upper_bound": True}, {"rpo_records": 5}, UNSHOWN),
+        ({"records": 9, "seconds": 1.0, "lower_bound": True}, {"rpo_records": 5}, "misses the objective"),
+        ({"records": 3, "seconds": None}, {"rpo_records": 5}, None),
+        ({"records": 3, "seconds": 1.0, "upper_bound": True}, {"rpo_records": 5, "rpo_seconds": 5}, None),
+        ({"records": None, "seconds": None}, {}, None),
+    ],
+)
+def test_an_objective_is_marked_as_missed_or_as_not_shown_to_be_met(browser, loss, limits, verdict):
+    with served(board_of(sources(decisions=lambda: [decision(**loss)]), Objectives(**limits))) as running:
+        page, errors = opened(browser, f"{running.url}/")
+        fact = page.locator(".facts > div", has_text="Would be lost")
+        assert (verdict is not None) == bool(fact.locator(".value.missed").count())
+        if verdict is not None:
+            assert verdict in fact.locator(".note").inner_text()
         assert errors == []
         page.context.close()
 

@@ -47,17 +47,20 @@ function lost({ loss, links: names }, { objectives, links }) {
   const more = loss.lower_bound ? " or more" : "";
   const bound = loss.upper_bound ? (loss.lower_bound ? ", more or fewer" : " or fewer") : more;
   const value = known ? `${counted(loss.records, "record")}${bound} · ${loss.seconds === null ? `seconds ${UNKNOWN}` : seconds(loss.seconds) + more}` : UNKNOWN;
-  const over = (found, limit) => limit !== null && found !== null && found > limit;
-  const missed = over(loss.records, objectives.rpo_records) || over(loss.seconds, objectives.rpo_seconds);
+  const pairs = [[loss.records, objectives.rpo_records], [loss.seconds, objectives.rpo_seconds]].filter(([, limit]) => limit !== null);
+  const missed = pairs.some(([found, limit]) => found !== null && found > limit && !loss.upper_bound);
+  const unshown = pairs.some(([found, limit]) => found === null || loss.lower_bound || found > limit); // met by what is known only
   const limits = [objectives.rpo_records === null ? null : counted(objectives.rpo_records, "record"),
     objectives.rpo_seconds === null ? null : seconds(objectives.rpo_seconds)].filter(Boolean).join(", ");
-  const objective = limits ? `${missed ? "misses the objective" : "objective"}: ${limits}` : "no objective is set";
-  return fact("Would be lost", value, loss.reason ? `${short(loss.reason)} (${objective})` : objective, missed);
+  const verdict = missed ? "misses the objective" : unshown ? "not shown to meet the objective" : "objective";
+  const objective = limits ? `${verdict}: ${limits}` : "no objective is set";
+  return fact("Would be lost", value, loss.reason ? `${short(loss.reason)} (${objective})` : objective, missed || unshown);
 }
 
 function duration({ duration: took }, { objectives }) {
   const limit = objectives.rto_seconds;
-  if (took.seconds === null) return fact("Would take", UNKNOWN, took.reason);
+  if (took.seconds === null)
+    return fact("Would take", UNKNOWN, limit === null ? took.reason : `${took.reason} (not shown to meet the objective: ${seconds(limit)})`, limit !== null);
   const missed = limit !== null && took.seconds > limit;
   const objective = limit === null ? "" : `; ${missed ? "misses the objective" : "objective"}: ${seconds(limit)}`;
   return fact("Would take", seconds(took.seconds), `as ${took.of}, ${ago(took.age_seconds)}${objective}`, missed);
@@ -75,7 +78,7 @@ function audit(decision, { audits, no_audit: none }) {
   const mine = audits.filter((each) => decision.links.includes(each.link));
   const missing = decision.links.length - mine.length;
   if (!mine.length) return fact("Last audit", "none", none);
-  const oldest = mine.reduce((a, b) => (a.age_seconds > b.age_seconds ? a : b));
+  const oldest = mine.reduce((a, b) => ((a.age_seconds ?? Infinity) > (b.age_seconds ?? Infinity) ? a : b));
   const worst = mine.find((each) => each.verdict !== "clean") ?? oldest;
   const found = worst.totals ? ["lost", "duplicated", "corrupted", "reordered", "foreign"]
     .filter((kind) => worst.totals[kind]).map((kind) => `${count(worst.totals[kind])} ${kind}`).join(", ") : worst.detail;
