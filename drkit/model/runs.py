@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -198,6 +198,18 @@ class RunSummary:
     started_at: datetime
     updated_at: datetime
     detail: str = ""
+
+
+PART_OF = ", of site run "
+"""In the detail of a link's run: what the id of the site run follows that it is a part of."""
+OVER = frozenset({"closed", "cancelled", "abandoned"})
+
+
+def run_to_resume(run: str, listed: Iterable[RunSummary]) -> str:
+    """The id by which `drkit resume` continues a run: its site run's, where it is a part of one that isn't over."""
+    found = {each.run: each for each in listed}
+    site = found[run].detail.partition(PART_OF)[2] if run in found else ""
+    return site if site in found and found[site].state not in OVER else run
 
 
 def _names(kept: Sequence[tuple[Anchor, AnchorPlace]]) -> str:

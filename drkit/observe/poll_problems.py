@@ -13,7 +13,17 @@ from drkit.kafka.admin.clusters import Clusters
 from drkit.kafka.admin.write_block import BLOCK, is_blocked
 from drkit.model.errors import AuthenticationError, Refused, Unreachable
 from drkit.model.link_state import FILLER_VISIBLE, WHOLE_LINK, LinkControl, Problem
-from drkit.model.runs import FENCES, FenceMethod, FenceState, mark_of, newest, serving_cluster, write_block_kind
+from drkit.model.runs import (
+    FENCES,
+    OVER,
+    FenceMethod,
+    FenceState,
+    mark_of,
+    newest,
+    run_to_resume,
+    serving_cluster,
+    write_block_kind,
+)
 from drkit.model.topics.acls import Acl, fence_rules_kind, topics_denied
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.model.wording import and_more
@@ -27,7 +37,6 @@ UNFENCED = "unfenced"
 """Kind of the problem that a former primary isn't fenced; checked at each poll, too."""
 WRITES_BLOCKED = "writes_blocked"
 """Kind of the problem that topics take no writes, from a scrub that was interrupted; checked at each poll, too."""
-_OVER = frozenset({"closed", "cancelled", "abandoned"})
 
 
 def fence_problem(
@@ -159,10 +168,12 @@ def blocked_problem(store: Store, link: Link, clusters: Clusters, at: datetime) 
 
 def _remedy(store: Store, link: Link, run: str | None) -> str:
     lift = f"drkit fence --lift --link '{link.id}' opens it"
-    summary = next((found for found in store.runs() if found.run == run), None)
-    if summary is None or summary.kind == "fence" or summary.state in _OVER:
+    listed = store.runs()
+    summary = next((found for found in listed if found.run == run), None)
+    if summary is None or summary.kind == "fence" or summary.state in OVER:
         return lift
-    return f"{lift}; run {run} is {summary.state}: drkit resume {run} continues it, drkit abandon {run} gives it up"
+    resume = f"drkit resume {run_to_resume(summary.run, listed)}"
+    return f"{lift}; run {run} is {summary.state}: {resume} continues it, drkit abandon {run} gives it up"
 
 
 def filler_problems(

@@ -98,7 +98,8 @@ def obstacles(snapshot: FailbackSnapshot, plan: FailbackPlan, alone: Sequence[Pl
         return
     run = None if snapshot.control is None else snapshot.control.run
     abandon = f"drkit abandon {run} gives it up"
-    ways = f"drkit resume {run} takes it to its end; {abandon}" if snapshot.run_readable else abandon
+    resume = snapshot.resumed_by
+    ways = abandon if resume is None else f"drkit resume {resume} takes it to its end; {abandon}"
     if (
         snapshot.run_problem is not None
         and snapshot.control is not None

@@ -30,7 +30,7 @@ from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused, Unreachable
 from drkit.model.link_state import RECORDS_GIVEN_UP, Direction, LinkControl, TopicState
 from drkit.model.offsets import Watermark
-from drkit.model.runs import FenceMethod, FenceRecord
+from drkit.model.runs import FenceMethod, FenceRecord, run_to_resume
 from drkit.model.topic_policy import TopicSettings
 from drkit.model.topology import Link, LinkId, TopicPartition, is_canary
 from drkit.state_topic.other_store import mirrors_of_other_stores
@@ -75,7 +75,7 @@ class FailbackSnapshot:
     live_members: Mapping[str, int] = field(default_factory=dict)
     mirror: str | None = None
     run_problem: str | None = None
-    run_readable: bool = True
+    resumed_by: str | None = None
     other_records: frozenset[TopicPartition] = frozenset()
     unlike: Mapping[TopicPartition, str] = field(default_factory=dict)
     not_there: Mapping[TopicPartition, str] = field(default_factory=dict)
@@ -140,7 +140,7 @@ def take_failback_snapshot(estate: ClusterContext, link: Link) -> FailbackSnapsh
         watermarks=store.watermarks(link.id),
         mirror=_mirror(estate, link) or _mirror(estate, link.reversed()),
         run_problem=decided.problem,
-        run_readable=decided.readable,
+        resumed_by=decided.resumed_by,
         fence=fence_record(store, link.id, link.id.source),
         old_cluster_id=decided.cluster_id,
         kept=decided.kept,
@@ -323,36 +323,38 @@ def _offsets(
 
 @dataclass(frozen=True, slots=True)
 class _Decided:
-    """What the run that decided the link says. `problem`: why it can't be gone back from; `readable`: its journal
-    tells a plan, so that it can be resumed; `cluster_id`: the old primary's, as it saw it; `kept`: the link was
-    reversed for good; `configs`: of the old primary's topics, before a failback that was given up recreated them.
+    """What the run that decided the link says. `problem`: why it can't be gone back from; `resumed_by`: the run that
+    `drkit resume` continues it by, None where its journal tells no plan; `cluster_id`: the old primary's, as it saw
+    it; `kept`: the link was reversed for good; `configs`: of the old primary's topics, before a failback that was given
+    up recreated them.
     """
 
     problem: str | None = None
     cluster_id: str | None = None
     kept: bool = False
     configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    readable: bool = True
+    resumed_by: str | None = None
 
 
 def _decided_by(estate: ClusterContext, control: LinkControl | None) -> _Decided:
     if control is None or control.run is None:
         return _Decided()
     run = control.run
-    summary = next((found for found in estate.store.runs() if found.run == run), None)
+    listed = estate.store.runs()
+    summary = next((found for found in listed if found.run == run), None)
     if summary is not None and summary.kind not in KINDS:
         return _Decided()  # `drkit abandon` and `drkit fence --lift` have no plan
     try:
         record = load_anchored_run(estate, run)
     except DrkitError as error:
-        return _Decided(f"run {run}, which failed the link away, can't be read: {error.what}", readable=False)
+        return _Decided(f"run {run}, which failed the link away, can't be read: {error.what}")
     plan, over = record.plan, record.machine.finished
     problem = None if over else f"run {run} is unfinished ({record.machine.state})"
     if isinstance(plan, FailbackPlan):
         configs = {topic.topic: topic.config for topic in plan.topics}
         kept = plan.kind is Kind.REPROTECT and record.machine.state is State.CLOSED
-        return _Decided(problem, plan.target.cluster_id, kept, configs)
-    return _Decided(problem, plan.source.cluster_id)
+        return _Decided(problem, plan.target.cluster_id, kept, configs, run_to_resume(run, listed))
+    return _Decided(problem, plan.source.cluster_id, resumed_by=run_to_resume(run, listed))
 
 
 def _made_by_the_way_back(estate: ClusterContext, control: LinkControl | None, back: LinkId) -> dict[str, TopicState]:

@@ -23,7 +23,7 @@ from drkit.failover.stages.stage import decide_link, wait_for
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused, answered, unreached
 from drkit.model.link_state import Direction
-from drkit.model.runs import FenceState, RunSummary, serving_cluster
+from drkit.model.runs import FenceState, RunSummary, run_to_resume, serving_cluster
 from drkit.model.topology import Link, LinkId, is_canary
 from drkit.model.wording import and_more, counted
 from drkit.state_topic.store_age import not_compared
@@ -248,7 +248,8 @@ def _check_topics(estate: ClusterContext, link: Link, cluster: str, serves: str)
     if not missing:
         return
     run = failback.run
-    leads_on = "drkit failback" if failback.state == State.ABANDONED else f"drkit resume {run}"
+    resume = f"drkit resume {run_to_resume(run, estate.store.runs())}"
+    leads_on = "drkit failback" if failback.state == State.ABANDONED else resume
     raise Refused(
         f"{and_more(missing)} {'is' if len(missing) == 1 else 'are'} not on {cluster}: run {run} deleted "
         f"{'it' if len(missing) == 1 else 'them'} to seed {cluster} anew, and has not yet",

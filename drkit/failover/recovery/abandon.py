@@ -38,7 +38,15 @@ from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, DrkitError, Refused, answered, unreached
 from drkit.model.link_state import Direction, LinkControl
-from drkit.model.runs import FenceState, JournalEntry, RunSummary, serve_again, serving_cluster, write_block_kind
+from drkit.model.runs import (
+    FenceState,
+    JournalEntry,
+    RunSummary,
+    run_to_resume,
+    serve_again,
+    serving_cluster,
+    write_block_kind,
+)
 from drkit.model.topology import Link, LinkId
 
 KIND = "abandon"
@@ -111,7 +119,7 @@ def abandon_run(estate: ClusterContext, run: str, say: Callable[[str], None]) ->
     acting = new_run_id()
     with RunLease(estate.store, link.id, acting) as lease:
         looked = _look(estate, run, link)
-        _check(looked, link)
+        _check(estate, looked, link)
         context = CommandFenceContext(estate, link, acting, lease, say)
         direction = _decide(context, looked)
         serves = serving_cluster(link, direction)
@@ -189,7 +197,7 @@ def _look(estate: ClusterContext, run: str, link: Link) -> _Looked:
     return _Looked(looked_up, entries, record, problem, control, answering, strangers, errors)
 
 
-def _check(looked: _Looked, link: Link) -> None:
+def _check(estate: ClusterContext, looked: _Looked, link: Link) -> None:
     """Raise `Refused` if the run is over, or can be finished."""
     run, record = looked.summary.run, looked.record
     if record is None:
@@ -207,7 +215,7 @@ def _check(looked: _Looked, link: Link) -> None:
         raise Refused(
             f"run {run} can't be abandoned: its commit has begun, and {target} answers",
             meaning="Groups may have moved already, so abandoning it would cost more than finishing it",
-            remedy=f"drkit resume {run}",
+            remedy=f"drkit resume {run_to_resume(run, estate.store.runs())}",
         )
 
 

@@ -20,6 +20,7 @@ from drkit.model.audit.group_audit import After, GroupMove, GroupPositions, Sour
 from drkit.model.clock import iso, now
 from drkit.model.errors import AuthenticationError, Refused, Unreachable
 from drkit.model.link_state import Direction, LinkControl
+from drkit.model.runs import run_to_resume
 from drkit.model.topology import Link, TopicPartition
 
 Offsets = Mapping[TopicPartition, int]
@@ -78,7 +79,7 @@ def _record(estate: ClusterContext, group: str, run: str | None, link: str | Non
         if not _committed_by(record):
             raise Refused(
                 f"failover {run} is {record.machine.state}: it has committed nothing yet",
-                remedy=f"Take it to its end first: drkit resume {run}",
+                remedy=f"Take it to its end first: drkit resume {run_to_resume(run, estate.store.runs())}",
             )
         if link is not None and str(record.plan.link) != link.strip():
             raise Refused(f"failover {run} is of {record.plan.link}, not of {link}", remedy="Leave --link out")

@@ -40,7 +40,7 @@ from drkit.failover.stages.hooks import Hooks, hooks_of
 from drkit.failover.stages.stage import Stage, WantedGroups, at_once
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused, StalePlan, Unreachable, answered, unreached
-from drkit.model.runs import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
+from drkit.model.runs import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED, run_to_resume
 from drkit.model.topics.acls import Acl, fence_rules_kind, others_rules_kind
 from drkit.model.topology import Link, LinkId
 from drkit.model.wording import and_more
@@ -534,5 +534,6 @@ def clear_the_way(estate: ClusterContext, link: LinkId) -> None:
             raise Refused(
                 f"run {summary.run} ({summary.kind}, {summary.state}) is unfinished: {error.what}",
                 meaning="It must be finished, or given up, before another run begins on this link",
-                remedy=f"drkit resume {summary.run}; or drkit abandon {summary.run}, which gives it up",
+                remedy=f"drkit resume {run_to_resume(summary.run, estate.store.runs())}; or drkit abandon "
+                f"{summary.run}, which gives it up",
             ) from error

@@ -28,7 +28,7 @@ from drkit.failover.site.site_failback_plan import site_failback_plan_json, site
 from drkit.failover.site.site_plan import AnySitePlan, SitePlan, site_plan_from_json, site_plan_json
 from drkit.model.clock import exact_iso, now
 from drkit.model.errors import DrkitError, Refused, Unreachable
-from drkit.model.runs import RunSummary
+from drkit.model.runs import PART_OF, RunSummary
 from drkit.model.topology import LinkId
 from drkit.store.api import Store
 
@@ -280,4 +280,4 @@ def children_of(store: Store, run: str) -> list[RunSummary]:
 
 def _of(run: str) -> str:
     """The end of the summary line of a link's run (`label_of`)."""
-    return f", of site run {run}"
+    return f"{PART_OF}{run}"

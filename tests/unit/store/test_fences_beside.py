@@ -11,7 +11,7 @@ import pytest
 from drkit.failover.fencing.deny_rules import closing_rules
 from drkit.model.clock import now
 from drkit.model.offsets import GroupPosition
-from drkit.model.runs import FENCES, FenceMethod, FenceRecord, FenceState, mark_of, record_text
+from drkit.model.runs import FENCES, PART_OF, FenceMethod, FenceRecord, FenceState, RunSummary, mark_of, record_text
 from drkit.model.topics.acls import Acl, fence_rules_kind
 from drkit.model.topology import Link, LinkId, TopicPolicy
 from drkit.observe.poll_problems import fence_problem
@@ -70,6 +70,15 @@ def test_rules_on_topics_and_groups_in_common_keep_out_the_clients_of_both(store
     assert fence_problem(store, BERLIN, None, frozenset(), AT, LINKS) is None
     assert fences_beside(store, PARIS, LINKS, "hub", None) == {}, "it is its own"
     assert fences_beside(store, PARIS.reversed(), LINKS, "hub", None) == {}
+
+
+def test_the_remedy_of_a_fence_names_the_site_run_that_continues_the_one_that_put_it(store: Store) -> None:
+    fence(store, BERLIN, closing_rules(["both"], []))
+    store.put_run(RunSummary("site", "site", "fenced", AT, AT))
+    store.put_run(RunSummary("run", "failover", "fenced", AT, AT, f"{BERLIN.id} planned to berlin{PART_OF}site"))
+    problem = fence_problem(store, BERLIN, None, None, AT, LINKS)
+    assert problem is not None
+    assert "drkit resume site continues it, drkit abandon run gives it up" in problem.remedy
 
 
 @pytest.mark.parametrize(

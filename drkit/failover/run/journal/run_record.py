@@ -43,7 +43,7 @@ from drkit.failover.run.journal.journal import (
 from drkit.failover.run.state_machine import FINAL_STATES, PATHS, Facts, Kind, Run, StageOutcome, State, before_fence
 from drkit.model.clock import exact_iso, iso
 from drkit.model.errors import DrkitError, Refused
-from drkit.model.runs import Approval, RunSummary, judge_chain
+from drkit.model.runs import PART_OF, Approval, RunSummary, judge_chain
 from drkit.model.topology import LinkId
 from drkit.store.api import Store
 
@@ -78,7 +78,7 @@ class RunRecord:
 
 def label_of(plan: Plan, site: str | None = None) -> str:
     """A run's line in `drkit runs`; begins with the configured link. `site`: the site run that it belongs to."""
-    return f"{plan.link} {plan.mode} to {plan.target.alias}" + ("" if site is None else f", of site run {site}")
+    return f"{plan.link} {plan.mode} to {plan.target.alias}" + ("" if site is None else f"{PART_OF}{site}")
 
 
 def planned_places(plan: Plan) -> tuple[PositionCheck, ...]:
