@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
+from drkit.cli.verbs.failover.failover import YesOption
 from drkit.cli.wiring.context import Invocation, verb
+from drkit.cli.wiring.run_outcome import confirm
 from drkit.model.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -25,17 +28,20 @@ def register(app: typer.Typer) -> None:
 def abandon(
     run: Invocation,
     run_id: Annotated[str, typer.Argument(metavar="RUN", help="The run; `drkit runs` lists them.")],
+    yes: YesOption = False,
 ) -> None:
     """End a run in its current state, by the clusters, the link and the fence; works even if its journal is damaged.
 
-    Nothing is deleted, and salvages stay. Exits 0 where the cluster that serves is open, 7 where its fence
-    is still in place, 3 where the run can be finished.
+    Nothing is deleted, and salvages stay. Asks at a terminal. Exits 0 where the cluster that serves is open, 7 where
+    its fence is still in place, 3 where the run can be finished.
     """
     from drkit.failover.recovery.abandon import abandon_run
     from drkit.failover.run.cluster_context import ClusterContext
     from drkit.failover.site.site_record import is_site
 
     with ClusterContext(run.config, run.store()) as estate:
+        if sys.stdin.isatty():  # a script means it: it has named the run
+            confirm(run, run_id, "The run ends as it is and can't be resumed", yes=yes, ask="the run's id")
         if is_site(estate.store, run_id):
             _abandon_site(run, estate, run_id)
             return
