@@ -42,7 +42,11 @@ def compare_batches(source: ClusterAdmin, marks: Iterable[Watermark]) -> BatchCo
     Raises:
         Unreachable: no broker answers.
     """
-    known = {mark.tp: mark.source_batch for mark in marks if mark.source_batch is not None}
+    return compare_known(source, {mark.tp: mark.source_batch for mark in marks if mark.source_batch is not None})
+
+
+def compare_known(source: ClusterAdmin, known: Mapping[TopicPartition, SourceBatch]) -> BatchComparison:
+    """As `compare_batches`, of these batches."""
     found = source.batches_at({tp: batch.last_offset for tp, batch in known.items()}) if known else {}
     replaced = {tp: known[tp] for tp, there in found.items() if there is not None and not _is(there, known[tp])}
     denied: set[str] = set()  # nobody knows then whether the cleaner works there

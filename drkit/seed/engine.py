@@ -8,7 +8,8 @@ engine assigns partitions range by range, never one to two tasks at a time (`drk
 task is lost (an executor died, a connection was cut) becomes an incident of kind UNCERTAIN once that task can no longer
 produce: the session checks both clusters, as after a crash of its own, and starts the partition again.
 
-Ranges end at the source's log end at the start of the partition: the mirror copies later records.
+Ranges end at the source's log end at the start of the partition: the mirror copies later records. Before each further
+range the source is compared with what was read last: nothing reads a partition between two of them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import queue
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
@@ -34,7 +35,7 @@ from drkit.mirror.engine.interface import (
 )
 from drkit.model.digests import RangeDigest
 from drkit.model.errors import DrkitError, Unreachable
-from drkit.model.offsets import OffsetMapping
+from drkit.model.offsets import OffsetMapping, SourceBatch
 from drkit.model.statistics import EngineStatistics
 from drkit.model.topology import TopicPartition
 from drkit.seed.ledger import RANGE_OFFSETS, SeedLedger, share_out
@@ -65,6 +66,10 @@ class Jobs(Protocol):
 Ends = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]]
 """Returns the current log ends (exclusive) of the source's partitions. Raises Unreachable."""
 
+Changed = Callable[[Mapping[TopicPartition, SourceBatch]], Collection[TopicPartition]]
+"""Returns those of the source's partitions that hold something else in the place of these batches. Raises
+Unreachable."""
+
 
 class SparkEngine:
     """See the module docstring and `drkit.mirror.engine.interface.Engine`.
@@ -72,6 +77,7 @@ class SparkEngine:
     Args:
         jobs: runs tasks.
         ends: where the source ends.
+        changed: whether the source still holds what was read.
         keep_rows: makes mapping rows durable.
         may_produce: whether the session holds the right to produce.
         range_offsets: the most offsets of one partition for one task.
@@ -82,6 +88,7 @@ class SparkEngine:
         self,
         jobs: Jobs,
         ends: Ends,
+        changed: Changed,
         *,
         keep_rows: KeepRows,
         may_produce: Callable[[], bool],
@@ -90,6 +97,7 @@ class SparkEngine:
     ) -> None:
         self._jobs = jobs
         self._ends = ends
+        self._changed = changed
         self._keep_rows = keep_rows
         self._may_produce = may_produce
         self._range = range_offsets
@@ -256,7 +264,16 @@ class SparkEngine:
         slots = self._jobs.slots()
         with self._lock:
             tasks = share_out(self._ledger.ready(), slots - self._ledger.running(), self._range)
-            names = [self._ledger.give(ranges) for ranges in tasks]
+            read = self._ledger.last_batches(each.tp for ranges in tasks for each in ranges)
+        try:
+            changed = self._changed(read) if read else ()
+        except Unreachable:
+            return  # as above
+        with self._lock:
+            self._ledger.changed(changed)
+            left = {(each.tp, each.first) for each in self._ledger.ready()}
+            still = [[each for each in ranges if (each.tp, each.first) in left] for ranges in tasks]
+            names = [self._ledger.give(ranges) for ranges in still if ranges]
         for name in names:
             self._jobs.submit(name, self._board.port, self._key, partial(self._ended, name))
 

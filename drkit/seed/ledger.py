@@ -230,6 +230,20 @@ class SeedLedger:
             if part.ready() and tp not in self._held
         ]
 
+    def last_batches(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, SourceBatch]:
+        """What tasks read last of these, where they read any."""
+        return {tp: batch for tp in tps if (batch := self._parts[tp].below.batch) is not None}
+
+    def changed(self, tps: Iterable[TopicPartition]) -> None:
+        """The source holds something else than was read of these: the session checks both sides, unless they were
+        started again meanwhile."""
+        for tp in tps:
+            part = self._parts.get(tp)
+            if part is not None and part.task is None and part.below.batch is not None and not part.still:
+                part.still = True
+                reason = "the source doesn't hold what was read last, or its cleaner wrote it anew"
+                self._tell(Incident(tp, IncidentKind.SOURCE_AWAY, reason))
+
     def running(self) -> int:
         """How many slots are taken."""
         return sum(1 for task in self._tasks.values() if task.alive)

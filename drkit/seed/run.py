@@ -14,15 +14,18 @@ from drkit.audit.spark.session import SparkRuntime, quietly, spark_session
 from drkit.config import Config
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.config.client_config import packed
+from drkit.lag.batch_comparison import BatchComparison, compare_known
 from drkit.mirror.engine.interface import Engine, KeepRows
 from drkit.mirror.runtime.events import OnEvent
 from drkit.mirror.runtime.mirror_runtime import MirrorReport, MirrorRuntime
-from drkit.model.topology import Link
+from drkit.model.topology import Link, TopicPartition
 from drkit.seed.checks import check_seedable, seed_port
 from drkit.seed.engine import SparkEngine
 from drkit.seed.ledger import RANGE_OFFSETS
 from drkit.seed.task import run_tasks
 from drkit.store.api import Store
+from drkit.store.link_notes import known_target_cluster
+from drkit.store.producers import retired_producers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,7 +69,7 @@ def bulk_seed(
     check_seedable(link)
     with in_words("the bulk seed"), quietly():
         session = spark_session(runtime)
-        jobs = SparkJobs(session, _payload(config, link), f"drkit bulk seed of {link.id}")
+        jobs = SparkJobs(session, _payload(config, link, store), f"drkit bulk seed of {link.id}")
     source = ClusterAdmin(link.id.source, config.clusters[link.id.source], timeout_seconds=_ADMIN_SECONDS)
     try:
         seeding = MirrorRuntime(config, link, store, engine=_maker(jobs, source, link, range_offsets))
@@ -81,6 +84,7 @@ def _maker(jobs: SparkJobs, source: ClusterAdmin, link: Link, range_offsets: int
         return SparkEngine(
             jobs,
             lambda tps: source.end_offsets(tps, committed=link.committed, partial=True),
+            lambda read: _changed(compare_known(source, read)),
             keep_rows=keep_rows,
             may_produce=may_produce,
             range_offsets=range_offsets,
@@ -90,11 +94,16 @@ def _maker(jobs: SparkJobs, source: ClusterAdmin, link: Link, range_offsets: int
     return make
 
 
-def _payload(config: Config, link: Link) -> dict[str, object]:
+def _changed(seen: BatchComparison) -> set[TopicPartition]:
+    return {*seen.replaced, *seen.rewritten}
+
+
+def _payload(config: Config, link: Link, store: Store) -> dict[str, object]:
     source, target = (packed(alias, config.clusters[alias]) for alias in (link.id.source, link.id.target))
     return {
         "source": source,
         "target": target,
+        "producers": sorted(retired_producers(store, link.id, known_target_cluster(store, link.id) or "")),
         "committed": link.committed,
         "buffer_bytes": link.buffer_bytes,
         "rack": "",  # a worker's rack isn't known here

@@ -51,10 +51,15 @@ class Made:
         self.jobs = HandJobs()
         self.kept: list[OffsetMapping] = []
         self.may = True
+        self.set_back = False
         self.refusal: Exception | None = None
         self.slow: Callable[[Any], None] | None = None
         self.engine = SparkEngine(
-            self.jobs, lambda tps: dict.fromkeys(tps, 100), keep_rows=self.keep, may_produce=lambda: self.may
+            self.jobs,
+            lambda tps: dict.fromkeys(tps, 100),
+            lambda read: [tp for tp in read if self.set_back],
+            keep_rows=self.keep,
+            may_produce=lambda: self.may,
         )
         self.engine.start([PartitionStart(TP, "t", 1, 0, 0, 0, 1_000)])
 
@@ -113,6 +118,24 @@ def test_rows_are_kept_before_a_task_goes_on_and_progress_is_seen(made: Made) ->
     assert made.engine.drain(1.0)
     assert line.ask("heartbeat", task=name, **heartbeat(generation, 100))["over"]
     line.close()
+
+
+@pytest.mark.parametrize("set_back", [True, False])
+def test_between_two_ranges_the_source_is_compared_with_what_was_read_last(made: Made, *, set_back: bool) -> None:
+    """A cluster that was set back as a whole gives out its leader epochs again, so no fetch tells."""
+    name, line = made.jobs.take(0)
+    (work,) = line.ask("work", task=name)["work"]
+    _, generation, _ = start_from(work)
+    made.set_back = set_back
+    handed = [start_document(PartitionStart(TP, "t", 1, 60, 60, 0, 1_000), generation, 0)]
+    read = heartbeat(generation, 60) | {"parts": [["t", 0, generation, 60, 60, 0, [59, 1234]]]}
+    line.ask("done", task=name, handed=handed, **read)
+    line.close()
+    if set_back:
+        assert incident(made.engine).tp == TP
+        assert len(made.jobs.given) == 1
+        made.engine.start([PartitionStart(TP, "t", 1, 60, 60, 0, 1_000)])
+    made.jobs.take(1)[1].close()
 
 
 def lose_six(made: Made, lose: Callable[[int], None], cause: str) -> None:
@@ -216,6 +239,7 @@ def test_tasks_share_the_link_s_limit_as_many_as_they_are(monkeypatch: pytest.Mo
     limited = SparkEngine(
         jobs,
         lambda tps: dict.fromkeys(tps, 100),
+        lambda _: (),
         keep_rows=lambda _: None,
         may_produce=lambda: True,
         bytes_per_second=900,
