@@ -5,8 +5,11 @@ somebody had deleted them, and their captured positions are all that is left. Bu
 coordinator that lets it expire, writes so into that log, behind all that the group committed: a tombstone of an offset,
 or of the group. Nothing else counts as a deletion. So positions stay where drkit may not read the log.
 
-The log is read from a minute before the group was last seen on (its brokers' clocks and this one may differ), for
-`_LOOK_FOR_SECONDS` after it was missed: a coordinator may tell a moment before the log does.
+The log is read from where it ended a look before a listing last had the group (a coordinator may list it for a moment
+after its end): an earlier tombstone, of one of its offsets say, was not its end. Where this process has not seen it
+listed, the log is read from a minute before the group was last captured on (its brokers' clocks and this one may
+differ). It is read for `_LOOK_FOR_SECONDS` after the group was missed: a coordinator may tell a moment before the log
+does.
 """
 
 from __future__ import annotations
@@ -64,15 +67,24 @@ class DeletedGroups:
         self._topics = topics
         self._clock = clock
         self._missed: dict[str, _Missed] = {}
+        self._listed: dict[str, Mapping[int, int]] = {}
+        self._recent: set[str] = set()  # those that the last complete listing had, or one since
+        self._ends: Mapping[int, int] = {}
 
     def lost(self) -> set[str]:
         """The missing groups that nothing says were deleted: they aren't looked for any more until they come back."""
         return {group for group, missed in self._missed.items() if missed.over}
 
-    def back(self, listed: Collection[str]) -> None:
-        """The source lists these groups: none of them is missing."""
+    def back(self, listed: Collection[str], ends: Mapping[int, int], *, complete: bool) -> None:
+        """The source lists these groups: none of them is missing. `ends`: where the log's partitions ended before;
+        `complete`: it lists no others."""
         for group in self._missed.keys() & set(listed):
             del self._missed[group]
+        kept = {group: at for group, at in self._listed.items() if group in self._missed or group in self._recent}
+        self._recent = set(listed) if complete else self._recent | set(listed)
+        before, self._ends = self._ends, ends
+        floor = {part: min(end, before[part]) for part, end in ends.items() if part in before}
+        self._listed = kept | dict.fromkeys(listed, floor)
 
     def among(self, missing: Mapping[str, datetime]) -> set[str]:
         """Those of these missing groups, with when each was last seen, that were deleted.
@@ -108,8 +120,10 @@ class DeletedGroups:
         for tp, its in homes.items():
             begin = begins.get(tp)
             begin = ends.get(tp) if begin is None else begin
-            if begin is not None:
-                self._missed |= {group: _Missed(tp.partition, self._clock(), begin) for group in its}
+            for group in its:
+                first = self._listed.get(group, {}).get(tp.partition, begin)
+                if first is not None:
+                    self._missed[group] = _Missed(tp.partition, self._clock(), first)
 
     def _read(self, missing: Collection[str]) -> tuple[set[str], set[int]]:
         """Those of these groups that were deleted by what was read now, and the partitions that aren't read to their

@@ -131,7 +131,7 @@ class GroupCapture:
         self._check_cluster(changes.cluster_id)
         if changes.any or not self._listing.complete:
             self._listing = self._source.list_reachable_groups()
-            self._deleted.back(self._listing.groups)
+            self._deleted.back(self._listing.groups, changes.ends, complete=self._listing.complete)
         self._unmovable.update(self._listing, self._covers)
         covered = self._wanted(self._listing.groups)
         asked = [group for group in covered if changes.may_have(group)]
@@ -375,6 +375,11 @@ class _Changes:
     def cluster_id(self) -> str:
         """The id of the cluster that answered; empty if that isn't known."""
         return self._log.cluster_id
+
+    @property
+    def ends(self) -> Mapping[int, int]:
+        """Where the partitions of the coordinators' log ended at the last look; not of those that didn't answer."""
+        return self._log.ends
 
     @property
     def any(self) -> bool:

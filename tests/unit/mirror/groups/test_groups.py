@@ -100,7 +100,7 @@ class Deletions:
     def lost(self) -> set[str]:
         return self._lost
 
-    def back(self, listed: Iterable[str]) -> None:
+    def back(self, listed: Iterable[str], _ends: object, *, complete: bool) -> None:  # noqa: ARG002
         self._lost -= set(listed)
 
     def among(self, missing: dict[str, datetime]) -> set[str]:
