@@ -99,7 +99,7 @@ def beyond_watermarks(
     unsure = f"who wrote what {link.target} holds beyond the mirror's last save is not known"
     try:
         own = link_producers(store, link, target.cluster_id())
-        if not own.known:
+        if not own.ids:
             why = f"{unsure}: the store doesn't have the mirror's producer id"
             found.unknown.update(dict.fromkeys(searches, why))
             return found

@@ -29,9 +29,9 @@ class LinkProducers:
     retired: frozenset[int]
 
     @property
-    def known(self) -> bool:
-        """Whether any is known."""
-        return self.current is not None or bool(self.retired)
+    def ids(self) -> frozenset[int]:
+        """All of them; empty: none is known."""
+        return self.retired if self.current is None else self.retired | {self.current}
 
     def fenced(self, record: ProbedRecord) -> bool:
         """Whether a record of the target is a fencing marker."""
@@ -39,7 +39,7 @@ class LinkProducers:
 
     def copied(self, record: ProbedRecord) -> bool:
         """Whether it is a record, or a marker, that a mirror of the link copied."""
-        return record.producer_id in {self.current, *self.retired} and not self.fenced(record)
+        return record.producer_id in self.ids and not self.fenced(record)
 
 
 def link_producers(store: Store, link: LinkId, cluster_id: str) -> LinkProducers:

@@ -244,7 +244,7 @@ class Alignment:
     """The target partition is filled from `begin` (its log end at the start) up to `end` (exclusive).
 
     `tp` is the source's partition. `epoch`, `target_topic_id`: the incarnations that it is valid for; `producer_id`:
-    the link's producer id, which wrote all of the filler.
+    of the link's producer ids the one in use when it was noted; the filler may be of an earlier one.
     """
 
     tp: TopicPartition

@@ -71,7 +71,7 @@ def _run(job: dict[str, Any]) -> int:
             source, target = (stack.enter_context(unpacked(job[side])) for side in ("source", "target"))
             names = job["source"]["alias"], job["target"]["alias"]
             admin = stack.enter_context(ClusterAdmin(names[1], target, timeout_seconds=_ADMIN_SECONDS))
-            trimmer = FillerTrimmer(names[1], target, admin)
+            trimmer = FillerTrimmer(names[1], target, admin, lambda: job["producers"])
             stack.callback(trimmer.close)
             throttle = Throttle(order["share"], filled=False)
             task = _Task(job["task"], line, rows, order, asked, trimmer, throttle)

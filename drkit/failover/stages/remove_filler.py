@@ -16,6 +16,7 @@ from typing import NamedTuple
 from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.stages.stage import StageContext
 from drkit.kafka.client.filler import FillerTrimmer
+from drkit.lag.fence_markers import link_producers
 from drkit.model.errors import AuthenticationError, Refused, Unreachable
 from drkit.model.link_state import Alignment
 from drkit.model.topology import LinkId, TopicPartition
@@ -90,7 +91,8 @@ def remove_filler(estate: ClusterContext, link: LinkId, check: Callable[[], None
     ends = admin.end_offsets([each.target_tp for each in left], committed=False)
     starts = admin.start_offsets([each.target_tp for each in left])
     trimmed = Trimmed([], {})
-    trimmer = FillerTrimmer(link.target, estate.config.clusters[link.target], admin)
+    own = link_producers(estate.store, link, admin.cluster_id()).ids
+    trimmer = FillerTrimmer(link.target, estate.config.clusters[link.target], admin, lambda: own)
     try:
         for each in left:
             below = min(ends.get(each.target_tp, 0), each.end)

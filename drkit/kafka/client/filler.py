@@ -4,7 +4,7 @@ A partition can't be created with an offset other than 0, but batches of empty r
 million of them are 350 KB compressed), and DeleteRecords moves the log start behind them.
 
 Only proven filler is removed: right before each DeleteRecords all records below are read, and must be records of the
-link's producer without key, value and headers, in the offset range that is recorded as being filled. Their bytes
+link's producers without key, value and headers, in the offset range that is recorded as being filled. Their bytes
 aren't compared: the broker may have recompressed them.
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Collection
 from contextlib import closing
 from functools import lru_cache
 
@@ -60,10 +61,10 @@ def _plain(count: int) -> bytes:
     return records.filler(count)
 
 
-def is_filler(batch: Batch, producer_id: int) -> bool:
-    """Whether a batch holds only empty records that this producer wrote, with any compression."""
+def is_filler(batch: Batch, producers: Collection[int]) -> bool:
+    """Whether a batch holds only empty records that one of these producers wrote, with any compression."""
     count = batch.records_count
-    if batch.magic != MAGIC or batch.is_control or batch.is_transactional or batch.producer_id != producer_id:
+    if batch.magic != MAGIC or batch.is_control or batch.is_transactional or batch.producer_id not in producers:
         return False
     if not 0 < count <= FILLER_RECORDS:
         return False
@@ -81,12 +82,20 @@ class FillerTrimmer:
         alias: the cluster's name in messages.
         cluster: how to reach it.
         admin: its administration.
+        producers: the link's producer ids there: what an earlier mirror of the link wrote as filler is filler, too.
     """
 
-    def __init__(self, alias: str, cluster: ClusterConfig, admin: ClusterAdmin) -> None:
+    def __init__(
+        self,
+        alias: str,
+        cluster: ClusterConfig,
+        admin: ClusterAdmin,
+        producers: Callable[[], Collection[int]] = tuple,
+    ) -> None:
         self._alias = alias
         self._cluster = cluster
         self._admin = admin
+        self._producers = producers
         self._lock = threading.Lock()
         self._idle: list[LogReader] = []
         self._closed = False
@@ -103,7 +112,7 @@ class FillerTrimmer:
 
         Args:
             target: the partition.
-            producer_id: the producer of the filler.
+            producer_id: a producer of the filler, besides the link's.
             begin: the first offset of the filler; lower ones aren't filler.
             below: remove the records below it; not beyond the log's end.
 
@@ -131,13 +140,13 @@ class FillerTrimmer:
 
     def _stranger(self, target: TopicPartition, producer_id: int, start: int, begin: int, below: int) -> int | None:
         """The first offset in [start, below) that isn't filler, as the log holds it now; None: there is none."""
-        deadline = time.monotonic() + _READ_SECONDS
+        deadline, own = time.monotonic() + _READ_SECONDS, {producer_id, *self._producers()}
         while True:
             reader = self._borrow()
             try:
                 with closing(reader.read(*target, start, below)) as answers:
                     for batch in (batch for batches in answers for batch in batches):
-                        if batch.base_offset < begin or not is_filler(batch, producer_id):
+                        if batch.base_offset < begin or not is_filler(batch, own):
                             return max(batch.base_offset, start)
             except OffsetsGone as error:  # some of it was removed meanwhile
                 start = self._admin.start_offsets([target])[target]

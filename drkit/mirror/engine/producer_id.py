@@ -79,6 +79,14 @@ class LinkProducer:
         proposed = self._producers.new_producer_id() if used is None else used
         return use_producer(self._store, self._link, cluster, proposed)
 
+    def owns(self, producer_id: int) -> bool:
+        """Whether a mirror of the link uses or used this id on the target.
+
+        Raises:
+            Unreachable: the target or the store doesn't answer.
+        """
+        return producer_id in link_producers(self._store, self._link, self._target.cluster_id()).ids
+
     def ends_below_markers(self, logs: Mapping[TopicPartition, OffsetRange]) -> EndsBelow:
         """Where the link's copy ends in logs of the target that end in markers of its retired ids
         (`drkit.lag.fence_markers`)."""

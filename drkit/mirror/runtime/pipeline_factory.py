@@ -15,6 +15,7 @@ from drkit.kafka.admin.logs.producers import ProducerStateAdmin
 from drkit.kafka.client.filler import FillerTrimmer
 from drkit.kafka.client.record_probe import OffsetRange
 from drkit.kafka.transform.record_transform import Alteration
+from drkit.lag.fence_markers import link_producers
 from drkit.lag.unmirrored_tail import LinkSides
 from drkit.mirror.control import Orders
 from drkit.mirror.engine.batch_engine import BatchEngine
@@ -42,13 +43,20 @@ class PipelineFactory:
         link: the link.
         source, target: its clusters.
         beside: the links around it.
+        store: has the link's producer ids.
 
     Raises:
         ConfigError: a callable of the link can't be used.
     """
 
     def __init__(
-        self, config: Config, link: Link, source: ClusterAdmin, target: ClusterAdmin, beside: Sequence[Link]
+        self,
+        config: Config,
+        link: Link,
+        source: ClusterAdmin,
+        target: ClusterAdmin,
+        beside: Sequence[Link],
+        store: Store,
     ) -> None:
         self._link = link
         self._configs = config.clusters[link.id.source], config.clusters[link.id.target]
@@ -56,7 +64,9 @@ class PipelineFactory:
         self._alteration = Alteration.of(config, link)
         self._guard = TopologyGuard(config, link, beside, source, target, self._identify)
         self._producers = ProducerStateAdmin(link.id.target, self._configs[1], timeout_seconds=target.timeout_seconds)
-        self._trimmer = FillerTrimmer(link.id.target, self._configs[1], target)
+        self._trimmer = FillerTrimmer(
+            link.id.target, self._configs[1], target, lambda: link_producers(store, link.id, target.cluster_id()).ids
+        )
 
     def close(self) -> None:
         """Close its connections."""

@@ -143,7 +143,12 @@ class Session:
         self._target = ClusterAdmin(link.id.target, target, timeout_seconds=_ADMIN_SECONDS)
         self._group_admin = GroupAdmin(link.id.source, source, timeout_seconds=_ADMIN_SECONDS)
         self._pipeline = PipelineFactory(
-            config, link, self._source, self._target, links_beside(store, link, [each.link() for each in config.links])
+            config,
+            link,
+            self._source,
+            self._target,
+            links_beside(store, link, [each.link() for each in config.links]),
+            store,
         )
         self._check_may_begin = partial(check_may_begin, link, store, self._target, target, self._source.cluster_id)
         self._check_one_store = partial(check_one_store, target, link, store, config.store.plain_url)

@@ -116,7 +116,7 @@ class FillDecision:
         noted, state = alignments(self._store, self._link).get(seen.tp), seen.topic.state
         if noted is None or (noted.epoch, noted.target_topic_id) != (state.epoch, state.target_topic_id):
             return None
-        return noted if noted.producer_id == self._producer.id() else None
+        return noted if self._producer.owns(noted.producer_id) else None
 
     def _noted(self, seen: Observed, begin: int, end: int) -> Alignment:
         state = seen.topic.state

@@ -12,8 +12,8 @@ from drkit.config import ClusterConfig
 from drkit.drill.environment.log_surgery import stopped
 from drkit.failover.plan.planner import PlanRequest, make_plan
 from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.service import run_failover
-from drkit.failover.stages.failover_stages import Verify
+from drkit.failover.run.service import cancel_run, run_failover
+from drkit.failover.stages.failover_stages import Translate, Verify
 from drkit.failover.stages.stage import StageContext, StageReport
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.client.filler import FillerTrimmer
@@ -21,7 +21,7 @@ from drkit.mapping import Translator
 from drkit.mirror.control import accept_recreated, resume_link
 from drkit.mirror.engine.interface import NOT_MOVING
 from drkit.mirror.runtime.events import ProgressEvent
-from drkit.model.errors import Unreachable
+from drkit.model.errors import Refused, Unreachable
 from drkit.model.topology import TopicPartition
 from drkit.store.link_notes import alignments
 from drkit.store.workers import lose_workers
@@ -213,6 +213,37 @@ def test_a_failover_removes_what_a_dead_alignment_left(
     noted = alignments(mirrored.store, mirrored.link.id)[place].end
     assert noted == 500_000 + fenced, "what comes behind it is clients'"
     assert _setting(mirrored.target, topic, "cleanup.policy") == "compact"
+
+
+def test_an_alignment_is_finished_after_a_cancelled_failover_has_fenced_its_mirror_off(
+    mirrored: Mirrored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next mirror has another producer id; the filler of before is its link's all the same."""
+    topic = mirrored.name("dead")
+    mirrored.source.create(topic)
+    _begin_at(mirrored, topic, 1_200_000)
+    _write(mirrored.source, topic, 5)
+
+    def dies(begin: int, below: int) -> None:
+        if below > begin:
+            raise Unreachable("the mirror dies here")
+
+    def refuses(_stage: Translate, _context: StageContext) -> StageReport:
+        raise Refused("somebody wants to cancel it here")
+
+    with monkeypatch.context() as patched:
+        Trims(patched, dies)
+        with mirrored.running():
+            wait_until(lambda: mirrored.target.partitions(topic) and mirrored.target.end(topic) > 0, what="filler")
+    lose_workers(mirrored.store, mirrored.link.id, ["killed"], mirrored.store.time())
+    with monkeypatch.context() as patched, ClusterContext(mirrored.config, mirrored.store) as estate:
+        patched.setattr(Translate, "execute", refuses)
+        stopped_run = run_failover(estate, make_plan(estate, PlanRequest("dr")), accept_unfenced=True)
+        assert cancel_run(estate, stopped_run.run).error is None
+    assert mirrored.target.end(topic) == 500_001, "filler, and the marker behind it"
+    assert mirrored.catch_up().caught_up
+    assert mirrored.problems() == []
+    _offsets_are_equal(mirrored, topic)
 
 
 def test_filler_that_comes_back_when_no_mirror_runs_any_more(

@@ -133,7 +133,7 @@ def test_a_worker_that_was_frozen_while_it_looked_takes_the_others_work_for_no_f
     with ClusterAdmin("primary", clusters["primary"]) as source, ClusterAdmin("dr", clusters["dr"]) as target:
         problems = Problems(mirrored.store, mirrored.link.id, lambda _: None)
         ready = TopicSync(mirrored.link, source, target, mirrored.store, problems).sync()[topic]
-        resumer = PipelineFactory(mirrored.config, mirrored.link, source, target, ()).resumer(
+        resumer = PipelineFactory(mirrored.config, mirrored.link, source, target, (), mirrored.store).resumer(
             mirrored.store, problems, mirrored.store
         )
         look = target.log_ends

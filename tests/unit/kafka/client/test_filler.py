@@ -27,28 +27,28 @@ def batch(payload: bytes, count: int, codec: int, producer_id: int = PRODUCER) -
 @pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
 def test_filler_is_known_by_its_content_however_a_broker_compressed_it(codec: int) -> None:
     plain = records.filler(300)
-    assert is_filler(batch(records.compress(codec, plain), 300, codec), PRODUCER)
-    assert is_filler(batch(records.compress(codec, plain, tight=True), 300, codec), PRODUCER)
+    assert is_filler(batch(records.compress(codec, plain), 300, codec), {PRODUCER})
+    assert is_filler(batch(records.compress(codec, plain, tight=True), 300, codec), {PRODUCER})
 
 
 def test_filler_is_what_the_links_producer_wrote() -> None:
-    assert not is_filler(batch(records.filler(3), 3, 0, producer_id=8), PRODUCER)
-    assert not is_filler(batch(records.filler(3), 3, 0, producer_id=-1), PRODUCER)
+    assert not is_filler(batch(records.filler(3), 3, 0, producer_id=8), {PRODUCER})
+    assert not is_filler(batch(records.filler(3), 3, 0, producer_id=-1), {PRODUCER})
 
 
 @pytest.mark.parametrize("body", [b"\x02k\x01\x00", b"\x01\x02v\x00", b"\x01\x01\x02\x02h\x01", b"\x00\x01\x00"])
 def test_a_record_with_a_key_a_value_or_a_header_is_not_filler(body: bytes) -> None:
     mixed = [records.RawRecord(0, 0, records.EMPTY_BODY), records.RawRecord(1, 0, body)]
-    assert not is_filler(batch(records.build(mixed, 0).payload, 2, 0), PRODUCER)
+    assert not is_filler(batch(records.build(mixed, 0).payload, 2, 0), {PRODUCER})
 
 
 def test_empty_records_with_stamps_of_their_own_are_filler_too() -> None:
     stamped = [records.RawRecord(number, 100 * number, records.EMPTY_BODY) for number in range(3)]
-    assert is_filler(batch(records.build(stamped, 4).payload, 3, 4), PRODUCER)
+    assert is_filler(batch(records.build(stamped, 4).payload, 3, 4), {PRODUCER})
 
 
 def test_bytes_that_cannot_be_read_are_not_filler() -> None:
-    assert not is_filler(batch(b"no zstd", 3, ZSTD), PRODUCER)
+    assert not is_filler(batch(b"no zstd", 3, ZSTD), {PRODUCER})
 
 
 @pytest.mark.parametrize("limit", [100, 1_000, 40_000, 100_000])
