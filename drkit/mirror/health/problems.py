@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from drkit.mirror.engine.interface import NOT_MOVING, RETRIED
 from drkit.model.clock import now
-from drkit.model.link_state import Problem
+from drkit.model.link_state import PARTED, Problem
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.api import LinkStore
 
@@ -141,6 +141,11 @@ class Problems:
         """The partitions with a stored problem of this kind."""
         with self._lock:
             return [TopicPartition(t, number) for k, t, number in self._known if k == kind and number is not None]
+
+    def parted(self) -> list[TopicPartition]:
+        """The partitions of which both sides are known to hold different records, sorted: the source may have been set
+        back."""
+        return sorted(tp for kind in PARTED for tp in self.with_kind(kind))
 
     def missing(self) -> tuple[Problem, ...]:
         """The stored problems that name records which the source holds and no mirror brings to the target."""

@@ -192,14 +192,14 @@ class Session:
 
         # topics, and what halts partitions
         links = [each.link().id for each in config.links]
-        self._sync = TopicSync(link, self._source, self._target, store, self._problems, links=links)
+        sides = self._pipeline.sides(store)
+        self._sync = TopicSync(link, self._source, self._target, store, self._problems, links=links, sides=sides)
         self._stalls = Stalls(self._problems, self._engine.waits_for, time.monotonic)
         self._purges = PurgeWatch(link, self._source, self._target, store, self._problems, self._pipeline.gone(store))
         self._returned = ReturnedRecords(link.id, store, self._problems)
         self._returned_filler = self._pipeline.returned_filler(store, self._problems)
         self._target_ends = TargetEnds(link, self._target, self._engine.at_rest)
         self._users = TargetUsers(link, self._target, lambda: {tp.topic for tp in self._assignment.partitions()})
-        sides = self._pipeline.sides(store)
         self._source_cuts = SourceTruncationWatch(link, self._source, store, self._problems, sides)
         self._starter = PartitionStarter(
             link.id,

@@ -21,6 +21,8 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
 from drkit.kafka.admin.logs.source_divergence import topic_recreated
 from drkit.kafka.admin.topic_requests import first_within
 from drkit.lag.problems_now import source_topic_deleted, target_recreated
+from drkit.lag.set_back_check import why_maybe_set_back
+from drkit.lag.unmirrored_tail import LinkSides
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.resume.offset_alignment.aligned_topics import AlignedTopics
 from drkit.mirror.topics.acl_sync import AclSync
@@ -81,6 +83,7 @@ class TopicSync:
         store: where topic states are kept.
         problems: where facts for an operator go.
         links: the configuration's.
+        sides: connects to both clusters; None: the target has other writers.
         clock: monotonic seconds.
     """
 
@@ -93,6 +96,7 @@ class TopicSync:
         problems: Problems,
         *,
         links: Sequence[LinkId] = (),
+        sides: Callable[[], LinkSides] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.in_step = self.decided = False
@@ -119,7 +123,9 @@ class TopicSync:
             if link.acls is not AclMode.OFF
             else None
         )
-        self._writer = TopicWriter(link, target, problems)
+        self._writer = TopicWriter(
+            link, target, problems, lambda topics: why_maybe_set_back(source, link, store, topics, sides)
+        )
         self._aligning = AlignedTopics(link, source, target, store)
 
     def sync(self, offer: Callable[[dict[str, ReadyTopic]], object] = lambda _ready: None) -> dict[str, ReadyTopic]:

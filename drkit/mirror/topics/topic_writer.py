@@ -8,14 +8,14 @@ is reported.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, NewTopic
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.topics.topic_snapshot import TopicSnapshot
 from drkit.model.errors import Refused
-from drkit.model.link_state import PARTED
+from drkit.model.link_state import TopicState
 from drkit.model.topics.standby import SettingChanges, settings_to_put, settings_to_read
 from drkit.model.topology import Link
 
@@ -34,12 +34,20 @@ class TopicWriter:
         link: names and policies.
         target: the cluster that is changed.
         problems: where refusals go.
+        why_set_back: why the source of these topics may have been set back; None: it wasn't.
     """
 
-    def __init__(self, link: Link, target: ClusterAdmin, problems: Problems) -> None:
+    def __init__(
+        self,
+        link: Link,
+        target: ClusterAdmin,
+        problems: Problems,
+        why_set_back: Callable[[Mapping[str, TopicState]], str | None],
+    ) -> None:
         self._link = link
         self._target = target
         self._problems = problems
+        self._why_set_back = why_set_back
         self.aligning: set[str] = set()
         """Source topics that must not be compacted yet (`drkit.mirror.resume.offset_alignment.aligned_topics`)."""
         self._said: set[str] = set()
@@ -148,27 +156,21 @@ class TopicWriter:
     def configure(self, look: TopicSnapshot) -> None:
         """Set settings on the target that changed on the source, for all topics in one request.
 
-        Not those by which records are removed, while a partition's source may hold other records than were mirrored: it
+        Those by which records are removed only once the source was compared, just before, with what was mirrored: it
         may be an older copy of its disks, with older settings, and the target may hold all that is left.
         """
         wanted: dict[str, SettingChanges] = {}
-        parted = sorted(tp for kind in PARTED for tp in self._problems.with_kind(kind))
         for topic, ready in look.ready.items():
             name = ready.state.target_topic
             if name in look.target_settings and topic in look.source_settings:
                 replicas = look.target[name].replication_factor
                 settings = self._settings(look, topic, look.target_settings[name], replicas)
                 self._note_unknown(topic, settings)
-                kept = settings.keeping_records() if parted else settings
-                if kept != settings:
-                    held = ", ".join(sorted(settings.followed.keys() - kept.followed.keys()))
-                    why = f"{parted[0]} may hold other records on {self._link.id.source} than were mirrored"
-                    self._say_once(f"{name}:{held}:held", f"{self._link.id}: {held} of {name} stay: {why}")
-                    settings = kept
                 if settings.all:
                     wanted[name] = settings
                 else:
                     self._problems.settle(topic, kinds=_CONFIG_KINDS)
+        wanted = {name: settings for name, settings in self._without_held(look, wanted).items() if settings.all}
         if not wanted:
             return
         failures = self._target.set_many_topic_configs({name: settings.all for name, settings in wanted.items()})
@@ -192,6 +194,21 @@ class TopicWriter:
                 changes = ", ".join(f"{key}={value}" for key, value in sorted(wanted[name].all.items()))
                 self._say_once(f"{name}:{changes}", f"{self._link.id}: {name} is set: {changes}")
                 self._problems.settle(topic, kinds=_CONFIG_KINDS)
+
+    def _without_held(self, look: TopicSnapshot, wanted: Mapping[str, SettingChanges]) -> dict[str, SettingChanges]:
+        """The changes that are put now: without those that remove records, where the source may have been set back."""
+        kept = {name: settings.keeping_records() for name, settings in wanted.items()}
+        if kept == wanted:
+            return kept
+        parted = self._problems.parted()
+        why = f"{parted[0]} may hold other records on {self._link.id.source} than were mirrored" if parted else None
+        why = why or self._why_set_back({topic: ready.state for topic, ready in look.ready.items()})
+        if why is None:
+            return dict(wanted)
+        for name, settings in wanted.items():
+            if held := ", ".join(sorted(settings.followed.keys() - kept[name].followed.keys())):
+                self._say_once(f"{name}:{held}:{why}", f"{self._link.id}: {held} of {name} stay for now: {why}")
+        return kept
 
     def _note_unknown(self, topic: str, settings: SettingChanges) -> None:
         if not settings.unknown:

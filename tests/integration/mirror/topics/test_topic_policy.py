@@ -123,6 +123,33 @@ def test_what_the_source_has_of_the_standbys_settings_is_noted_for_the_switch(mi
     assert settings(mirrored.target, topic)["message.timestamp.after.max.ms"] == str(2**63 - 1)
 
 
+def test_an_older_retention_of_a_restored_source_is_not_put_on_the_target(mirrored: Mirrored, tmp_path: Path) -> None:
+    """Also by the first look of a mirror that starts: it would remove what only the target has."""
+    topic, rested = mirrored.name("orders"), mirrored.name("rested")
+    for each in (topic, rested):
+        mirrored.source.create(each, retention_ms="3600000", max_message_bytes="1111111")
+        write(mirrored.source, each, 5)
+    assert mirrored.catch_up().caught_up
+    with stopped(mirrored.lab, "primary-1") as disk:
+        disk.copy_to(tmp_path / "copy")
+    for each in (topic, rested):
+        change(mirrored.source, each, "retention.ms", "-1")
+        change(mirrored.source, each, "max.message.bytes", "2222222")
+    write(mirrored.source, topic, 5, "later")
+    assert mirrored.catch_up().caught_up
+    assert settings(mirrored.target, topic)["retention.ms"] == "-1", "what was changed while no mirror ran follows"
+    with stopped(mirrored.lab, "primary-1") as disk:
+        disk.set_back(tmp_path / "copy")
+    with mirrored.running():
+        wait_until(lambda: mirrored.problems("source_truncated"), 60, "the problem")
+        for each in (topic, rested):
+            theirs = settings(mirrored.target, each)
+            assert (theirs["retention.ms"], theirs["max.message.bytes"]) == ("-1", "1111111"), each
+        resumed = mirrored.drkit("link", "resume", str(mirrored.link.id), "--topic", topic, "--accept-recreated")
+        assert resumed.returncode == 0, resumed.stderr
+        wait_until(lambda: settings(mirrored.target, rested)["retention.ms"] == "3600000", 60, "what an operator took")
+
+
 # ---- deletions ---------------------------------------------------------------------------------------
 
 

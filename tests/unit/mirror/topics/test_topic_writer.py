@@ -26,8 +26,9 @@ def problems() -> Iterator[Problems]:
         yield Problems(store, LINK.id, lambda _: None)
 
 
-def configured(problems: Problems) -> dict[str, dict[str, str]]:
-    """What is put on the target's topics, of which the source has other settings."""
+def configured(problems: Problems, why: str | None = None) -> dict[str, dict[str, str]]:
+    """What is put on the target's topics, of which the source has other settings. `why`: what a comparison of the
+    source with what was mirrored says."""
     put: dict[str, dict[str, str]] = {}
     target: Any = SimpleNamespace(set_many_topic_configs=lambda wanted: put.update(wanted) or {})
     names = ("orders", "payments")
@@ -39,7 +40,7 @@ def configured(problems: Problems) -> dict[str, dict[str, str]]:
         target_settings=dict.fromkeys(names, THERE),
         target={name: SimpleNamespace(replication_factor=1) for name in names},
     )
-    TopicWriter(LINK, target, problems).configure(look)
+    TopicWriter(LINK, target, problems, lambda _: why).configure(look)
     return put
 
 
@@ -56,3 +57,10 @@ def test_a_source_that_may_have_been_set_back_removes_nothing_on_the_target(prob
     assert configured(problems) == {"orders": only, "payments": only}
     problems.settle("orders", kinds=PARTED, everywhere=True)
     assert configured(problems) == dict.fromkeys(("orders", "payments"), HERE)
+
+
+def test_nor_does_one_that_is_found_to_be_set_back_or_that_cannot_be_compared_by_a_mirror_that_starts(
+    problems: Problems,
+) -> None:
+    only = {"max.message.bytes": "2000000"}
+    assert configured(problems, "orders:0 can't be compared with primary now") == {"orders": only, "payments": only}
