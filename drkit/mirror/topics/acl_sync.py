@@ -2,24 +2,41 @@
 
 ACLs put now, and those to put at the switch, are noted in the store first: the failover's switch
 (`drkit.failover.stages.promote_topics`) uses only the notes, because the source may be gone then. An ACL that the
-source no longer has is removed after several looks have missed it; a source that suddenly has no ACLs at all has lost
-them, or its authorizer, and changes nothing.
+source no longer has is removed after several looks have missed it, if it was deleted there (`source_growth`). A source
+that is formatted, or restored from an older copy of its disks, lacks ACLs, too: what the target has of them stays, and
+keeps clients in (or out) after a failover, until an operator decides.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.mirror.health.problems import Problems
+from drkit.mirror.topics.source_growth import SourceGrowth
+from drkit.mirror.topics.topic_snapshot import TopicSnapshot
 from drkit.model.errors import DrkitError, Unreachable
-from drkit.model.link_state import WHOLE_LINK
+from drkit.model.link_state import WHOLE_LINK, Problem
 from drkit.model.topic_policy import AclMode
-from drkit.model.topics.acls import ACL_NOTES, Acl, Changes, carried, changes, own_principals, patterned, roles, writers
+from drkit.model.topics.acls import (
+    ACL_NOTES,
+    Acl,
+    AclRole,
+    Changes,
+    carried,
+    changes,
+    outdone,
+    own_principals,
+    patterned,
+    roles,
+    still_carried,
+    writers,
+)
 from drkit.model.topology import Link, LinkId
+from drkit.model.wording import and_more, counted
 from drkit.store.api import Store
 from drkit.store.link_notes import fence_rules, noted_rules
 
@@ -29,7 +46,10 @@ SECONDS = 5.0
 """Time between looks."""
 MISSES = 3
 """How many looks must miss an ACL before it is removed."""
-_UNAVAILABLE = frozenset({"acls_unavailable", "acls_vanished"})
+REMOVAL_HELD = "acl_removal_held"
+_UNAVAILABLE = frozenset({"acls_unavailable"})
+_HELD = frozenset({REMOVAL_HELD})
+_SHOWN = 10
 _WRITABLE = frozenset({"standby_writable"})
 _REFUSED = frozenset({"acl_refused"})
 
@@ -42,7 +62,8 @@ class AclSync:
         source: the cluster whose ACLs are read.
         target: the cluster where they are put.
         store: groups of the link, and the notes.
-        problems: where facts for an operator go.
+        problems: where facts for an operator go; if one clears `REMOVAL_HELD`, the ACLs that it named are removed.
+        growth: what the source took, look by look.
         links: the configuration's links, whose fences may have put ACLs on the source.
         clock: monotonic seconds.
     """
@@ -54,6 +75,7 @@ class AclSync:
         target: ClusterAdmin,
         store: Store,
         problems: Problems,
+        growth: SourceGrowth,
         *,
         links: Sequence[LinkId] = (),
         clock: Callable[[], float] = time.monotonic,
@@ -69,18 +91,19 @@ class AclSync:
         self._missed: dict[Acl, int] = {}
         self._shown: set[str] = set()
         self._own = own_principals(source.principal, target.principal)
+        self._growth = growth
+        self._held: set[Acl] = set()
+        self._named: set[Acl] = set()
+        problems.on_cleared(self._name)
 
-    def sync(self, topics: Collection[str]) -> None:
-        """Bring the target's ACLs in step, at most every `SECONDS`. A cluster that doesn't answer is asked again then.
-
-        Args:
-            topics: the source's topics that the link covers.
-        """
+    def sync(self, look: TopicSnapshot) -> None:
+        """Bring the target's ACLs in step with those of the source at this look, at most every `SECONDS`. A cluster
+        that doesn't answer is asked again then."""
         if self._clock() - self._looked_at < SECONDS:
             return
         self._looked_at = self._clock()
         try:
-            self._bring_in_step(topics)
+            self._bring_in_step(look)
         except Unreachable as error:
             log.info("%s: access rules are checked again later: %s", self._link.id, error.what)
         except DrkitError as error:
@@ -93,27 +116,63 @@ class AclSync:
                 halted=False,
             )
 
-    def _bring_in_step(self, topics: Collection[str]) -> None:
+    def _bring_in_step(self, look: TopicSnapshot) -> None:
         fences = fence_rules(self._store, self._links, self._link.id.source)
         theirs, there = self._source.acls() - fences, self._target.acls()
         noted = noted_rules(self._store, self._link.id)
-        if not theirs and noted:
-            self._problems.put(
-                "acls_vanished",
-                WHOLE_LINK,
-                None,
-                f"{self._link.id.source} has no access rules any more; on {self._link.id.target} they stay as they are",
-                f'Give {self._link.id.source} its rules back; or set acls = "off" and remove them by hand',
-                halted=False,
-            )
-            return
         self._problems.settle(WHOLE_LINK, kinds=_UNAVAILABLE)
+        # of a topic that drkit isn't shown, or that is gone on the source and stays on the target, the ACLs stay, too
+        topics = {*look.source, *filter(self._link.mirrors_topic, look.states)}
         groups = {p.group for p in self._store.group_positions(self._link.id)} if patterned(theirs) else set()
         wanted = roles(carried(theirs, self._link, topics, groups, self._own), self._link.acls)
+        self._growth.saw_rules({rule.key for rule in wanted}, {rule.key for rule in noted})
         todo = self._patiently(changes(wanted, noted, there), wanted)
+        todo = self._without_held(todo, wanted, look, empty=all(rule.principal in self._own for rule in theirs))
         self._apply(todo)
         if self._link.acls is AclMode.STANDBY:
             self._show_writers(there - todo.remove, topics)
+
+    def _name(self, problem: Problem) -> None:
+        if problem.kind == REMOVAL_HELD:
+            self._named |= self._held
+
+    def _without_held(
+        self, todo: Changes, wanted: Mapping[Acl, AclRole], look: TopicSnapshot, *, empty: bool
+    ) -> Changes:
+        """Drop removals of ACLs that the source may have lost. `empty`: it has no ACLs but drkit's own."""
+        missing = {rule for rule in todo.forget if rule not in wanted}
+        self._named &= self._missed.keys()  # who named an ACL didn't mean the next one
+        now = [rule for rule, role in wanted.items() if role is not AclRole.DUE]
+        held = {rule for rule in missing if still_carried(rule, self._link, self._own) and not outdone(rule, now)}
+        source, parted = self._link.id.source, self._problems.parted()
+        if parted:
+            why = f"{and_more([str(tp) for tp in parted])} may hold other records there than were mirrored"
+        elif empty:
+            why = f"{source} has no rules any more"
+        else:
+            keys = {rule.key: rule.key for rule in held}
+            held -= {Acl.parse(key) for key in self._growth.shows_deletion(keys, look.source)}
+            why = (
+                f"nothing shows that they were deleted (drkit believes that where {source} still holds records that a "
+                "topic took while this mirror saw the rules there)"
+            )
+        self._held = held - self._named
+        if self._held:
+            told = and_more([f"'{rule}'" for rule in sorted(self._held)], shown=_SHOWN)
+            self._problems.put(
+                REMOVAL_HELD,
+                WHOLE_LINK,
+                None,
+                f"{source} lacks {counted(len(self._held), 'rule')} that drkit put on {self._link.id.target}, or notes "
+                f"for the switch ({told}); there they stay for now: {why}, so {source} may have been formatted, or "
+                "restored from an older copy of its disks",
+                f"Give {source} its rules back. If they were deleted on purpose: `drkit link acknowledge "
+                f"'{self._link.id}' {REMOVAL_HELD}` takes them from {self._link.id.target}, too",
+                halted=False,
+            )
+        elif not self._missed:
+            self._problems.settle(WHOLE_LINK, kinds=_HELD)
+        return replace(todo, remove=todo.remove - self._held, forget=todo.forget - self._held)
 
     def _patiently(self, todo: Changes, wanted: Collection[Acl]) -> Changes:
         """Drop removals of ACLs that weren't missed often enough."""

@@ -1,10 +1,11 @@
-"""Shows that a source wasn't set back since a topic was seen on it, so that the topic was deleted there.
+"""Shows that a source wasn't set back since a topic (or an ACL) was seen on it, so that it was deleted there.
 
 A cluster that is restored from an older copy of its disks, or formatted, keeps its id and lacks the topics made since
 then, as if somebody had deleted them: what the target has of them may be all that is left. But it lacks everything else
 that was written since then, too. So a batch that another topic took between two looks that both found the missing
 topic, and that the source still holds (`LogBatch`: its offsets and checksum), shows a deletion. Nothing else does: not
-a topic that rested since then, nor a batch that the mirror reached then and that had been written earlier.
+a topic that rested since then, nor a batch that the mirror reached then and that had been written earlier. ACLs are
+lost likewise, and their deletion is shown likewise.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _COMPARED = 8
 
 @dataclass(slots=True)
 class _Seen:
-    """The first and the last look that found a topic."""
+    """The first and the last look that found a topic or an ACL."""
 
     first: int
     last: int
@@ -54,6 +55,7 @@ class SourceGrowth:
         self._source = source
         self._look = 0
         self._topics: dict[str, _Seen] = {}
+        self._rules: dict[str, _Seen] = {}
         self._ends: dict[TopicPartition, tuple[int, int]] = {}
         self._grown: deque[_Growth] = deque(maxlen=_NOTED)
         self._turns = Turns()
@@ -62,14 +64,19 @@ class SourceGrowth:
         """A look found these topics; `known`: the ids of those to remember though it didn't."""
         self._look += 1
         ids = {info.topic_id for info in topics.values()}
-        self._topics = {each: seen for each, seen in self._topics.items() if each in ids or each in known}
-        for each in ids:
-            self._topics.setdefault(each, _Seen(self._look, self._look)).last = self._look
+        self._topics = _found(self._topics, ids, known, self._look)
         there = [TopicPartition(info.name, number) for info in topics.values() for number in range(info.partitions)]
         try:
             self._note(there)
         except DrkitError:
             return  # this look shows nothing
+
+    def saw_rules(self, keys: Collection[str], known: Collection[str]) -> None:
+        """The keys of the source's ACLs, read after the look's topics; `known`: those to remember though they are gone.
+
+        They are as if seen at the start of the next look: a batch that this one saw may have come before them.
+        """
+        self._rules = _found(self._rules, keys, known, self._look + 1)
 
     def _note(self, there: Collection[TopicPartition]) -> None:
         before = {tp: self._ends[tp] for tp in there if tp in self._ends}
@@ -83,11 +90,11 @@ class SourceGrowth:
                 self._grown.append(_Growth(before[tp][0], self._look, tp, batch))
 
     def shows_deletion(self, topic_ids: Mapping[str, str], listed: Mapping[str, TopicInfo]) -> set[str]:
-        """Those of these missing topics (names with their ids) that were deleted: the source still is the cluster that
-        had them.
+        """Those of these missing topics (names with their ids), or ACLs (their keys), that were deleted: the source
+        still is the cluster that had them.
 
         Args:
-            topic_ids: the missing topics.
+            topic_ids: what is missing.
             listed: the topics that the source has now.
 
         Raises:
@@ -103,8 +110,8 @@ class SourceGrowth:
         return {topic for topic, found in growth.items() if _holds(held, found)}
 
     def _while_there(self, topic_id: str, listed: Mapping[str, TopicInfo]) -> list[_Growth]:
-        """The last batches that others took while this topic was there, one of each partition."""
-        seen = self._topics.get(topic_id)
+        """The last batches that others took while this topic, or this ACL, was there, one of each partition."""
+        seen = self._topics.get(topic_id) or self._rules.get(topic_id)
         if seen is None:
             return []
         last: dict[TopicPartition, _Growth] = {}
@@ -112,6 +119,13 @@ class SourceGrowth:
             if each.tp.topic in listed and seen.first <= each.after and each.before < seen.last:
                 last[each.tp] = each
         return sorted(last.values(), key=lambda each: each.before)[-_COMPARED:]
+
+
+def _found(before: Mapping[str, _Seen], now: Collection[str], known: Collection[str], look: int) -> dict[str, _Seen]:
+    found = {each: seen for each, seen in before.items() if each in now or each in known}
+    for each in now:
+        found.setdefault(each, _Seen(look, look)).last = look
+    return found
 
 
 def _holds(held: Mapping[tuple[TopicPartition, int], LogBatch | None], growth: Collection[_Growth]) -> bool:

@@ -29,7 +29,7 @@ from drkit.mirror.topics.source_growth import SourceGrowth
 from drkit.mirror.topics.topic_snapshot import TopicSnapshot
 from drkit.model.clock import now
 from drkit.model.errors import Unreachable
-from drkit.model.link_state import PARTED, Problem
+from drkit.model.link_state import Problem
 from drkit.model.topics.standby import SOURCE_SETTINGS
 from drkit.model.topology import Link
 from drkit.model.wording import and_more
@@ -97,6 +97,7 @@ class TopicDeletions:
         target: where topics are deleted.
         store: forgets them.
         problems: where held deletions go; if an operator clears such a problem, the topic is deleted.
+        growth: what the source took, which whoever doesn't lead notes, too.
         clock: monotonic seconds.
     """
 
@@ -107,6 +108,7 @@ class TopicDeletions:
         target: ClusterAdmin,
         store: Store,
         problems: Problems,
+        growth: SourceGrowth,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -117,12 +119,8 @@ class TopicDeletions:
         self._problems = problems
         self._clock = clock
         self._book = _Book()
-        self._growth = SourceGrowth(source)
+        self._growth = growth
         problems.on_cleared(self._named)
-
-    def saw(self, look: TopicSnapshot) -> None:
-        """A look at the topics: whoever leads later must know it, too."""
-        self._growth.saw(look.source, {state.source_topic_id for state in look.states.values()})
 
     def sync(self, look: TopicSnapshot, gone: Collection[str]) -> list[str]:
         """Delete the topics that the source no longer lists, if they are due.
@@ -164,7 +162,7 @@ class TopicDeletions:
             return
         try:
             holds = self._why_held(look, ripe)
-            go = [topic for topic in ripe if self._may_go(topic, holds.get(topic))]
+            go = [topic for topic in ripe if self._may_go(look, topic, holds.get(topic))]
             for topic in ripe:
                 hold = holds.get(topic)
                 if topic not in go and hold is not None:
@@ -176,9 +174,12 @@ class TopicDeletions:
             return
         self._delete(look, [topic for topic in go if topic in absent])
 
-    def _may_go(self, topic: str, hold: _Hold | None) -> bool:
-        """Whether a topic may be deleted now. A held one stays held until an operator names it."""
-        named = topic in self._book.named
+    def _may_go(self, look: TopicSnapshot, topic: str, hold: _Hold | None) -> bool:
+        """Whether a topic may be deleted now. A held one stays held until an operator names it, or it is gone from the
+        target, too: then nothing is left to lose, and `_delete` asks all brokers."""
+        name = look.states[topic].target_topic
+        gone = name not in look.target and name not in look.target_denied
+        named = topic in self._book.named or gone
         if hold is None:
             return named or not self._problems.knows(HELD, topic)
         return named and not hold.always
@@ -214,7 +215,7 @@ class TopicDeletions:
             return _Hold(other_source_cluster(link.id, cluster, known), other_source_remedy(link.id), always=True)
         if look.source_topics == 0:
             return _Hold(f"{link.id.source} has no other topics, so drkit deletes none", self._name_it())
-        parted = sorted(tp for kind in PARTED for tp in self._problems.with_kind(kind))
+        parted = self._problems.parted()
         if parted:
             return _Hold(
                 f"{and_more([str(tp) for tp in parted])} may hold other records on {link.id.source} than were mirrored "

@@ -26,6 +26,7 @@ from drkit.lag.unmirrored_tail import LinkSides
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.resume.offset_alignment.aligned_topics import AlignedTopics
 from drkit.mirror.topics.acl_sync import AclSync
+from drkit.mirror.topics.source_growth import SourceGrowth
 from drkit.mirror.topics.topic_deletions import TopicDeletions
 from drkit.mirror.topics.topic_snapshot import ReadyTopic, TopicSnapshot
 from drkit.mirror.topics.topic_writer import PARTITION_MISSING, TopicWriter
@@ -115,11 +116,14 @@ class TopicSync:
         self._waiting = False
         self._tried: set[str] = set()
         self._pace = CreationPace(clock)
+        self._growth = SourceGrowth(source)
         self._deletions = (
-            TopicDeletions(link, source, target, store, problems, clock=clock) if link.mirrors_deletions else None
+            TopicDeletions(link, source, target, store, problems, self._growth, clock=clock)
+            if link.mirrors_deletions
+            else None
         )
         self._acls = (
-            AclSync(link, source, target, store, problems, links=links, clock=clock)
+            AclSync(link, source, target, store, problems, self._growth, links=links, clock=clock)
             if link.acls is not AclMode.OFF
             else None
         )
@@ -155,7 +159,7 @@ class TopicSync:
         self._note_gone(look)
         self._keep(look)
         if self._acls is not None:
-            self._acls.sync(list(look.source))
+            self._acls.sync(look)
         tried = len(absent)
         while in_time and tried < len(left) and self._clock() - began < _FRESH_SECONDS:
             offer(dict(look.ready))
@@ -278,8 +282,8 @@ class TopicSync:
             source_denied=ours,
             target_denied=theirs,
         )
-        if self._deletions is not None:
-            self._deletions.saw(look)
+        if self._deletions is not None or self._acls is not None:  # whoever leads later must know it, too
+            self._growth.saw(look.source, {state.source_topic_id for state in states.values()})
         return look
 
     # -- incarnations ------------------------------------------------------------------------------

@@ -120,6 +120,30 @@ def carried(
     return found
 
 
+def still_carried(rule: Acl, link: Link, own: Collection[str] = ()) -> bool:
+    """Whether the link, as it is configured now, would put this ACL on its target if the source had it."""
+    name: str | None = rule.name
+    if rule.resource == "topic" and not _is_pattern(rule):
+        name = link.source_topic(rule.name)
+    elif rule.resource == "topic" and link.policy is TopicPolicy.PREFIX:
+        name = rule.name.removeprefix(f"{link.id.source}.")
+    return name is not None and rule in carried([replace(rule, name=name)], link, (), (), own)
+
+
+def outdone(rule: Acl, others: Iterable[Acl]) -> bool:
+    """Whether one of the others allows, or denies, the same and more."""
+    return any(
+        replace(each, name="", pattern="", operation="") == replace(rule, name="", pattern="", operation="")
+        and each.operation in {rule.operation, "all"}
+        and (
+            rule.name.startswith(_begins(each))
+            if _is_pattern(each)
+            else (rule.name, rule.pattern) == (each.name, each.pattern)
+        )
+        for each in others
+    )
+
+
 def own_principals(*principals: str | None) -> frozenset[str]:
     """Those of drkit's principals on both clusters that are its alone; None: only the cluster knows it (TLS)."""
     return frozenset(name for name in principals if name is not None and name != _ANONYMOUS)

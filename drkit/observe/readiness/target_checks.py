@@ -297,11 +297,12 @@ def access_rules_check(status: LinkStatus, store: LinkStore, clusters: Clusters,
     theirs -= fence_rules(store, {link.id, link.id.reversed(), *links}, link.id.source)
     topics = {each.topic for each in status.partitions if each.source_end is not None}
     groups = {each.group for each in status.groups if each.type is None}
-    ours = carried(theirs, link, topics, groups, own_principals(source.principal, target.principal))
+    own = own_principals(source.principal, target.principal)
+    ours = carried(theirs, link, topics, groups, own)
     if there is None:
         return without_authorizer(link.id, ours)
     noted = noted_rules(store, link.id)
-    if noted and not theirs:
+    if noted and all(rule.principal in own for rule in theirs):
         why = f"{source.alias} has no rules any more; on {target.alias} they stay as they are"
         return Check(ACCESS_RULES, CheckOutcome.WARN, why, f"Give {source.alias} its rules back")
     return compared_rules(link, ours, noted, there, mirrors=status.worker is not None)
@@ -363,7 +364,9 @@ def compared_rules(
     if parts:
         remedy = "Start drkit mirror: it puts them"
         if mirrors:
-            remedy = f"The mirror puts them within seconds; what {ids.target} refuses is a problem in drkit status"
+            remedy = (
+                f"The mirror does so within seconds; what it holds, or {ids.target} refuses, is a problem in status"
+            )
         return Check(ACCESS_RULES, CheckOutcome.WARN, "; ".join(parts), remedy)
     due = sum(role is AclRole.DUE and rule not in there for rule, role in wanted.items())
     later = f"; the switch puts {due:,} more" if due else ""

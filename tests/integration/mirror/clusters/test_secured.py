@@ -19,11 +19,13 @@ from confluent_kafka.admin import (
 )
 
 from drkit.config import ClusterConfig
+from drkit.drill.environment.log_surgery import stopped
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.lab import Lab
 from drkit.model.topics.acls import Acl
 from drkit.state_topic.records import state_topic
 from tests.support.links.mirroring import Mirrored, as_restricted
+from tests.support.links.topic_looks import taken_between_looks
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab
@@ -125,6 +127,47 @@ def write(mirrored: Mirrored, topic: str, count: int) -> None:
     for number in range(count):
         producer.produce(topic, value=b"%d" % number)
     assert producer.flush(20) == 0
+
+
+def test_rules_that_a_restored_primary_lacks_stay_on_dr(
+    secured: Mirrored, secure_lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a primary has lost is no deletion: dr's copies are all that is left."""
+    monkeypatch.setattr("drkit.mirror.topics.acl_sync.SECONDS", 0.2)
+    prefix, taken = secured.prefix, taken_between_looks(secured, monkeypatch)
+    for alias in ("primary", "dr"):
+        grant(secure_lab, alias, rule("topic", prefix, "all", "prefixed"))
+    grant(secure_lab, "primary", rule("group", prefix, "all", "prefixed"))
+    topic = secured.name("flights")
+    secured.source.create(topic)
+    write(secured, topic, 5)
+    app = replace(rule("topic", prefix, "read", "prefixed"), principal="User:app")
+    denied, gone = replace(app, principal="User:guest", permission="deny"), replace(app, principal="User:former")
+    secured.configure('acls = "standby"')
+    with (
+        may_on_cluster(secure_lab, "primary", AclOperation.DESCRIBE),
+        may_on_cluster(secure_lab, "dr", AclOperation.DESCRIBE),
+        may_on_cluster(secure_lab, "dr", AclOperation.ALTER),
+    ):
+        grant(secure_lab, "primary", app)
+        with stopped(secure_lab, "primary-1") as disk:
+            disk.copy_to(tmp_path / "copy")
+        grant(secure_lab, "primary", denied, gone)
+        with secured.running():
+            wait_until(lambda: {app, denied, gone} <= rules_of(secure_lab, "dr", prefix), 60, "the rules")
+            taken(topic)
+            with ClusterAdmin("primary", ClusterConfig(bootstrap_servers=secure_lab.bootstrap("primary"))) as admin:
+                assert admin.delete_acls([gone]) == {}
+            wait_until(lambda: gone not in rules_of(secure_lab, "dr", prefix), 60, "the end of one that was deleted")
+            with stopped(secure_lab, "primary-1") as disk:
+                disk.set_back(tmp_path / "copy")
+            (held,) = wait_until(lambda: secured.problems("acl_removal_held"), 90, "the problem")
+            assert str(denied) in held.reason
+            assert {app, denied} <= rules_of(secure_lab, "dr", prefix)
+            told = secured.drkit("link", "acknowledge", str(secured.link.id), "acl_removal_held")
+            assert told.returncode == 0, told.stderr
+            wait_until(lambda: denied not in rules_of(secure_lab, "dr", prefix), 60, "its end on an operator's word")
+        assert app in rules_of(secure_lab, "dr", prefix)
 
 
 def test_rules_about_a_prefix_stay_so_and_those_of_drkit_itself_are_not_carried(

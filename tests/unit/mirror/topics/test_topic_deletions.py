@@ -11,6 +11,7 @@ import pytest
 from drkit.kafka.admin.cluster_admin import Broker, TopicInfo
 from drkit.kafka.admin.logs.leader_epochs import LogBatch
 from drkit.mirror.health.problems import Problems
+from drkit.mirror.topics.source_growth import SourceGrowth
 from drkit.mirror.topics.topic_deletions import HELD, LOOKS, SECONDS, TopicDeletions
 from drkit.mirror.topics.topic_snapshot import TopicSnapshot
 from drkit.model.clock import now
@@ -89,8 +90,9 @@ class World:
     def restart(self) -> None:
         self.problems = Problems(self.store, LINK.id, lambda _: None)
         self.problems.follow()
+        self.growth = SourceGrowth(self.source)
         self.deletions = TopicDeletions(
-            LINK, self.source, self.target, self.store, self.problems, clock=lambda: self.at
+            LINK, self.source, self.target, self.store, self.problems, self.growth, clock=lambda: self.at
         )
 
     def looks(self, *gone: str, count: int = LOOKS + 1, seconds: float = SECONDS, grows: bool = False) -> list[str]:
@@ -109,7 +111,7 @@ class World:
             if grows:
                 self.source.log[OTHER].append(len(self.source.log[OTHER]) + 1)
             look = TopicSnapshot(source, infos, states, {}, {}, 3, self.others)
-            self.deletions.saw(look)
+            self.growth.saw(source, {state.source_topic_id for state in states.values()})
             stay = self.deletions.sync(look, [topic for topic in gone if topic in states])
             self.at += seconds
         return stay
@@ -143,6 +145,21 @@ def test_of_a_topic_made_anew_nothing_is_known_by_the_epoch_of_the_former_one() 
     assert list(never_mirrored(world.store, LINK.id)) == [kept]
     assert list(accepted_purges(world.store, LINK.id)) == [(kept, 1)]
     assert world.store.notes(LINK.id, RECORDS_UNMAPPED) == {"b:0": "1"}
+
+
+def test_a_topic_that_was_deleted_there_before_the_mirror_was_killed_is_forgotten() -> None:
+    """Nothing is left there to lose, and the next process can show no deletion."""
+    world = World("a", "b")
+    world.restart()
+    world.looks("a")
+    assert world.held() == {"a"}
+    del world.target_ids["a"]
+    world.target.known = {"a"}
+    world.looks("a")
+    assert world.held() == {"a"}, "a broker has it"
+    world.target.known = set()
+    world.looks("a")
+    assert (list(world.store.topic_states(LINK.id)), world.held(), world.target.deleted) == (["b"], set(), {})
 
 
 def test_it_takes_both_looks_and_seconds() -> None:

@@ -1,0 +1,186 @@
+"""What keeps an ACL on the target that the source has no longer, against clusters made up here."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from itertools import count
+
+import pytest
+
+from drkit.kafka.admin.cluster_admin import TopicInfo
+from drkit.kafka.admin.logs.leader_epochs import LogBatch
+from drkit.mirror.health.problems import Problems
+from drkit.mirror.topics.acl_sync import MISSES, REMOVAL_HELD, SECONDS, AclSync
+from drkit.mirror.topics.source_growth import SourceGrowth
+from drkit.mirror.topics.topic_snapshot import TopicSnapshot
+from drkit.model.link_state import SOURCE_TRUNCATED, TopicState
+from drkit.model.topic_policy import AclMode
+from drkit.model.topics.acls import Acl
+from drkit.model.topology import Link, LinkId, TopicPartition
+from drkit.store import open_store
+from drkit.store.link_notes import noted_rules
+
+LINK = Link(LinkId("primary", "dr"), topics=(".*",), acls=AclMode.STANDBY)
+OWN = Acl("topic", "", "prefixed", "User:drkit", "*", "read", "allow")
+READ = Acl("topic", "orders", "literal", "User:app", "*", "read", "allow")
+DENIED = replace(READ, operation="read", permission="deny", principal="User:guest")
+WRITE = replace(READ, operation="write")
+
+
+@dataclass
+class Cluster:
+    """What `AclSync` and `SourceGrowth` ask of a cluster. Each record of its only log is a batch, its value the
+    checksum."""
+
+    rules: set[Acl] = field(default_factory=set)
+    log: list[int] = field(default_factory=lambda: [1, 2, 3])
+    principal: str = "User:drkit"
+
+    def acls(self) -> frozenset[Acl]:
+        return frozenset(self.rules)
+
+    def create_acls(self, rules: Collection[Acl]) -> dict[Acl, str]:
+        self.rules |= set(rules)
+        return {}
+
+    def delete_acls(self, rules: Collection[Acl]) -> dict[Acl, str]:
+        self.rules -= set(rules)
+        return {}
+
+    def log_ends(self, tps: list[TopicPartition], **_: bool) -> dict[TopicPartition, int]:
+        return {tp: len(self.log) for tp in tps}
+
+    def batches_at(self, offsets: dict[TopicPartition, int]) -> dict[TopicPartition, LogBatch | None]:
+        return {
+            tp: LogBatch(offset, offset, 0, self.log[offset]) if offset < len(self.log) else None
+            for tp, offset in offsets.items()
+        }
+
+
+class World:
+    """A link whose source has rules; `looks` lets time pass, and the source take a record at each look."""
+
+    def __init__(self, *rules: Acl, link: Link = LINK) -> None:
+        self.store = open_store("sqlite:///:memory:")
+        weakref.finalize(self, self.store.close)
+        self.source, self.target = Cluster({OWN, *rules}), Cluster()
+        self.states = {"orders": TopicState("orders", "orders", "s", "d", 1, 1, created_by_drkit=True)}
+        self.shown = True
+        self.numbers = count(10)
+        self.at = 0.0
+        self.restart(link)
+        self.looks()
+
+    def restart(self, link: Link = LINK) -> None:
+        self.problems = Problems(self.store, LINK.id, lambda _: None)
+        self.growth = SourceGrowth(self.source)
+        self.sync = AclSync(
+            link, self.source, self.target, self.store, self.problems, self.growth, clock=lambda: self.at
+        )
+
+    def looks(self, *, takes: bool = True) -> None:
+        for _ in range(MISSES + 1):
+            self.problems.follow(leads=True)
+            infos = {"orders": TopicInfo("orders", "s", 1, 1, internal=False)} if self.shown else {}
+            if takes:
+                self.source.log.append(next(self.numbers))
+            look = TopicSnapshot(infos, {}, self.states, {}, {}, 1, 1)
+            self.growth.saw(infos, set())
+            self.sync.sync(look)
+            self.at += SECONDS
+
+    def kept(self) -> set[Acl]:
+        """What the target has, or gets at the switch."""
+        return self.target.rules | set(noted_rules(self.store, LINK.id))
+
+    def held(self) -> str:
+        return "".join(problem.reason for problem in self.store.problems(LINK.id) if problem.kind == REMOVAL_HELD)
+
+    def acknowledge(self) -> None:
+        self.store.clear_problems(LINK.id, "*", REMOVAL_HELD)
+
+
+def test_rules_that_were_deleted_while_the_source_took_records_go() -> None:
+    world = World(READ, WRITE, DENIED)
+    assert world.kept() == {READ, WRITE, DENIED}
+    world.source.rules = {OWN, READ}
+    world.looks()
+    assert (world.kept(), world.held()) == ({READ}, "")
+
+
+@pytest.mark.parametrize("left", [set(), {READ}], ids=["none", "some"])
+def test_rules_that_a_source_lacks_that_was_set_back_stay_until_an_operator_decides(left: set[Acl]) -> None:
+    """With it go the records by which it would show a deletion, also where it has taken others since."""
+    world = World(READ, WRITE, DENIED)
+    del world.source.log[3:]
+    world.source.rules = {OWN, *left}
+    for _ in range(2):
+        world.looks()
+        assert world.kept() == {READ, WRITE, DENIED}
+    assert str(WRITE) in world.held()
+    new = replace(READ, principal="User:other")
+    world.source.rules.add(new)
+    world.looks()
+    assert new in world.kept(), "what is added follows"
+    world.acknowledge()
+    world.looks()
+    assert (world.kept(), world.held()) == ({*left, new}, "")
+
+
+def test_a_formatted_source_has_the_rules_of_drkit_at_most() -> None:
+    world = World(READ, DENIED)
+    world.source.rules, world.source.log = {OWN}, []
+    world.restart()
+    world.looks()
+    assert world.kept() == {READ, DENIED}
+    assert "has no rules any more" in world.held()
+    world.source.rules = {OWN, READ, DENIED}
+    world.looks()
+    assert world.held() == ""
+
+
+def test_a_mirror_that_starts_cannot_know_who_removed_rules() -> None:
+    world = World(READ, DENIED)
+    world.source.rules = {OWN, READ}
+    world.restart()
+    world.looks()
+    assert (world.kept(), str(DENIED) in world.held()) == ({READ, DENIED}, True)
+
+
+def test_nor_does_anything_go_where_a_partition_has_parted_from_its_source_or_nothing_is_written() -> None:
+    world = World(READ, DENIED)
+    world.problems.put(SOURCE_TRUNCATED, "orders", 0, "why", "do", halted=True)
+    world.source.rules = {OWN, READ}
+    world.looks()
+    assert "orders:0 may hold other records" in world.held()
+    quiet = World(READ, DENIED)
+    quiet.restart()
+    quiet.looks(takes=False)
+    quiet.source.rules = {OWN, READ}
+    quiet.looks(takes=False)
+    assert quiet.kept() == {READ, DENIED}
+
+
+def test_of_a_topic_that_drkit_is_not_shown_any_more_the_rules_stay() -> None:
+    prefixed = replace(READ, name="or", pattern="prefixed")
+    world = World(prefixed, link=replace(LINK, exclude_topics=("or.*x",)))
+    assert world.kept() == {READ}, "for each topic: the prefix alone would say more"
+    world.shown = False
+    world.looks()
+    assert (world.kept(), world.held()) == ({READ}, "")
+
+
+def test_what_the_configuration_leaves_out_goes_without_a_question() -> None:
+    other = replace(READ, name="flights")
+    prefixed = replace(DENIED, name="or", pattern="prefixed")
+    world = World(READ, other, prefixed)
+    assert world.kept() == {READ, other, prefixed}
+    world.restart(replace(LINK, exclude_topics=("flights", "or.*x")))
+    world.looks(takes=False)
+    assert (world.kept(), world.held()) == ({READ, DENIED}, "")
+    both = World(replace(READ, operation="all"))
+    both.restart(replace(LINK, acls=AclMode.COPY))
+    both.looks(takes=False)
+    assert (both.kept(), both.held()) == ({replace(READ, operation="all")}, "")
