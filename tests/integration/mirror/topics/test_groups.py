@@ -240,10 +240,12 @@ def test_the_past_of_a_group_is_kept_and_never_ahead_of_it(mirrored: Mirrored, g
             committed.append((begun, now(), offset))
             wait_until(lambda: offsets(mirrored, group).get(place) == committed[-1][2], what=f"offset {offset}")
 
-        def seen_still() -> bool:
-            return captured(mirrored, group)[place].captured_at > committed[-1][1]
+        captured_by = now()
 
-        wait_until(seen_still, what="a look after the last commit")
+        def seen_still() -> bool:
+            return captured(mirrored, group)[place].captured_at > captured_by
+
+        wait_until(seen_still, what="a look after the one that captured the last commit")
         groups.delete_groups([group])
         wait_until(lambda: not captured(mirrored, group), what="the group forgotten")
         wait_until(lambda: position_at(mirrored, group, place, now()) is None, what="its end in the timeline")
