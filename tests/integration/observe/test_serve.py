@@ -146,7 +146,7 @@ def test_a_link_with_a_paused_topic_is_not_healthy_and_one_whose_age_is_not_know
 
         text = metrics()
         assert 'drkit_link_state{link="primary->dr",state="paused"} 1.0' in text
-        assert 'drkit_recovery_point_records{link="primary->dr"} 5.0' in text
+        assert 'drkit_recovery_point_records{link="primary->dr"} 10.0' in text
         assert "drkit_recovery_point_seconds{" not in text, "DrkitRecoveryPointUnknown fires by that"
         assert f'drkit_lag_seconds{{link="primary->dr",partition="0",topic="{topic}"}}' in text
         assert f"no mirror has recorded anything of {new}:0" in (point().reason or "")
