@@ -107,11 +107,11 @@ def check_knows_all(
     older = None if link.shares_target else older_than(copy_of(link, topic, found), store, link, admin)
     if older is None or not (older.unknown or (link.alters and older.observed_later)):
         return
-    what = "copy a second time" if older.unknown else "halt at"
+    what = "map wrongly" if older.lost else "copy a second time" if older.unknown else "halt at"
     raise Refused(
         f"the store is older than its copy on {link.id.target}, {older.knows_more()}",
-        meaning=f"A backup of the store was brought back, or store.url is another one. A mirror would {what} what the "
-        "store doesn't know. Nothing was changed",
+        meaning="A backup of the store was brought back, store.url is another one, or the store lost rows. A mirror "
+        f"would {what} what the store doesn't know. Nothing was changed",
         remedy=recovery_of(link.id),
     )
 

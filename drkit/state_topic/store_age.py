@@ -3,11 +3,12 @@ store.
 
 The copy is written after the store, so it is never ahead of the store that it was written from. A store that is older
 may lack mapping rows above its watermarks: what the target holds there is then mapped wrongly by the rows that it has.
+So it is below them where a store has lost rows (a replica of Cassandra that was never repaired, a hand).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
@@ -64,7 +65,9 @@ class OlderStore(NamedTuple):
     `partitions`: those whose watermark is newer there. `decision`: the number of the later decision there. `unknown`:
     topics, partitions, epochs, never-mirrored ranges and problems that only the copy has, each in words; no mirror
     finds them again. `groups`: those whose positions are newer there, or only there. `observed_later`: those of the
-    partitions whose watermark there was also observed later: no mirror took it back since.
+    partitions whose watermark there was also observed later: no mirror took it back since. `lost`: partitions whose
+    mapping rows below both watermarks are those of the copy without some of them, with the source offset of the first
+    that the store lacks; they are among `unknown`, too.
     """
 
     partitions: list[TopicPartition]
@@ -72,6 +75,7 @@ class OlderStore(NamedTuple):
     unknown: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     observed_later: tuple[TopicPartition, ...] = ()
+    lost: Mapping[TopicPartition, int] = {}
 
     def knows_more(self) -> str:
         """What the copy knows, as a clause: "which has ..."."""
@@ -126,10 +130,36 @@ def older_than(copy: LinkCopy, store: Store, link: Link, target: ClusterAdmin) -
     else:
         partitions = later
     decision = copy.control.version if copy.control is not None and is_later(copy.control, control) else None
-    unknown = () if _failed_back_since(copy.control, control) else _unknown(copy, store, link, target, marks, later)
+    since = _failed_back_since(copy.control, control)
+    lost = {} if since else dict(_lost_rows(copy, store, link, marks, other))
+    unknown = () if since else _unknown(copy, store, link, target, marks, later)
+    unknown += tuple(f"mapping rows of {tp} from source offset {first:,} on" for tp, first in sorted(lost.items()))
     groups = _newer_groups(copy, store, link, marks.values())
-    older = OlderStore(partitions, decision, unknown, groups, tuple(later))
+    older = OlderStore(partitions, decision, unknown, groups, tuple(later), lost)
     return None if older == OlderStore([], None) else older
+
+
+def _lost_rows(
+    copy: LinkCopy, store: Store, link: Link, marks: Mapping[TopicPartition, Watermark], other: Collection[str]
+) -> Iterator[tuple[TopicPartition, int]]:
+    """The partitions that have fewer rows in the store than in the copy, with the first that it lacks.
+
+    Where the store has others than the copy, too, a mirror took its watermark back and copied again, and died before
+    the copy was told.
+    """
+    for tp, (mark, copied) in copy.partitions.items():
+        kept = marks.get(tp)
+        if kept is None or kept.epoch != mark.epoch or tp.topic in other or len(copied) == 1:
+            continue  # without its only row no offset has a place
+        below = min(mark.source_through, kept.source_through)
+        there = {(row.source_offset, row.target_offset) for row in copied if row.source_offset < below}
+        here = {
+            (row.source_offset, row.target_offset)
+            for row in store.mappings(link.id, tp, mark.epoch)
+            if row.source_offset < below
+        }
+        if here < there:
+            yield tp, min(there - here)[0]
 
 
 def _of_other_topics(copy: LinkCopy, store: Store, link: Link) -> set[str]:
@@ -280,7 +310,8 @@ def older_store_problems(
     at: datetime,
 ) -> list[Problem]:
     """The problem `store_older` of each partition whose target holds more than the store's watermark, where the store
-    is older than its copy or that isn't known. The copy is read only if there is such a partition.
+    is older than its copy or that isn't known; and of each whose mapping rows the store has lost in part. The copy is
+    read only if there can be such a partition: where all offsets are equal, no row is needed but the first.
 
     Args:
         link: a link that flows, and that no mirror of this store runs on.
@@ -293,12 +324,13 @@ def older_store_problems(
     """
     if link.inverse or link.shares_target:  # the way back has no copy; beside others positions go by provenance
         return []
+    marks = list(marks)
     beyond = [
         mark
         for mark in marks
         if ends.get(TopicPartition(link.target_topic(mark.topic), mark.partition), 0) > mark.target_end
     ]
-    if not beyond:
+    if not beyond and all(mark.target_end == mark.source_through for mark in marks):
         return []
     older, unknown, denied = read_age(link, store, target, connect, seconds=_LOOK_SECONDS)
     if unknown is not None:
@@ -312,10 +344,11 @@ def older_store_problems(
         why, remedy = f"the store is older than its copy on {link.id.target}", older.remedy(link)
     else:
         return []
-    return [_older(link.id, mark, why, remedy, at) for mark in beyond]
+    lost = {} if older is None else older.lost
+    unsure = {mark.tp: mark.source_through for mark in beyond} | dict(lost)
+    return [_older(link.id, mark, unsure[mark.tp], why, remedy, at) for mark in marks if mark.tp in unsure]
 
 
-def _older(link: LinkId, mark: Watermark, why: str, remedy: str, at: datetime) -> Problem:
-    reason = f"{why}. How what {link.target} holds beyond source offset {mark.source_through:,} is mapped isn't known"
-    first = mark.source_through
+def _older(link: LinkId, mark: Watermark, first: int, why: str, remedy: str, at: datetime) -> Problem:
+    reason = f"{why}. How what {link.target} holds from source offset {first:,} on is mapped isn't known"
     return Problem(STORE_OLDER, mark.topic, mark.partition, reason, remedy, halted=False, since=at, unsure_from=first)

@@ -10,7 +10,7 @@ import pytest
 from drkit.kafka.admin.topic_requests import TopicInfo
 from drkit.model.clock import now
 from drkit.model.link_state import RECORDS_UNMAPPED, SOURCE_TRUNCATED, Direction, LinkControl, Problem, TopicState
-from drkit.model.offsets import GroupPosition, Watermark
+from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.state_topic.link_copy import LinkCopy, ProvenPartition
 from drkit.state_topic.store_age import OlderStore, older_than
@@ -182,3 +182,35 @@ def test_where_others_write_to_the_target_its_log_says_nothing_of_that(store):
     control = LinkControl(LINK.id, Direction.SEALED, 1, AT, "failed over", "01RUN", frozenset())
     store.set_link_control(control, expected_version=None)
     assert older(copied(**set_back, control=control), store) is None
+
+
+ROWS = [OffsetMapping(*PL, 1, source, target) for source, target in ((0, 0), (20, 15), (40, 30))]
+
+
+@pytest.mark.parametrize(
+    ("kept", "first"),
+    [
+        (ROWS, None),
+        ([*ROWS, OffsetMapping(*PL, 1, 60, 44)], None),  # the copy is late
+        ([ROWS[0], ROWS[2]], 20),
+        (ROWS[:2], 40),
+        ([], 0),
+        ([ROWS[0], OffsetMapping(*PL, 1, 20, 12)], None),  # taken back and copied again
+    ],
+)
+def test_rows_that_only_the_copy_has_are_lost_unless_a_mirror_replaced_them(store, kept, first):
+    store.append_mappings(LINK.id, kept)
+    copy = copied()
+    copy.partitions[PL] = ProvenPartition(mark(), ROWS)
+    found = older(copy, store)
+    assert (found and found.lost) == ({PL: first} if first is not None else None)
+    assert found is None or found.unknown == (f"mapping rows of pl:0 from source offset {first} on",)
+
+
+def test_rows_above_the_stores_watermark_are_those_that_a_mirror_took_back_or_will_copy(store):
+    store.append_mappings(LINK.id, ROWS[:1])
+    store.put_watermarks(LINK.id, [mark(through=20)])
+    copy = copied()
+    copy.partitions[PL] = ProvenPartition(mark(), ROWS)
+    found = older(copy, store, Target(end=0, pl="pl-id"))
+    assert found is None or not found.lost

@@ -1,0 +1,89 @@
+"""A store that lost some of its mapping rows: nothing that they told is guessed from those that are left."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from typer.testing import CliRunner
+
+from drkit.cli.application import application
+from drkit.lab.lab import Lab
+from drkit.model.errors import Refused
+from tests.support.links.estates import OwnLink, mirror, open_link, own_link, texts
+
+pytestmark = pytest.mark.lab
+
+
+def aborted(own: OwnLink, topic: str, count: int) -> None:
+    """A transaction of so many records that is aborted, and its marker."""
+    producer = Producer({**own.client("primary"), "transactional.id": f"{own.name}.tx"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for number in range(count):
+        producer.produce(topic, f"aborted {number}".encode(), partition=0)
+    assert producer.flush(30) == 0
+    producer.abort_transaction(30)
+
+
+def run(own: OwnLink, *words: str, code: int) -> dict[str, Any]:
+    done = CliRunner().invoke(application(words[:1]), [*words, "--output", "json", "--config", str(own.config_path)])
+    assert done.exit_code == code, f"{done.exit_code}: {done.stdout}\n{done.stderr}"
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def translated(own: OwnLink, topic: str, offset: int) -> tuple[str, int | None]:
+    (position,) = run(own, "translate", "--topic", f"{topic}:0", "--offset", str(offset), code=0)["positions"]
+    return position["translation"], position["target_offset"]
+
+
+def lose_row(own: OwnLink, topic: str, *, last: bool) -> None:
+    with closing(sqlite3.connect(own.config_path.with_name("drkit.db"))) as store, store:
+        rows = [
+            row for (row,) in store.execute("SELECT source_offset FROM mapping WHERE topic = ? ORDER BY 1", [topic])
+        ]
+        assert len(rows) == 4
+        gone = rows[-1] if last else rows[1]
+        assert store.execute("DELETE FROM mapping WHERE topic = ? AND source_offset = ?", [topic, gone]).rowcount == 1
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["one within", "the last one"])
+def test_what_a_lost_row_told_is_not_guessed_from_the_others(
+    lab: Lab, tmp_path: Path, unique_name: str, last: bool
+) -> None:
+    own = own_link(lab, tmp_path, unique_name, extra='offsets = "translate"')
+    topic = own.create("primary", "t", partitions=1)
+    for batch in "abc":
+        own.produce("primary", topic, texts(batch, 20, [0]))
+        aborted(own, topic, 5)
+    own.produce("primary", topic, texts("d", 5, [0]))
+    value = "d-0-3" if last else "b-0-3"
+    at = next(offset for offset, each in own.records("primary", topic)[0].items() if each == value)
+    group = own.commit("primary", "g", topic, {0: at})
+    mirror(own)
+    place = next(offset for offset, each in own.records("dr", topic)[0].items() if each == value)
+    assert translated(own, topic, at) == ("exact", place)
+    lose_row(own, topic, last=last)
+
+    assert translated(own, topic, at)[0] != "exact"
+    (position,) = run(own, "status", code=0)["links"][0]["groups"]
+    assert position["translation"] != "exact"
+    refused = run(own, "failover", "--to", "dr", "--unplanned", "--accept-unfenced", "--yes", code=3)
+    assert f"mapping rows of {topic}:0" in json.dumps(refused)
+    with pytest.raises(Refused, match="would map wrongly"):  # and it doesn't write the rest over the copy
+        mirror(own)
+    own.store.close()
+
+    own.config_path.with_name("drkit.db").rename(tmp_path / "damaged.db")
+    run(own, "store", "recover", "--from", "dr", "--link", "primary->dr", code=0)
+    recovered = open_link(own.config_path, own.name)
+    assert translated(recovered, topic, at) == ("exact", place)
+    run(recovered, "failover", "--to", "dr", "--unplanned", "--accept-unfenced", "--yes", code=0)
+    assert recovered.committed("dr", group) == {(topic, 0): place}
+    recovered.store.close()
