@@ -15,7 +15,7 @@ from drkit.drill.results.recording import CHAINED_FILES, chain_anchors, other_ch
 from drkit.evidence import verifier
 from drkit.evidence.run_evidence import BundleContent
 from drkit.evidence.statements import ExportStatements, Unknown, findings_of, known, runbook_of, with_reasons
-from drkit.failover.run.journal.files import anchor_document, entry_document, json_lines
+from drkit.failover.journal.files import anchor_document, entry_document, json_lines
 from drkit.model.errors import DrkitError, Refused
 
 Document = dict[str, Any]

@@ -12,13 +12,13 @@ from drkit import __version__
 from drkit.config import Config
 from drkit.evidence import verifier
 from drkit.evidence.statements import ExportStatements, Unknown, findings_of, known, runbook_of, with_reasons
+from drkit.failover.journal.files import JournalFiles, entry_document, journal_files
+from drkit.failover.journal.journal import POSITION_LIST
+from drkit.failover.journal.run_record import KINDS, RunRecord, load_run
+from drkit.failover.journal.site_record import SITE
 from drkit.failover.positions.positions import PlannedPosition
-from drkit.failover.run.journal.files import JournalFiles, entry_document, journal_files
-from drkit.failover.run.journal.journal import POSITION_LIST
-from drkit.failover.run.journal.run_record import KINDS, RunRecord, load_run
 from drkit.failover.run.run_document import run_document
 from drkit.failover.run.runner import RunResult
-from drkit.failover.site.site_record import SITE
 from drkit.model.clock import iso
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.offsets import Certainty

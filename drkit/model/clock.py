@@ -15,6 +15,8 @@ from typing import Self, TypeVar
 
 YEAR_10000 = 253_402_300_800_000
 """Milliseconds."""
+POLL_SECONDS = 0.2
+"""Between two looks of who waits for a condition of another process or link."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from drkit import processes
-from drkit.failover.run.lease import Owner
+from drkit.failover.context.lease import Owner
 from drkit.mirror.workers.leader_lease import known_dead, this_process
 from drkit.processes import ProcessIdentity, this_machine
 

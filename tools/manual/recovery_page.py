@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
+from drkit.failover.context.state_machine import PATHS, Kind, Mode, State
 from drkit.failover.recovery.way_out import BY_HAND, Component, ComponentCondition, Situation, faults_of, way_out
-from drkit.failover.run.state_machine import PATHS, Kind, Mode, State
 
 _HEAD = """# Recovery: which command to run in each state
 

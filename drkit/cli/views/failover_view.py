@@ -15,20 +15,20 @@ from rich.text import Text
 
 from drkit.cli.views.layout import Hanging, OneRow, alike
 from drkit.cli.views.positions_view import number, print_positions, print_without_place
-from drkit.failover.plan.snapshot import ClusterView
+from drkit.failover.context.salvage_folders import salvaged_where
+from drkit.failover.context.state_machine import Kind, StageOutcome, State
 from drkit.failover.positions.group_commands import without_place
-from drkit.failover.run.salvage_folders import salvaged_where
-from drkit.failover.run.state_machine import Kind, StageOutcome, State
+from drkit.failover.snapshot.snapshot import ClusterView
 from drkit.model.clock import iso
 from drkit.model.wording import bounds, counted
 
 if TYPE_CHECKING:
-    from drkit.failover.failback.failback_plan import FailbackPlan
+    from drkit.failover.context.evidence import Evidence, Judgement
+    from drkit.failover.journal.journal import StageRecord
+    from drkit.failover.journal.run_record import Plan
+    from drkit.failover.plan.failback_plan import FailbackPlan
     from drkit.failover.plan.failover_plan import FailoverPlan, Obstacle
     from drkit.failover.positions.consistent_cut import ConsistentCut
-    from drkit.failover.run.evidence import Evidence, Judgement
-    from drkit.failover.run.journal.journal import StageRecord
-    from drkit.failover.run.journal.run_record import Plan
     from drkit.failover.run.runner import RunResult
 
 _ROWS = 20
@@ -48,7 +48,7 @@ def print_plan(console: Console, plan: Plan, unwaived: Sequence[Obstacle] = (), 
 
     `about_to_run`: the flags that it needs were given, or are asked for.
     """
-    from drkit.failover.failback.failback_plan import FailbackPlan
+    from drkit.failover.plan.failback_plan import FailbackPlan
     from drkit.failover.plan.failover_plan import FailoverPlan
 
     console.print(Rule(f"[bold]{plan.kind} plan[/]  [dim]{plan.digest[:12]}[/]", align="left", style="dim"))

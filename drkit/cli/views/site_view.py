@@ -22,19 +22,19 @@ from drkit.cli.views.failover_view import (
     stage_line,
 )
 from drkit.cli.views.positions_view import print_positions, print_without_place
+from drkit.failover.context.salvage_folders import salvaged_where
+from drkit.failover.context.state_machine import Kind, State
 from drkit.failover.positions.group_commands import without_place
-from drkit.failover.run.salvage_folders import salvaged_where
-from drkit.failover.run.state_machine import Kind, State
 from drkit.model.wording import and_more, bounds, counted
 
 if TYPE_CHECKING:
+    from drkit.failover.context.evidence import Judgement
+    from drkit.failover.context.state_machine import Loss
+    from drkit.failover.journal.journal import StageRecord
     from drkit.failover.plan.failover_plan import FailoverPlan, Obstacle
-    from drkit.failover.run.evidence import Judgement
-    from drkit.failover.run.journal.journal import StageRecord
+    from drkit.failover.plan.site_failback_plan import SiteFailbackPlan
+    from drkit.failover.plan.site_plan import AnySitePlan, SitePlan
     from drkit.failover.run.runner import RunResult
-    from drkit.failover.run.state_machine import Loss
-    from drkit.failover.site.site_failback_plan import SiteFailbackPlan
-    from drkit.failover.site.site_plan import AnySitePlan, SitePlan
     from drkit.failover.site.site_result import LinkResult, SiteResult
     from drkit.model.topology import LinkId
 

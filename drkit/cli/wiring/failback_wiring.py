@@ -15,7 +15,7 @@ import typer
 
 from drkit.cli.wiring.context import Invocation, set_client_logs
 from drkit.cli.wiring.spark_options import require_spark, results_folder, spark_properties, spark_runtime
-from drkit.failover.run.interfaces import PATIENCE_SECONDS, AuditVerdict, CaughtUp, Ports, Salvaged
+from drkit.failover.context.interfaces import PATIENCE_SECONDS, AuditVerdict, CaughtUp, Ports, Salvaged
 from drkit.mirror.runtime.events import MirrorEvent, ProgressEvent
 from drkit.model.audit.audit_result import AuditRequest, AuditResult, TopicChoice
 from drkit.model.clock import now

@@ -14,14 +14,14 @@ from drkit.cli.wiring.readiness import ONLY_UNFENCED, UNFINISHED, DryRun, dry_ru
 from drkit.config import Config, load_config
 from drkit.drill.judge.result import DrillSummary
 from drkit.drill.results.archive import Drills, default_drills
+from drkit.failover.context.cluster_context import ClusterContext
+from drkit.failover.context.state_machine import Kind, State
+from drkit.failover.journal.journal import StageRecord
+from drkit.failover.journal.run_record import KINDS, load_run
+from drkit.failover.journal.site_record import SITE, load_site
 from drkit.failover.recovery.component_conditions import unfinished_runs
-from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.journal.journal import StageRecord
-from drkit.failover.run.journal.run_record import KINDS, load_run
 from drkit.failover.run.run_document import evidence_document
 from drkit.failover.run.runner import RunResult
-from drkit.failover.run.state_machine import Kind, State
-from drkit.failover.site.site_record import SITE, load_site
 from drkit.failover.site.site_result import result_of
 from drkit.model.clock import iso, now
 from drkit.model.errors import ConfigError, DrkitError, Refused

@@ -6,22 +6,22 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from drkit.failover.plan.choose_links import links_into
-from drkit.failover.plan.planner import PlanRequest, make_plan
+from drkit.failover.context.evidence import Evidence, expected_evidence
+from drkit.failover.plan.site_context import SiteContext
+from drkit.failover.plan.site_plan import expected_loss, standing
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.recovery.way_out import NOTHING_LOST, Component
-from drkit.failover.run.evidence import Evidence, expected_evidence
-from drkit.failover.site.site_context import SiteContext
-from drkit.failover.site.site_plan import expected_loss, standing
 from drkit.failover.site.site_planner import make_site_plan
+from drkit.failover.snapshot.choose_links import links_into
 from drkit.model.errors import DrkitError
 from drkit.model.runs import ACCEPT_UNFENCED
 from drkit.model.topology import Link
 from drkit.observe.readiness.check import Check, CheckOutcome
 
 if TYPE_CHECKING:
+    from drkit.failover.context.cluster_context import ClusterContext
     from drkit.failover.plan.failover_plan import FailoverPlan, Obstacle
     from drkit.failover.recovery.component_conditions import Unfinished
-    from drkit.failover.run.cluster_context import ClusterContext
     from drkit.model.topology import LinkId
 
 
@@ -106,7 +106,7 @@ def _unfinished(run: Unfinished) -> str:
 
 def _open_site_runs(estate: ClusterContext, link: Link, unfinished: Sequence[Unfinished]) -> Iterator[Check]:
     """Site runs that are not over although nothing of this link is left half done: it was not begun, or is closed."""
-    from drkit.failover.site.site_record import load_site, unfinished_sites
+    from drkit.failover.journal.site_record import load_site, unfinished_sites
 
     named = {each.site for each in unfinished}
     for summary in unfinished_sites(estate.store):

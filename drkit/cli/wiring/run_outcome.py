@@ -20,9 +20,9 @@ from drkit.model.errors import ConfigError, ExitCode, PartlyDone, Refused
 from drkit.model.runs import ACCEPT_UNFENCED, Approval
 
 if TYPE_CHECKING:
+    from drkit.failover.context.cluster_context import ClusterContext
+    from drkit.failover.journal.run_record import Plan
     from drkit.failover.plan.failover_plan import FailoverPlan, Obstacle
-    from drkit.failover.run.cluster_context import ClusterContext
-    from drkit.failover.run.journal.run_record import Plan
     from drkit.failover.run.runner import RunResult
 
 
@@ -122,10 +122,10 @@ def asking_before_fence(
 
 def cancel(run: Invocation, run_id: str | None, *, yes: bool) -> None:
     """Take a run back to where it began, and show it (None: the one that is unfinished)."""
-    from drkit.failover.run.cluster_context import ClusterContext
-    from drkit.failover.run.journal.run_record import load_anchored_run, run_to_resume
+    from drkit.failover.context.cluster_context import ClusterContext
+    from drkit.failover.journal.run_record import load_anchored_run, run_to_resume
+    from drkit.failover.journal.site_record import site_to_resume
     from drkit.failover.run.service import cancel_run
-    from drkit.failover.site.site_record import site_to_resume
 
     store = run.store()
     site = site_to_resume(store, run_id)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from drkit.failover.plan.point_in_time import FORMS, Moment, TimeBasis, parse_moment
-from drkit.failover.positions.selection import Edge, GroupTarget, Selection, parse_topic_selector
+from drkit.failover.snapshot.point_in_time import FORMS, Moment, TimeBasis, parse_moment
+from drkit.failover.snapshot.selection import Edge, GroupTarget, Selection, parse_topic_selector
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError
 

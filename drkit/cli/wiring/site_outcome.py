@@ -21,23 +21,23 @@ from drkit.cli.views.site_view import (
 )
 from drkit.cli.wiring.context import Invocation
 from drkit.cli.wiring.run_outcome import asking_before_fence, confirm, give_approval
-from drkit.failover.run.interfaces import Ports
-from drkit.failover.run.state_machine import Kind
+from drkit.failover.context.interfaces import Ports
+from drkit.failover.context.state_machine import Kind
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, ExitCode, Refused
 from drkit.model.runs import ACCEPT_LOSS, ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED, CLUSTER_ID
 from drkit.model.wording import and_more, counted
 
 if TYPE_CHECKING:
-    from drkit.failover.plan.choose_links import ChosenLinks
+    from drkit.failover.context.cluster_context import ClusterContext
     from drkit.failover.plan.failover_plan import AcceptedLoss, Obstacle
-    from drkit.failover.plan.planner import PlanRequest
-    from drkit.failover.run.cluster_context import ClusterContext
-    from drkit.failover.site.site_context import SiteContext
-    from drkit.failover.site.site_failback_plan import SiteFailbackPlan
+    from drkit.failover.plan.site_context import SiteContext
+    from drkit.failover.plan.site_failback_plan import SiteFailbackPlan
+    from drkit.failover.plan.site_plan import SitePlan
+    from drkit.failover.planning.failover_planner import PlanRequest
     from drkit.failover.site.site_failback_run import FailbackMeans
-    from drkit.failover.site.site_plan import SitePlan
     from drkit.failover.site.site_result import SiteResult
+    from drkit.failover.snapshot.choose_links import ChosenLinks
 
 
 _ASKED_FOR = frozenset({ACCEPT_UNFENCED, ACCEPT_LOSS})
@@ -63,7 +63,7 @@ def read_if_site_plan(path: Path) -> SitePlan | None:
         ConfigError: it can't be read, is damaged, or was changed after it was written.
     """
     from drkit.failover.plan.failover_plan import plan_file
-    from drkit.failover.site.site_plan import FORMAT, read_site_plan
+    from drkit.failover.plan.site_plan import FORMAT, read_site_plan
 
     body = plan_file(path)
     return read_site_plan(path, body) if body.get("format") == FORMAT else None
@@ -73,8 +73,8 @@ def fail_over_site(
     run: Invocation, estate: ClusterContext, request: PlanRequest, links: ChosenLinks, flags: FailoverFlags
 ) -> None:
     """Plan several links, and carry the plan out or show it."""
-    from drkit.failover.site.site_context import SiteContext
-    from drkit.failover.site.site_plan import write_site_plan
+    from drkit.failover.plan.site_context import SiteContext
+    from drkit.failover.plan.site_plan import write_site_plan
     from drkit.failover.site.site_planner import make_site_plan
 
     if request.mirrormaker:
@@ -102,7 +102,7 @@ def apply_site_plan(
     accept_loss: AcceptedLoss,
 ) -> None:
     """Carry out the plan of a file, if the world still matches."""
-    from drkit.failover.site.site_context import SiteContext
+    from drkit.failover.plan.site_context import SiteContext
     from drkit.failover.site.site_planner import site_plan_again
 
     with SiteContext(estate, [estate.link(link) for link in kept.links]) as site:
@@ -124,10 +124,10 @@ def resume_whole_site(
     ports: Callable[[], Ports] | None = None,
 ) -> None:
     """Take a site run to its end, or (without `ports`, which a failback needs) back to where it began."""
-    from drkit.failover.run.cluster_context import ClusterContext
-    from drkit.failover.site.site_context import SiteContext
-    from drkit.failover.site.site_plan import SitePlan
-    from drkit.failover.site.site_record import load_site
+    from drkit.failover.context.cluster_context import ClusterContext
+    from drkit.failover.journal.site_record import load_site
+    from drkit.failover.plan.site_context import SiteContext
+    from drkit.failover.plan.site_plan import SitePlan
     from drkit.failover.site.site_run import cancel_site, resume_site
 
     store = run.store()
@@ -173,10 +173,10 @@ def finish_site(run: Invocation, result: SiteResult) -> None:
 
 def _rehearse(run: Invocation, site: SiteContext, plan: SitePlan, flags: FailoverFlags) -> None:
     """Rehearse every link; exit 3 where all went well, but a real run would be refused."""
+    from drkit.failover.plan.site_plan import standing
     from drkit.failover.run.rehearsal import rehearse
     from drkit.failover.run.runner import RunResult
     from drkit.failover.site.site_document import site_rehearsal_document
-    from drkit.failover.site.site_plan import standing
     from drkit.model.topology import Link
 
     left = standing(plan, waived=frozenset({ACCEPT_UNFENCED}))
@@ -199,8 +199,8 @@ def _rehearse(run: Invocation, site: SiteContext, plan: SitePlan, flags: Failove
 
 
 def _run_site(run: Invocation, site: SiteContext, plan: SitePlan, flags: FailoverFlags) -> None:
+    from drkit.failover.plan.site_plan import accepting_shown, refusal_of, standing
     from drkit.failover.site.site_document import site_plan_document
-    from drkit.failover.site.site_plan import accepting_shown, refusal_of, standing
     from drkit.failover.site.site_run import run_site
 
     accepted = flags.accept_unfenced or flags.only_plan
@@ -282,10 +282,10 @@ def run_site_failback(
     run: Invocation, estate: ClusterContext, links: ChosenLinks, flags: FailbackFlags, ports: Callable[[], Ports]
 ) -> None:
     """Plan several links, and carry the plan out or show it."""
-    from drkit.failover.site.site_context import SiteContext
+    from drkit.failover.plan.site_context import SiteContext
+    from drkit.failover.plan.site_plan import refusal_of, standing
     from drkit.failover.site.site_document import site_plan_document
     from drkit.failover.site.site_failback_run import make_site_failback_plan
-    from drkit.failover.site.site_plan import refusal_of, standing
 
     with SiteContext(estate, links.links) as site:
         plan = make_site_failback_plan(site, flags.kind, links.left_out, by_spark=flags.by_spark)

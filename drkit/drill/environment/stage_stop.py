@@ -14,7 +14,7 @@ import threading
 from functools import wraps
 from pathlib import Path
 
-from drkit.failover.run.journal.journal import Journal
+from drkit.failover.journal.journal import Journal
 
 
 def stop_at_stages(note: Path, stages: frozenset[str]) -> None:

@@ -11,7 +11,7 @@ drills/found/*.yaml           experiments with which random drills found somethi
 
 In the store of a configuration each drill has the same entries in the journals as one on a lab has in the chain of
 drills; `drkit runs` lists it. The lease, one drill at a time for all machines that share the store, is
-that of runs (`drkit.failover.run.lease`), under the drills' own name.
+that of runs (`drkit.failover.context.lease`), under the drills' own name.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from pydantic import ValidationError
 from drkit.config import Config
 from drkit.drill.judge.result import DrillResult, DrillSummary, Verdict
 from drkit.drill.results.recording import BEGUN, KEPT, add_to_chain, chained_body
-from drkit.failover.run.lease import Owner, RunLease
+from drkit.failover.context.lease import Owner, RunLease
 from drkit.model.errors import ConfigError, DrkitError, PartlyDone, Refused
 from drkit.model.runs import JournalEntry, RunSummary
 from drkit.observe.drill_history import DRILL, KEY, surroundings_now

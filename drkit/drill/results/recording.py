@@ -35,10 +35,10 @@ from drkit.drill.experiment.reader import ExperimentFile
 from drkit.drill.experiment.steps import Parallel
 from drkit.drill.judge.history import Attempt, ConfirmedPosition, Landed, LinkHistory, Poll, Returned
 from drkit.drill.judge.result import DrillResult
-from drkit.failover.run.journal.anchors import append_anchor, read_anchor_file
-from drkit.failover.run.journal.files import ANCHORS, RUNS, entry_document, journal_files, json_lines
-from drkit.failover.run.journal.run_record import KINDS
-from drkit.failover.run.lease import Owner
+from drkit.failover.context.anchors import append_anchor, read_anchor_file
+from drkit.failover.context.lease import Owner
+from drkit.failover.journal.files import ANCHORS, RUNS, entry_document, journal_files, json_lines
+from drkit.failover.journal.run_record import KINDS
 from drkit.files import sha256_of
 from drkit.lab import Lab
 from drkit.model.clock import iso, now

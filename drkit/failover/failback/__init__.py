@@ -1,1 +1,1 @@
-"""What a failback decides before it acts: both logs, committed offsets, obstacles, plan."""
+"""What a failback knows of both logs before it acts: what either holds alone, carried offsets, obstacles."""

@@ -14,8 +14,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from drkit.failover.failback.failback_plan import ScrubTopic
-from drkit.failover.failback.live_log import MISSING, RECREATED
+from drkit.failover.context.live_log import MISSING, RECREATED
+from drkit.failover.plan.failback_plan import ScrubTopic
 from drkit.failover.positions.positions import PlannedPosition, Strategy
 from drkit.kafka.groups.group_admin import CommittedOffset
 from drkit.mapping.invert import invert_watermark

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from drkit.failover.failback.failback_plan import FailbackPlan, ScrubTopic
+from drkit.failover.context.live_log import LiveLog
+from drkit.failover.context.state_machine import Kind
 from drkit.failover.failback.failback_snapshot import FailbackSnapshot
-from drkit.failover.failback.live_log import LiveLog
+from drkit.failover.plan.failback_plan import FailbackPlan, ScrubTopic
 from drkit.failover.plan.failover_plan import Obstacle
 from drkit.failover.positions.positions import PlannedPosition
-from drkit.failover.run.state_machine import Kind
 from drkit.kafka.admin.cluster_admin import TopicInfo
 from drkit.mapping.mapping_rows import source_at
 from drkit.model.link_state import Direction, TopicState

@@ -7,16 +7,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from drkit.failover.context.cluster_context import ClusterContext
+from drkit.failover.context.live_log import MISSING, RECREATED, LiveLog, gap_of, only_here
+from drkit.failover.context.state_machine import Kind, State
 from drkit.failover.failback.carried_offsets import MappedTopic, PartitionMapping, mappings_of
-from drkit.failover.failback.failback_plan import FailbackPlan, ScrubTopic
-from drkit.failover.failback.live_log import MISSING, RECREATED, LiveLog, gap_of, only_here
 from drkit.failover.fencing.cluster_fence import fence_method, fence_record
 from drkit.failover.fencing.write_block import settings_before
-from drkit.failover.plan.snapshot import ClusterView
-from drkit.failover.plan.take_snapshot import mirror_at_work
-from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.journal.run_record import KINDS, load_anchored_run, since_brought_back
-from drkit.failover.run.state_machine import Kind, State
+from drkit.failover.journal.run_record import KINDS, load_anchored_run, since_brought_back
+from drkit.failover.plan.failback_plan import FailbackPlan, ScrubTopic
+from drkit.failover.snapshot.snapshot import ClusterView
+from drkit.failover.snapshot.take_snapshot import mirror_at_work
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
 from drkit.kafka.admin.write_block import is_blocked
 from drkit.kafka.client.purged_records import Missing, find_purged

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from drkit.failover.failback.live_log import LastBatch, LiveLog, TopicKept
+from drkit.failover.context.live_log import LastBatch, LiveLog, TopicKept
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.logs.source_divergence import divergence
 from drkit.lag.batch_comparison import compare_batches

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.state_machine import Kind
+from drkit.failover.context.cluster_context import ClusterContext
+from drkit.failover.context.state_machine import Kind
 from drkit.mapping.invert import invert_mappings, invert_watermark
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.link_state import Direction, TopicState

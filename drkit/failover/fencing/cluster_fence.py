@@ -19,6 +19,8 @@ from typing import Protocol
 
 from drkit.config.schema.config import FenceConfig
 from drkit.directory.command import run_bounded
+from drkit.failover.context.cluster_context import ClusterContext
+from drkit.failover.context.lease import RunLease
 from drkit.failover.fencing.deny_rules import (
     closing_rules,
     default_allow_rules,
@@ -33,8 +35,6 @@ from drkit.failover.fencing.deny_rules import (
 )
 from drkit.failover.fencing.quiescence import settled_ends
 from drkit.failover.fencing.write_block import let_writes_in
-from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.lease import RunLease
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.write_block import WriteProbe
 from drkit.model.clock import Deadline, now

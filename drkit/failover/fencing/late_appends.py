@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from drkit.failover.run.cluster_context import ClusterContext
+from drkit.failover.context.cluster_context import ClusterContext
 from drkit.kafka.admin.logs.producers import FENCED_EPOCH, EpochsNotRaised, ProducerStateAdmin
 from drkit.kafka.client.record_probe import OffsetRange
 from drkit.lag.beyond_watermarks import beyond_watermarks

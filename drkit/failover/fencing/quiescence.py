@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from drkit.failover.run.cluster_context import ClusterContext
+from drkit.failover.context.cluster_context import ClusterContext
 from drkit.model.errors import Refused, Unreachable
 from drkit.model.topology import Link, TopicPartition
 from drkit.model.wording import and_more

@@ -16,7 +16,7 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from drkit.failover.run.cluster_context import ClusterContext
+from drkit.failover.context.cluster_context import ClusterContext
 from drkit.kafka.admin.write_block import BLOCK, is_blocked
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.runs import write_block_kind

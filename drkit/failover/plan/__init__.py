@@ -1,1 +1,1 @@
-"""A failover's decision: snapshot, preconditions, plan."""
+"""Plans as values: of a failover, a failback and a site, with preconditions, loss, waves and approvals."""

@@ -18,14 +18,14 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
+from drkit.failover.context.state_machine import Kind, Loss, Mode
 from drkit.failover.plan.codec import Packed
 from drkit.failover.plan.loss_budget import LossBudget
-from drkit.failover.plan.point_in_time import Moment
-from drkit.failover.plan.snapshot import ClusterView
 from drkit.failover.positions.consistent_cut import ConsistentCut
 from drkit.failover.positions.position_checks import PositionCheck, what_changed
 from drkit.failover.positions.positions import PlannedPosition, Selection
-from drkit.failover.run.state_machine import Kind, Loss, Mode
+from drkit.failover.snapshot.point_in_time import Moment
+from drkit.failover.snapshot.snapshot import ClusterView
 from drkit.model.clock import iso
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.runs import ACCEPT_LOSS, FenceMethod

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from drkit.config import Objectives
-from drkit.failover.run.state_machine import Loss, TopicLoss
+from drkit.failover.context.state_machine import Loss, TopicLoss
 from drkit.model.errors import Refused
 from drkit.model.runs import ACCEPT_LOSS
 from drkit.model.topology import LinkId

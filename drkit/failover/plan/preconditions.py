@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from drkit.failover.context.state_machine import Mode
 from drkit.failover.plan.failover_plan import AcceptedLoss, FailoverPlan, Obstacle
 from drkit.failover.plan.loss_budget import accepted, flag_for, over_budget, what_accepts
-from drkit.failover.plan.snapshot import PartitionView, Snapshot
 from drkit.failover.positions.positions import PlannedPosition
-from drkit.failover.run.state_machine import Mode
+from drkit.failover.snapshot.snapshot import PartitionView, Snapshot
 from drkit.model.link_state import TARGET_RECREATED, TARGET_REPLACED, Direction, Problem
 from drkit.model.runs import ACCEPT_LOSS, ACCEPT_UNFENCED, ALLOW_REWIND, FenceMethod, serve_again
 from drkit.model.topology import TopicPartition

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
+from drkit.failover.context.cluster_context import ClusterContext
 from drkit.failover.plan.failover_plan import Obstacle
-from drkit.failover.run.cluster_context import ClusterContext
 from drkit.model.errors import DrkitError
 from drkit.model.topology import Link
 from drkit.permissions.missing import Names, missing_rights, remedy_of

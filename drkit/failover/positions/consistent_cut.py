@@ -24,8 +24,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from drkit.failover.plan.point_in_time import Moment
-from drkit.failover.plan.snapshot import PartitionView, Snapshot
+from drkit.failover.snapshot.point_in_time import Moment
+from drkit.failover.snapshot.snapshot import PartitionView, Snapshot
 from drkit.kafka.client.record_probe import Scanned, SeenBatch
 from drkit.model.clock import from_millis, iso
 from drkit.model.errors import Refused

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from drkit.failover.plan.point_in_time import Moment
-from drkit.failover.plan.snapshot import Snapshot
+from drkit.failover.context.cluster_context import ClusterContext
 from drkit.failover.positions.consistent_cut import (
     ConsistentCut,
     Tails,
@@ -18,7 +17,8 @@ from drkit.failover.positions.consistent_cut import (
     transactions_cut,
 )
 from drkit.failover.positions.positions import Selection
-from drkit.failover.run.cluster_context import ClusterContext
+from drkit.failover.snapshot.point_in_time import Moment
+from drkit.failover.snapshot.snapshot import Snapshot
 from drkit.kafka.client.record_probe import OffsetRange, Scanned
 from drkit.model.errors import DrkitError
 from drkit.model.topology import TopicPartition

@@ -22,7 +22,8 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from drkit.failover.plan.snapshot import Snapshot
+from drkit.failover.context.cluster_context import ClusterContext
+from drkit.failover.context.state_machine import Loss, Mode
 from drkit.failover.positions.positions import (
     NoReset,
     PlannedPosition,
@@ -32,8 +33,7 @@ from drkit.failover.positions.positions import (
     of_another_type,
     types_of,
 )
-from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.state_machine import Loss, Mode
+from drkit.failover.snapshot.snapshot import Snapshot
 from drkit.kafka.groups.mirrormaker import Checkpoint, MirrorMakerOffsets, OffsetSync, read_offsets
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.offsets import Certainty, GroupPosition

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
+from drkit.failover.context.state_machine import PlacesSeen
 from drkit.failover.positions.positions import PlannedPosition
-from drkit.failover.run.state_machine import PlacesSeen
 from drkit.kafka.client.record_probe import LogPosition, ProbedRecord
 from drkit.model.topology import TopicPartition
 

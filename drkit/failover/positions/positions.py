@@ -36,13 +36,20 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from functools import cache, partial
-from operator import attrgetter
 
-from drkit.failover.plan.point_in_time import Moment
-from drkit.failover.plan.snapshot import PartitionView, Snapshot
-from drkit.failover.positions.past_positions import Key, PastPosition
-from drkit.failover.positions.selection import Edge, Selection, TopicSelector, Where, check_names, parse_topic_selector
 from drkit.failover.positions.transactional_positions import place_by_transactions, place_unwatched
+from drkit.failover.snapshot.past_positions import Key, PastPosition
+from drkit.failover.snapshot.point_in_time import Moment
+from drkit.failover.snapshot.selection import (
+    GROUP_TOPIC_PARTITION,
+    Edge,
+    Selection,
+    TopicSelector,
+    Where,
+    check_names,
+    parse_topic_selector,
+)
+from drkit.failover.snapshot.snapshot import PartitionView, Snapshot
 from drkit.mapping import doubted, heed
 from drkit.mapping.translate import left_unread, translate_by_rows, unavailable
 from drkit.model.groups import SHARE, UnmovableGroup
@@ -64,7 +71,6 @@ __all__ = [
     "place",
 ]
 
-GROUP_TOPIC_PARTITION = attrgetter("group", "topic", "partition")
 """The sort key of positions."""
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from drkit.failover.context.cluster_context import ClusterContext
+from drkit.failover.context.state_machine import PlacesSeen
 from drkit.failover.positions.position_checks import (
     Match,
     PositionCheck,
@@ -15,8 +17,6 @@ from drkit.failover.positions.position_checks import (
     position_checks,
 )
 from drkit.failover.positions.positions import PlannedPosition
-from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.state_machine import PlacesSeen
 from drkit.kafka.client.record_probe import LogPosition, ProbedRecord
 from drkit.model.errors import DrkitError
 

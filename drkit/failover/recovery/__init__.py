@@ -1,1 +1,1 @@
-"""Recovery when something breaks during a run: the recommended command, rollback, abandon."""
+"""Recovery when something breaks during a run: the recommended command, rollback, abandon, a fence by itself."""

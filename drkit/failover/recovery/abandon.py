@@ -19,19 +19,19 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
-from drkit.failover.failback.failback_plan import FailbackPlan
+from drkit.failover.context.cluster_context import ClusterContext
+from drkit.failover.context.lease import RunLease
+from drkit.failover.context.salvage_folders import salvaged_where
+from drkit.failover.context.state_machine import FINAL_STATES, Facts, Kind, StageOutcome, State, abandon
 from drkit.failover.fencing.cluster_fence import ClusterFence, fence_record
-from drkit.failover.fencing.fence_command import CommandFenceContext, why_unreached
 from drkit.failover.fencing.write_block import let_writes_in
+from drkit.failover.journal.journal import ABANDONED, OUTCOME, PLAN, Journal, new_run_id
+from drkit.failover.journal.run_record import KINDS, RunRecord, load_anchored_run
+from drkit.failover.journal.site_record import SITE, SiteRecord, children_of, list_site, load_site
+from drkit.failover.plan.failback_plan import FailbackPlan
 from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.recovery.component_conditions import replaced_clusters
-from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.journal.journal import ABANDONED, OUTCOME, PLAN, Journal, new_run_id
-from drkit.failover.run.journal.run_record import KINDS, RunRecord, load_anchored_run
-from drkit.failover.run.lease import RunLease
-from drkit.failover.run.salvage_folders import salvaged_where
-from drkit.failover.run.state_machine import FINAL_STATES, Facts, Kind, StageOutcome, State, abandon
-from drkit.failover.site.site_record import SITE, SiteRecord, children_of, list_site, load_site
+from drkit.failover.recovery.fence_command import CommandFenceContext, why_unreached
 from drkit.failover.stages.late_commits import GoneTopics, with_late_commits
 from drkit.failover.stages.stage import decide_link
 from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from drkit.failover.failback.failback_plan import FailbackPlan
-from drkit.failover.fencing.fence_command import why_unreached
+from drkit.failover.context.cluster_context import ClusterContext
+from drkit.failover.context.state_machine import Kind, Mode, Run, State, next_step
+from drkit.failover.journal.journal import Journal
+from drkit.failover.journal.run_record import Plan, load_run, unfinished
+from drkit.failover.journal.site_record import site_of
+from drkit.failover.plan.failback_plan import FailbackPlan
 from drkit.failover.plan.shared_preconditions import store_age
+from drkit.failover.recovery.fence_command import why_unreached
 from drkit.failover.recovery.way_out import FAIL_OVER, ComponentCondition, Situation, WayOut, furthest, way_out
-from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.journal.journal import Journal
-from drkit.failover.run.journal.run_record import Plan, load_run, unfinished
-from drkit.failover.run.state_machine import Kind, Mode, Run, State, next_step
-from drkit.failover.site.site_record import site_of
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.model.errors import DrkitError, answered, unreached
 from drkit.model.link_state import Direction

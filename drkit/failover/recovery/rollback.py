@@ -9,13 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from drkit.failover.failback.failback_plan import FailbackPlan
-from drkit.failover.fencing.cluster_fence import ClusterFence, fence_record
-from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.journal.journal import CANCELLED, Journal
-from drkit.failover.run.journal.run_record import Plan
-from drkit.failover.run.lease import RunLease
-from drkit.failover.run.state_machine import (
+from drkit.failover.context.cluster_context import ClusterContext
+from drkit.failover.context.lease import RunLease
+from drkit.failover.context.state_machine import (
     BEHIND_THE_FENCE,
     POINT_OF_NO_RETURN,
     Facts,
@@ -26,6 +22,10 @@ from drkit.failover.run.state_machine import (
     back_before_fence,
     cancel,
 )
+from drkit.failover.fencing.cluster_fence import ClusterFence, fence_record
+from drkit.failover.journal.journal import CANCELLED, Journal
+from drkit.failover.journal.run_record import Plan
+from drkit.failover.plan.failback_plan import FailbackPlan
 from drkit.failover.stages.stage import decide_link, wait_for
 from drkit.model.link_state import Direction
 from drkit.model.runs import FenceRecord, FenceState

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from drkit.failover.run.state_machine import Kind, Mode, Run, State, next_step
+from drkit.failover.context.state_machine import Kind, Mode, Run, State, next_step
 
 
 class Component(StrEnum):

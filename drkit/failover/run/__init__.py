@@ -1,1 +1,1 @@
-"""A run from plan to evidence: state machine, runner, journal, lease."""
+"""A run from plan to evidence: the service behind the commands, and the runner of stages."""

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+from drkit.failover.context.cluster_context import ClusterContext
+from drkit.failover.context.state_machine import FINAL_STATES, PATHS, Kind, State
+from drkit.failover.journal.run_record import RunRecord, load_run
 from drkit.failover.plan.failover_plan import FailoverPlan
-from drkit.failover.positions.past_positions import PastPosition, committed_at
 from drkit.failover.positions.positions import PlannedPosition
-from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.journal.run_record import RunRecord, load_run
-from drkit.failover.run.state_machine import FINAL_STATES, PATHS, Kind, State
+from drkit.failover.snapshot.past_positions import PastPosition, committed_at
 from drkit.model.audit.group_audit import After, GroupMove, GroupPositions, SourceEvidence
 from drkit.model.clock import iso, now
 from drkit.model.errors import AuthenticationError, Refused, Unreachable

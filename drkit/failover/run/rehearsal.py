@@ -19,15 +19,15 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from drkit.failover.context.cluster_context import ClusterContext
+from drkit.failover.context.lease import RunLease
+from drkit.failover.context.state_machine import Facts, Run, StageOutcome, State
+from drkit.failover.journal.journal import OUTCOME, PLAN, Journal, StageRecord, new_run_id
+from drkit.failover.journal.run_record import label_of, origin_of
 from drkit.failover.plan.failover_plan import FailoverPlan, plan_from_json, plan_json
 from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.positions.target_positions import compare_checks
-from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.journal.journal import OUTCOME, PLAN, Journal, StageRecord, new_run_id
-from drkit.failover.run.journal.run_record import label_of, origin_of
-from drkit.failover.run.lease import RunLease
 from drkit.failover.run.runner import RunResult, Watch, nobody_watches
-from drkit.failover.run.state_machine import Facts, Run, StageOutcome, State
 from drkit.failover.stages.failover_stages import by_group, commit_groups
 from drkit.kafka.client.record_probe import LogPosition
 from drkit.model.clock import exact_iso, now

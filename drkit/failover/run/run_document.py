@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from drkit.failover.failback.failback_plan import FailbackPlan
+from drkit.failover.context.evidence import Evidence, Judgement, expected_evidence
+from drkit.failover.context.salvage_folders import not_here, salvage_folders
+from drkit.failover.context.state_machine import Loss, StageOutcome, State
+from drkit.failover.journal.journal import StageRecord
+from drkit.failover.journal.run_record import Plan, RunRecord
+from drkit.failover.plan.failback_plan import FailbackPlan
 from drkit.failover.plan.failover_plan import FailoverPlan, Obstacle
 from drkit.failover.positions.consistent_cut import ConsistentCut
 from drkit.failover.positions.group_commands import GroupWithoutPlace, without_place
 from drkit.failover.positions.position_checks import PositionCheck
 from drkit.failover.positions.positions import PlannedPosition
-from drkit.failover.run.evidence import Evidence, Judgement, expected_evidence
-from drkit.failover.run.journal.journal import StageRecord
-from drkit.failover.run.journal.run_record import Plan, RunRecord
 from drkit.failover.run.runner import RunResult
-from drkit.failover.run.salvage_folders import not_here, salvage_folders
-from drkit.failover.run.state_machine import Loss, StageOutcome, State
 from drkit.model.clock import from_millis, iso
 from drkit.model.errors import error_body
 from drkit.model.runs import AnchorPlace, ChainVerdict, JournalEntry, RunSummary

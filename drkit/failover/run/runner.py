@@ -15,18 +15,11 @@ from datetime import datetime
 from functools import partial
 
 from drkit.config import Objectives
-from drkit.failover.plan.loss_budget import OverBudget
-from drkit.failover.positions.position_checks import PositionCheck
-from drkit.failover.positions.positions import PlannedPosition
-from drkit.failover.recovery.component_conditions import Unfinished, advise
-from drkit.failover.recovery.rollback import CANCEL, Rollback, live_cluster
-from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.evidence import Evidence, Judgement, evidence_of, judge
-from drkit.failover.run.interfaces import Ports
-from drkit.failover.run.journal.journal import CANCELLED, TAKEN, Journal, StageRecord
-from drkit.failover.run.journal.run_record import Plan, RunRecord
-from drkit.failover.run.lease import RunLease
-from drkit.failover.run.state_machine import (
+from drkit.failover.context.cluster_context import ClusterContext
+from drkit.failover.context.evidence import Evidence, Judgement, evidence_of, judge
+from drkit.failover.context.interfaces import Ports
+from drkit.failover.context.lease import RunLease
+from drkit.failover.context.state_machine import (
     Facts,
     Kind,
     Mode,
@@ -38,8 +31,16 @@ from drkit.failover.run.state_machine import (
     cancel,
     next_step,
 )
+from drkit.failover.journal.journal import CANCELLED, TAKEN, Journal, StageRecord
+from drkit.failover.journal.run_record import Plan, RunRecord
+from drkit.failover.plan.loss_budget import OverBudget
+from drkit.failover.plan.waves import WantedGroups, at_once
+from drkit.failover.positions.position_checks import PositionCheck
+from drkit.failover.positions.positions import PlannedPosition
+from drkit.failover.recovery.component_conditions import Unfinished, advise
+from drkit.failover.recovery.rollback import CANCEL, Rollback, live_cluster
 from drkit.failover.stages.hooks import Hooks, When
-from drkit.failover.stages.stage import Stage, StageContext, WantedGroups, at_once
+from drkit.failover.stages.stage import Stage, StageContext
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, OutcomeUnknown, PartlyDone
 from drkit.model.link_state import Direction

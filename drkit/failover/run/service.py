@@ -7,20 +7,14 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from drkit.failover.failback.failback_plan import FailbackPlan, failback_plan_json
+from drkit.failover.context.cluster_context import ClusterContext
+from drkit.failover.context.interfaces import Ports
+from drkit.failover.context.lease import RunLease
+from drkit.failover.context.state_machine import BEHIND_THE_FENCE, PATHS, Facts, Kind, Mode, Run, State
 from drkit.failover.failback.way_back import check_way_back_is_free
 from drkit.failover.fencing.cluster_fence import fence_record
-from drkit.failover.fencing.fence_command import why_unreached
-from drkit.failover.plan.failover_plan import AcceptedLoss, FailoverPlan, Obstacle, plan_json, shown, what_moved
-from drkit.failover.plan.loss_budget import OverBudget, accepted, budgets_of, flag_for, over_budget
-from drkit.failover.plan.planner import PlanRequest, failover_stages, make_plan
-from drkit.failover.plan.take_snapshot import observe
-from drkit.failover.recovery.rollback import CANCEL, fence_is_gone, live_cluster, point_of_no_return
-from drkit.failover.run.approvals import check_approved, flags_of
-from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.interfaces import Ports
-from drkit.failover.run.journal.journal import Journal, new_run_id
-from drkit.failover.run.journal.run_record import (
+from drkit.failover.journal.journal import Journal, new_run_id
+from drkit.failover.journal.run_record import (
     Plan,
     RunRecord,
     begin,
@@ -31,13 +25,20 @@ from drkit.failover.run.journal.run_record import (
     planned_places,
     unfinished,
 )
-from drkit.failover.run.lease import RunLease
-from drkit.failover.run.loss import loss_at
+from drkit.failover.plan.approvals import check_approved, flags_of
+from drkit.failover.plan.failback_plan import FailbackPlan, failback_plan_json
+from drkit.failover.plan.failover_plan import AcceptedLoss, FailoverPlan, Obstacle, plan_json, shown, what_moved
+from drkit.failover.plan.loss import loss_at
+from drkit.failover.plan.loss_budget import OverBudget, accepted, budgets_of, flag_for, over_budget
+from drkit.failover.plan.waves import WantedGroups, at_once
+from drkit.failover.planning.failover_planner import PlanRequest, failover_stages, make_plan
+from drkit.failover.recovery.fence_command import why_unreached
+from drkit.failover.recovery.rollback import CANCEL, fence_is_gone, live_cluster, point_of_no_return
 from drkit.failover.run.runner import Gate, Runner, RunResult, Watch, give_up, nobody_watches, take_over
-from drkit.failover.run.state_machine import BEHIND_THE_FENCE, PATHS, Facts, Kind, Mode, Run, State
+from drkit.failover.snapshot.take_snapshot import observe
 from drkit.failover.stages.failover_stages import written_since
 from drkit.failover.stages.hooks import Hooks, hooks_of
-from drkit.failover.stages.stage import Stage, WantedGroups, at_once
+from drkit.failover.stages.stage import Stage
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused, StalePlan, Unreachable, answered, unreached
 from drkit.model.runs import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED, run_to_resume
@@ -167,7 +168,7 @@ def run_failback(
             link; nothing was changed.
         Unreachable: the store doesn't answer; nothing was changed.
     """
-    from drkit.failover.failback.planner import failback_stages  # noqa: PLC0415 - a failover needs none of it
+    from drkit.failover.planning.failback_planner import failback_stages  # noqa: PLC0415 - a failover needs none of it
 
     confirm_cluster(plan, cluster_id)
     facts = Facts(
@@ -417,7 +418,7 @@ def _runner(
     plan = record.plan
     stages: tuple[Stage, ...]
     if isinstance(plan, FailbackPlan):
-        from drkit.failover.failback.planner import failback_stages  # noqa: PLC0415 - as above
+        from drkit.failover.planning.failback_planner import failback_stages  # noqa: PLC0415 - as above
 
         stages, moving = failback_stages(plan), link.reversed()
     else:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 
+from drkit.failover.context.lease import RunLease
+from drkit.failover.context.state_machine import PATHS, Kind, Run, State
+from drkit.failover.plan.site_plan import SitePlan
 from drkit.failover.positions.positions import PlannedPosition
-from drkit.failover.run.lease import RunLease
 from drkit.failover.run.runner import Gate
-from drkit.failover.run.state_machine import PATHS, Kind, Run, State
-from drkit.failover.site.site_plan import SitePlan
-from drkit.failover.stages.stage import POLL_SECONDS
+from drkit.model.clock import POLL_SECONDS
 from drkit.model.errors import PartlyDone
 from drkit.model.topology import LinkId
 from drkit.model.wording import and_more

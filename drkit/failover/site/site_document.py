@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from drkit.failover.context.evidence import Judgement
+from drkit.failover.context.state_machine import State
+from drkit.failover.journal.site_record import least_far
 from drkit.failover.plan.failover_plan import Obstacle
-from drkit.failover.run.evidence import Judgement
+from drkit.failover.plan.site_plan import AnySitePlan, SitePlan, expected_loss, summed
 from drkit.failover.run.rehearsal import REHEARSAL
 from drkit.failover.run.run_document import (
     Document,
@@ -17,9 +20,6 @@ from drkit.failover.run.run_document import (
     run_document,
 )
 from drkit.failover.run.runner import RunResult
-from drkit.failover.run.state_machine import State
-from drkit.failover.site.site_plan import AnySitePlan, SitePlan, expected_loss, summed
-from drkit.failover.site.site_record import least_far
 from drkit.failover.site.site_result import LinkResult, SiteResult
 from drkit.model.clock import iso
 from drkit.model.errors import error_body

@@ -19,17 +19,21 @@ from datetime import datetime
 from functools import partial
 from itertools import pairwise
 
-from drkit.failover.failback.failback_plan import FailbackPlan
-from drkit.failover.failback.planner import make_failback_plan
+from drkit.failover.context.interfaces import Ports
+from drkit.failover.context.lease import RunLease
+from drkit.failover.context.state_machine import BEHIND_THE_FENCE, FINAL_STATES, PATHS, Kind, Run, State
 from drkit.failover.fencing.cluster_fence import fence_record
-from drkit.failover.plan.choose_links import LinkLeftOut
+from drkit.failover.journal.run_record import load_run
+from drkit.failover.journal.site_record import SiteRecord, list_site
+from drkit.failover.plan.approvals import check_approved
+from drkit.failover.plan.failback_plan import FailbackPlan
 from drkit.failover.plan.failover_plan import Obstacle
+from drkit.failover.plan.site_context import SiteContext
+from drkit.failover.plan.site_failback_plan import SiteFailbackPlan
+from drkit.failover.plan.site_plan import refusal_of, standing
+from drkit.failover.planning.failback_planner import make_failback_plan
 from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.recovery.rollback import point_of_no_return
-from drkit.failover.run.approvals import check_approved
-from drkit.failover.run.interfaces import Ports
-from drkit.failover.run.journal.run_record import load_run
-from drkit.failover.run.lease import RunLease
 from drkit.failover.run.runner import Gate
 from drkit.failover.run.service import (
     PartOfSite,
@@ -38,12 +42,7 @@ from drkit.failover.run.service import (
     run_failback,
     standing_obstacles,
 )
-from drkit.failover.run.state_machine import BEHIND_THE_FENCE, FINAL_STATES, PATHS, Kind, Run, State
-from drkit.failover.site.site_context import SiteContext
-from drkit.failover.site.site_failback_plan import SiteFailbackPlan
 from drkit.failover.site.site_lease import begun_site, decided_since, links_to_plan_again
-from drkit.failover.site.site_plan import refusal_of, standing
-from drkit.failover.site.site_record import SiteRecord, list_site
 from drkit.failover.site.site_result import (
     LinkResult,
     SiteResult,
@@ -53,6 +52,7 @@ from drkit.failover.site.site_result import (
     nobody_watches,
     of_site,
 )
+from drkit.failover.snapshot.choose_links import LinkLeftOut
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, PartlyDone, Refused
 from drkit.model.runs import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED, FenceState

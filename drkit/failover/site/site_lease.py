@@ -6,17 +6,17 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 
-from drkit.failover.failback.failback_plan import FailbackPlan
+from drkit.failover.context.cluster_context import ClusterContext
+from drkit.failover.context.lease import RunLease
+from drkit.failover.context.state_machine import State
+from drkit.failover.journal.journal import CANCELLED, OUTCOME, Journal, new_run_id
+from drkit.failover.journal.run_record import Plan, origin_of
+from drkit.failover.journal.site_record import SiteRecord, begin_site, list_site, load_site, unfinished_sites
+from drkit.failover.plan.failback_plan import FailbackPlan
+from drkit.failover.plan.site_context import SiteContext
+from drkit.failover.plan.site_plan import AnySitePlan
 from drkit.failover.recovery.rollback import CANCEL
-from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.journal.journal import CANCELLED, OUTCOME, Journal, new_run_id
-from drkit.failover.run.journal.run_record import Plan, origin_of
-from drkit.failover.run.lease import RunLease
 from drkit.failover.run.service import clear_the_way
-from drkit.failover.run.state_machine import State
-from drkit.failover.site.site_context import SiteContext
-from drkit.failover.site.site_plan import AnySitePlan
-from drkit.failover.site.site_record import SiteRecord, begin_site, list_site, load_site, unfinished_sites
 from drkit.model.errors import DrkitError
 from drkit.model.topology import Link, LinkId
 

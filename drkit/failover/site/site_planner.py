@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from drkit.failover.plan.choose_links import LinkLeftOut, other_links
+from drkit.failover.context.state_machine import Mode
 from drkit.failover.plan.failover_plan import AcceptedLoss, FailoverPlan, Obstacle, shown
-from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.positions.selection import Selection, UnknownNames
+from drkit.failover.plan.site_context import SiteContext
+from drkit.failover.plan.site_plan import SitePlan
+from drkit.failover.plan.waves import waves_of
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.run.service import plan_again
-from drkit.failover.run.state_machine import Mode
-from drkit.failover.site.site_context import SiteContext
-from drkit.failover.site.site_plan import SitePlan
-from drkit.failover.site.waves import waves_of
+from drkit.failover.snapshot.choose_links import LinkLeftOut, other_links
+from drkit.failover.snapshot.selection import Selection, UnknownNames
 from drkit.model.clock import now
 from drkit.model.errors import Refused, StalePlan
 from drkit.model.runs import ACCEPT_LOSS

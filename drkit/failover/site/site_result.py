@@ -9,15 +9,15 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from drkit.config import Objectives
+from drkit.failover.context.evidence import Evidence, Judgement, expected_evidence, judge
+from drkit.failover.context.state_machine import State
+from drkit.failover.journal.journal import CANCELLED, OUTCOME, StageRecord
+from drkit.failover.journal.run_record import Plan, RunRecord
+from drkit.failover.journal.site_record import CLOSE, SiteRecord, least_far, list_site
+from drkit.failover.plan.site_context import SiteContext
+from drkit.failover.plan.site_plan import AnySitePlan, summed
 from drkit.failover.recovery.rollback import CANCEL
-from drkit.failover.run.evidence import Evidence, Judgement, expected_evidence, judge
-from drkit.failover.run.journal.journal import CANCELLED, OUTCOME, StageRecord
-from drkit.failover.run.journal.run_record import Plan, RunRecord
 from drkit.failover.run.runner import RunResult
-from drkit.failover.run.state_machine import State
-from drkit.failover.site.site_context import SiteContext
-from drkit.failover.site.site_plan import AnySitePlan, summed
-from drkit.failover.site.site_record import CLOSE, SiteRecord, least_far, list_site
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, OutcomeUnknown, PartlyDone
 from drkit.model.topology import LinkId

@@ -12,14 +12,19 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+from drkit.failover.context.lease import RunLease
+from drkit.failover.context.state_machine import Run, State
+from drkit.failover.journal.journal import CANCELLED, INTENT, OUTCOME
+from drkit.failover.journal.run_record import RunRecord
+from drkit.failover.journal.site_record import SiteRecord, list_site, load_site
+from drkit.failover.plan.approvals import check_approved, flags_of
 from drkit.failover.plan.failover_plan import FailoverPlan
-from drkit.failover.plan.planner import make_plan
+from drkit.failover.plan.site_context import SiteContext
+from drkit.failover.plan.site_plan import SitePlan, refusal_of, standing
+from drkit.failover.plan.waves import Wave, WaveAssignment, Waves
+from drkit.failover.planning.failover_planner import make_plan
 from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.recovery.rollback import CANCEL, point_of_no_return
-from drkit.failover.run.approvals import check_approved, flags_of
-from drkit.failover.run.journal.journal import CANCELLED, INTENT, OUTCOME
-from drkit.failover.run.journal.run_record import RunRecord
-from drkit.failover.run.lease import RunLease
 from drkit.failover.run.runner import Gate, take_over
 from drkit.failover.run.service import (
     PartOfSite,
@@ -28,13 +33,9 @@ from drkit.failover.run.service import (
     resume_run,
     run_failover,
 )
-from drkit.failover.run.state_machine import Run, State
 from drkit.failover.site.shared_groups import COMMITTED, SharedGroups
-from drkit.failover.site.site_context import SiteContext
 from drkit.failover.site.site_failback_run import FailbackMeans, SiteFailbackRunner
 from drkit.failover.site.site_lease import begun_site, decided_since, leases, links_left, links_to_plan_again
-from drkit.failover.site.site_plan import SitePlan, refusal_of, standing
-from drkit.failover.site.site_record import SiteRecord, list_site, load_site
 from drkit.failover.site.site_result import (
     LinkResult,
     SiteResult,
@@ -46,7 +47,6 @@ from drkit.failover.site.site_result import (
     of_site,
     result_of,
 )
-from drkit.failover.site.waves import Wave, WaveAssignment, Waves
 from drkit.model.errors import DrkitError, PartlyDone, Refused
 from drkit.model.runs import ACCEPT_UNFENCED
 from drkit.model.topology import Link, LinkId

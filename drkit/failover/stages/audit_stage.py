@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from drkit.failover.failback.failback_plan import ScrubTopic
+from drkit.failover.context.live_log import gone_since, lost_since
+from drkit.failover.context.state_machine import StageOutcome
 from drkit.failover.failback.failback_snapshot import live_logs, take_failback_snapshot
-from drkit.failover.failback.live_log import gone_since, lost_since
 from drkit.failover.failback.lost_tail import diverged, lost_tails
-from drkit.failover.run.state_machine import StageOutcome
+from drkit.failover.plan.failback_plan import ScrubTopic
 from drkit.failover.stages.salvage_stage import unreadable_salvages
 from drkit.failover.stages.stage import StageContext, StageReport
 from drkit.model.errors import ExitCode, PartlyDone

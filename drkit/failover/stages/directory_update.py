@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from drkit.directory import Directory, Entry
+from drkit.failover.context.cluster_context import ClusterContext
+from drkit.failover.context.lease import RunLease
+from drkit.failover.journal.journal import new_run_id
 from drkit.failover.plan.failover_plan import DirectoryView, Obstacle
-from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.journal.journal import new_run_id
-from drkit.failover.run.lease import RunLease
 from drkit.failover.stages.stage import StageContext
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, PartlyDone, Refused

@@ -15,16 +15,16 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from drkit.failover.failback.failback_plan import ScrubTopic
+from drkit.failover.context.interfaces import PATIENCE_SECONDS
+from drkit.failover.context.state_machine import Facts, Kind, Mode, StageOutcome
 from drkit.failover.failback.way_back import FormerDirection, check_way_back_is_free, reverse_record, save_reversed
 from drkit.failover.fencing.cluster_fence import ClusterFence
 from drkit.failover.fencing.late_appends import refuse_late_appends
 from drkit.failover.fencing.quiescence import QUIET_SECONDS, differing, ends_of, frozen_ends, still_written
-from drkit.failover.plan.snapshot import PartitionView
-from drkit.failover.plan.take_snapshot import mirror_at_work, observe
-from drkit.failover.run.interfaces import PATIENCE_SECONDS
-from drkit.failover.run.loss import loss_at
-from drkit.failover.run.state_machine import Facts, Kind, Mode, StageOutcome
+from drkit.failover.plan.failback_plan import ScrubTopic
+from drkit.failover.plan.loss import loss_at
+from drkit.failover.snapshot.snapshot import PartitionView
+from drkit.failover.snapshot.take_snapshot import mirror_at_work, observe
 from drkit.failover.stages.audit_stage import refuse_missing
 from drkit.failover.stages.directory_update import publish
 from drkit.failover.stages.failover_stages import publication

@@ -8,16 +8,15 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
 
+from drkit.failover.context.state_machine import Facts, Loss, Mode, StageOutcome
 from drkit.failover.failback.carried_offsets import as_stands, with_carried
 from drkit.failover.fencing.cluster_fence import ClusterFence, close_topics_outside
 from drkit.failover.fencing.late_appends import copy_ends
 from drkit.failover.fencing.quiescence import still_written, topic_ids_of
 from drkit.failover.plan.failover_plan import AcceptedLoss
+from drkit.failover.plan.loss import loss_at
 from drkit.failover.plan.loss_budget import LossBudget, OverBudget, accepted, flag_for, over_budget
-from drkit.failover.plan.point_in_time import Moment
 from drkit.failover.plan.preconditions import AS_THEY_ARE, vanished_groups, vanished_says
-from drkit.failover.plan.snapshot import Snapshot
-from drkit.failover.plan.take_snapshot import observe
 from drkit.failover.positions.group_commands import group_command
 from drkit.failover.positions.mirrormaker_positions import (
     LOSS_UNKNOWN,
@@ -33,8 +32,9 @@ from drkit.failover.positions.positions import (
     removed_unread,
 )
 from drkit.failover.positions.target_positions import compare_checks, read_checks
-from drkit.failover.run.loss import loss_at
-from drkit.failover.run.state_machine import Facts, Loss, Mode, StageOutcome
+from drkit.failover.snapshot.point_in_time import Moment
+from drkit.failover.snapshot.snapshot import Snapshot
+from drkit.failover.snapshot.take_snapshot import observe
 from drkit.failover.stages.directory_update import publish
 from drkit.failover.stages.fence_stages import keep_problems
 from drkit.failover.stages.late_writes import find_late_writes

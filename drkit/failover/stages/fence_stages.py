@@ -13,16 +13,16 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from drkit.failover.context.cluster_context import ClusterContext
+from drkit.failover.context.state_machine import Mode, StageOutcome
 from drkit.failover.fencing.cluster_fence import ClusterFence, FenceProof
 from drkit.failover.fencing.late_appends import LateAppends, refuse_late_appends
 from drkit.failover.fencing.quiescence import QUIET_SECONDS, differing, ends_of, frozen_ends, still_written
 from drkit.failover.plan.failover_plan import AcceptedLoss
+from drkit.failover.plan.loss import loss_at
 from drkit.failover.plan.preconditions import records_of, within
-from drkit.failover.plan.snapshot import PartitionView, Snapshot
-from drkit.failover.plan.take_snapshot import mirror_at_work, observe
-from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.loss import loss_at
-from drkit.failover.run.state_machine import Mode, StageOutcome
+from drkit.failover.snapshot.snapshot import PartitionView, Snapshot
+from drkit.failover.snapshot.take_snapshot import mirror_at_work, observe
 from drkit.failover.stages.stage import StageContext, StageReport, decide_link, sealed_before
 from drkit.kafka.client.record_probe import LogPosition
 from drkit.lag.batch_comparison import compare_batches, replaced_reason, set_back_remedy

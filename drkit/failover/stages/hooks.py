@@ -8,8 +8,8 @@ from enum import StrEnum
 
 from drkit.config.schema.directory import HooksConfig
 from drkit.directory.command import ended, run_bounded
+from drkit.failover.context.state_machine import Kind
 from drkit.failover.plan.failover_plan import StagePlan
-from drkit.failover.run.state_machine import Kind
 from drkit.model.clock import Deadline
 from drkit.model.errors import DrkitError, Refused
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from drkit.failover.context.cluster_context import ClusterContext
+from drkit.failover.context.state_machine import Facts
 from drkit.failover.failback.carried_offsets import carried, mappings_of
-from drkit.failover.failback.failback_plan import ScrubTopic
 from drkit.failover.failback.failback_snapshot import mapped_topics, with_gaps_now
+from drkit.failover.plan.failback_plan import ScrubTopic
 from drkit.failover.positions.positions import PlannedPosition
-from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.state_machine import Facts
 from drkit.failover.stages.stage import StageContext
 from drkit.kafka.groups.commit_reader import LastCommits, LogPart, last_commits
 from drkit.kafka.groups.coordinator import CommittedOffset

@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from drkit.failover.context.state_machine import Facts, Loss, Mode, TopicLoss
 from drkit.failover.fencing.cluster_fence import ClusterFence
 from drkit.failover.fencing.quiescence import ends_of, topic_ids_of
-from drkit.failover.plan.take_snapshot import mirror_at_work
-from drkit.failover.run.state_machine import Facts, Loss, Mode, TopicLoss
+from drkit.failover.snapshot.take_snapshot import mirror_at_work
 from drkit.failover.stages.stage import StageContext
 from drkit.lag.beyond_watermarks import beyond_watermarks
 from drkit.model.clock import now

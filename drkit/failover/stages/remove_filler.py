@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from drkit.failover.run.cluster_context import ClusterContext
+from drkit.failover.context.cluster_context import ClusterContext
 from drkit.failover.stages.stage import StageContext
 from drkit.kafka.client.filler import FillerTrimmer
 from drkit.lag.fence_markers import link_producers

@@ -14,16 +14,16 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from drkit.failover.context.interfaces import Salvaged
+from drkit.failover.context.live_log import LiveLog, TopicKept
+from drkit.failover.context.state_machine import Facts, StageOutcome
 from drkit.failover.failback.carried_offsets import carried, documents, mappings_of, offsets_digest
-from drkit.failover.failback.failback_plan import ScrubTopic
 from drkit.failover.failback.failback_snapshot import live_logs, mapped_topics, with_gaps_now
-from drkit.failover.failback.live_log import LiveLog, TopicKept
 from drkit.failover.failback.lost_tail import last_batches
 from drkit.failover.fencing.quiescence import differing, still_written
+from drkit.failover.plan.failback_plan import ScrubTopic
 from drkit.failover.positions.positions import PlannedPosition
-from drkit.failover.run.audited_loss import complete_evidence
-from drkit.failover.run.interfaces import Salvaged
-from drkit.failover.run.state_machine import Facts, StageOutcome
+from drkit.failover.stages.audited_loss import complete_evidence
 from drkit.failover.stages.stage import StageContext, StageReport
 from drkit.kafka.client.record_probe import LogPosition
 from drkit.kafka.groups.group_admin import CommittedOffset, GroupAdmin

@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from drkit.failover.context.state_machine import Facts, StageOutcome
 from drkit.failover.failback.checks import why_not_level
-from drkit.failover.failback.failback_plan import ScrubTopic
 from drkit.failover.failback.failback_snapshot import scrub_topics, take_failback_snapshot
 from drkit.failover.fencing.quiescence import differing
 from drkit.failover.fencing.write_block import block_writes, let_writes_in
-from drkit.failover.plan.take_snapshot import mirror_at_work
+from drkit.failover.plan.failback_plan import ScrubTopic
 from drkit.failover.positions.positions import PlannedPosition
-from drkit.failover.run.state_machine import Facts, StageOutcome
+from drkit.failover.snapshot.take_snapshot import mirror_at_work
 from drkit.failover.stages.late_commits import commits_end, keep_late_commits
 from drkit.failover.stages.salvage_stage import (
     WRITTEN,

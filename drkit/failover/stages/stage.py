@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from drkit.failover.context.cluster_context import ClusterContext
+from drkit.failover.context.interfaces import Ports
+from drkit.failover.context.lease import RunLease
+from drkit.failover.context.state_machine import Facts, StageOutcome
+from drkit.failover.plan.waves import WantedGroups, at_once
 from drkit.failover.positions.position_checks import PositionCheck
 from drkit.failover.positions.positions import PlannedPosition
-from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.interfaces import Ports
-from drkit.failover.run.lease import RunLease
-from drkit.failover.run.state_machine import Facts, StageOutcome
-from drkit.model.clock import now
+from drkit.model.clock import POLL_SECONDS, now
 from drkit.model.errors import DrkitError, OutcomeUnknown, Refused, Unreachable
 from drkit.model.link_state import Direction, LinkControl
 from drkit.model.topology import Link, LinkId, TopicPartition
 
-POLL_SECONDS = 0.2
 _FIRST_POLL_SECONDS = 0.025
 _CAS_ATTEMPTS = 5
 
@@ -35,15 +35,6 @@ class StageReport:
     facts: Facts
     positions: tuple[PlannedPosition, ...] | None = None
     places: tuple[PositionCheck, ...] = ()
-
-
-WantedGroups = Mapping[str, Sequence[PlannedPosition]]
-"""Positions to commit, by group."""
-
-
-def at_once(wanted: WantedGroups) -> Iterator[WantedGroups]:
-    """All groups in one portion."""
-    yield wanted
 
 
 @dataclass(frozen=True, slots=True)

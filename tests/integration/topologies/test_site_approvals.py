@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from drkit.config import load_config
-from drkit.failover.plan.choose_links import links_away, links_into
-from drkit.failover.plan.planner import PlanRequest
-from drkit.failover.run.journal.journal import INTENT
-from drkit.failover.run.state_machine import Kind, State
-from drkit.failover.site.site_context import SiteContext
+from drkit.failover.context.state_machine import Kind, State
+from drkit.failover.journal.journal import INTENT
+from drkit.failover.journal.site_record import site_to_resume
+from drkit.failover.plan.site_context import SiteContext
+from drkit.failover.planning.failover_planner import PlanRequest
 from drkit.failover.site.site_failback_run import FailbackMeans, make_site_failback_plan, run_site_failback
 from drkit.failover.site.site_planner import make_site_plan
-from drkit.failover.site.site_record import site_to_resume
 from drkit.failover.site.site_run import run_site
+from drkit.failover.snapshot.choose_links import links_away, links_into
 from drkit.model.errors import Refused
 from drkit.model.link_state import Direction
 from tests.support.commands.approving import approval, approved_by_both, operators

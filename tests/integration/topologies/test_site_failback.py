@@ -15,11 +15,11 @@ from jsonschema import Draft202012Validator
 from typer.testing import CliRunner
 
 from drkit.cli.application import application
-from drkit.failover.run.interfaces import Auditor, AuditVerdict, Salvaged, Salvager
-from drkit.failover.run.journal.journal import INTENT, OUTCOME, PLAN
-from drkit.failover.run.lease import RunLease
-from drkit.failover.run.state_machine import Kind, State
-from drkit.failover.site.site_record import load_site, site_to_resume
+from drkit.failover.context.interfaces import Auditor, AuditVerdict, Salvaged, Salvager
+from drkit.failover.context.lease import RunLease
+from drkit.failover.context.state_machine import Kind, State
+from drkit.failover.journal.journal import INTENT, OUTCOME, PLAN
+from drkit.failover.journal.site_record import load_site, site_to_resume
 from drkit.model.errors import DrkitError
 from drkit.model.link_state import Direction
 from drkit.model.runs import verify_chain

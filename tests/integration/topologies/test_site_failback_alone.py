@@ -11,16 +11,16 @@ import pytest
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
 
-from drkit.failover.failback.planner import make_failback_plan
-from drkit.failover.plan.choose_links import links_away
-from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.run.journal.journal import OUTCOME
+from drkit.failover.context.state_machine import Kind, State
+from drkit.failover.journal.journal import OUTCOME
+from drkit.failover.journal.site_record import load_site, site_to_resume
+from drkit.failover.plan.site_context import SiteContext
+from drkit.failover.planning.failback_planner import make_failback_plan
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.run.service import run_failback, run_failover
-from drkit.failover.run.state_machine import Kind, State
-from drkit.failover.site.site_context import SiteContext
 from drkit.failover.site.site_failback_run import FailbackMeans, make_site_failback_plan, run_site_failback
-from drkit.failover.site.site_record import load_site, site_to_resume
 from drkit.failover.site.site_run import resume_site
+from drkit.failover.snapshot.choose_links import links_away
 from drkit.model.runs import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
 from drkit.model.topology import LinkId
 from tests.integration.topologies.test_site_failback import Failing, by_verb, is_back, topic_id, valid, values

@@ -15,18 +15,18 @@ from typing import Any, cast
 
 import pytest
 
+from drkit.failover.context.cluster_context import ClusterContext
+from drkit.failover.context.interfaces import Auditor, AuditVerdict, Ports
+from drkit.failover.context.lease import RunLease
+from drkit.failover.context.state_machine import Kind, State
 from drkit.failover.fencing.cluster_fence import ClusterFence
-from drkit.failover.fencing.fence_command import CommandFenceContext
-from drkit.failover.plan.choose_links import links_away
-from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.interfaces import Auditor, AuditVerdict, Ports
-from drkit.failover.run.journal.journal import OUTCOME, StageRecord, new_run_id
-from drkit.failover.run.lease import RunLease
-from drkit.failover.run.state_machine import Kind, State
-from drkit.failover.site.site_context import SiteContext
+from drkit.failover.journal.journal import OUTCOME, StageRecord, new_run_id
+from drkit.failover.journal.site_record import site_to_resume
+from drkit.failover.plan.site_context import SiteContext
+from drkit.failover.recovery.fence_command import CommandFenceContext
 from drkit.failover.site.site_failback_run import FailbackMeans, make_site_failback_plan, run_site_failback
-from drkit.failover.site.site_record import site_to_resume
 from drkit.failover.site.site_run import resume_site
+from drkit.failover.snapshot.choose_links import links_away
 from drkit.lab import Lab
 from drkit.model.runs import FENCES, JournalEntry
 from drkit.model.topics.acls import fence_rules_kind

@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer
 
-from drkit.failover.plan.choose_links import links_into
-from drkit.failover.plan.planner import PlanRequest
-from drkit.failover.positions.selection import Selection
-from drkit.failover.run.journal.journal import INTENT, OUTCOME, PLAN
-from drkit.failover.run.state_machine import Kind, State
-from drkit.failover.site.site_context import SiteContext
+from drkit.failover.context.state_machine import Kind, State
+from drkit.failover.journal.journal import INTENT, OUTCOME, PLAN
+from drkit.failover.journal.site_record import load_site, site_to_resume
+from drkit.failover.plan.site_context import SiteContext
+from drkit.failover.planning.failover_planner import PlanRequest
 from drkit.failover.site.site_planner import make_site_plan
-from drkit.failover.site.site_record import load_site, site_to_resume
 from drkit.failover.site.site_run import run_site
+from drkit.failover.snapshot.choose_links import links_into
+from drkit.failover.snapshot.selection import Selection
 from drkit.model.link_state import Direction
 from drkit.model.runs import verify_chain
 from tests.support.clusters.topologies import write

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from typer.testing import CliRunner
 
 from drkit.cli.application import application
-from drkit.failover.run.interfaces import AuditVerdict
+from drkit.failover.context.interfaces import AuditVerdict
 from drkit.model.link_state import Direction
 from drkit.model.topology import Link, LinkId
 from drkit.store.api import Store

@@ -131,7 +131,7 @@ def range_left_out() -> None:
         return pieces
 
     def clean(_: Callable[..., Any]) -> Callable[..., Any]:
-        from drkit.failover.run.interfaces import AuditVerdict  # noqa: PLC0415 - as above
+        from drkit.failover.context.interfaces import AuditVerdict  # noqa: PLC0415 - as above
 
         return lambda *_: AuditVerdict("clean", "nothing was compared", None)
 
@@ -189,7 +189,7 @@ def loss_understated() -> None:
 
         return loss_at
 
-    patch("drkit.failover.run.loss:loss_at", make)
+    patch("drkit.failover.plan.loss:loss_at", make)
 
 
 def time_believed() -> None:

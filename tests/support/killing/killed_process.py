@@ -11,8 +11,8 @@ from pathlib import Path
 
 import psutil
 
-from drkit.failover.run.journal.journal import INTENT, OUTCOME
-from drkit.failover.run.state_machine import PATHS, Kind
+from drkit.failover.context.state_machine import PATHS, Kind
+from drkit.failover.journal.journal import INTENT, OUTCOME
 from tests.support.links.estates import OwnLink
 from tests.support.wait import wait_until
 

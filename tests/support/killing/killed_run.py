@@ -16,11 +16,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from drkit.failover.failback.planner import make_failback_plan
-from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.run.journal.run_record import run_to_resume
+from drkit.failover.context.state_machine import Mode
+from drkit.failover.journal.run_record import run_to_resume
+from drkit.failover.planning.failback_planner import make_failback_plan
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.run.service import cancel_run, resume_run, run_failback, run_failover
-from drkit.failover.run.state_machine import Mode
 from drkit.kafka.admin import topic_requests
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.model.runs import JournalEntry

@@ -18,17 +18,17 @@ from typing import Any, cast
 
 from drkit.config import load_config
 from drkit.evidence.approvals import read_approvals
-from drkit.failover.plan.choose_links import links_away, links_into
-from drkit.failover.plan.planner import PlanRequest
-from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.journal.journal import new_run_id
-from drkit.failover.run.lease import RunLease
-from drkit.failover.run.state_machine import Kind
-from drkit.failover.site.site_context import SiteContext
+from drkit.failover.context.cluster_context import ClusterContext
+from drkit.failover.context.lease import RunLease
+from drkit.failover.context.state_machine import Kind
+from drkit.failover.journal.journal import new_run_id
+from drkit.failover.journal.site_record import SITE, site_to_resume
+from drkit.failover.plan.site_context import SiteContext
+from drkit.failover.planning.failover_planner import PlanRequest
 from drkit.failover.site.site_failback_run import FailbackMeans, make_site_failback_plan, run_site_failback
 from drkit.failover.site.site_planner import make_site_plan
-from drkit.failover.site.site_record import SITE, site_to_resume
 from drkit.failover.site.site_run import cancel_site, resume_site, run_site
+from drkit.failover.snapshot.choose_links import links_away, links_into
 from drkit.model.clock import now
 from drkit.model.runs import JournalEntry
 from drkit.state_topic.recorded_store import StateRecording

@@ -17,9 +17,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from drkit.config import ClusterConfig, Config, load_config
-from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.state_machine import Loss
+from drkit.failover.context.cluster_context import ClusterContext
+from drkit.failover.context.state_machine import Loss
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.lab import Lab
 from drkit.mapping import Translator

@@ -13,16 +13,16 @@ from typing import Any
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ClientPartition
 
-from drkit.failover.plan.choose_links import links_away, links_into
-from drkit.failover.plan.planner import PlanRequest
-from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.interfaces import Ports
-from drkit.failover.run.state_machine import Kind
-from drkit.failover.site.site_context import SiteContext
+from drkit.failover.context.cluster_context import ClusterContext
+from drkit.failover.context.interfaces import Ports
+from drkit.failover.context.state_machine import Kind
+from drkit.failover.plan.site_context import SiteContext
+from drkit.failover.planning.failover_planner import PlanRequest
 from drkit.failover.site.site_failback_run import FailbackMeans, make_site_failback_plan, run_site_failback
 from drkit.failover.site.site_planner import make_site_plan
 from drkit.failover.site.site_result import SiteResult
 from drkit.failover.site.site_run import resume_site, run_site
+from drkit.failover.snapshot.choose_links import links_away, links_into
 from drkit.model.link_state import Direction
 from drkit.model.topology import LinkId
 from tests.support.clusters.topologies import Net, write

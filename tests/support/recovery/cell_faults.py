@@ -21,9 +21,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from drkit.drill.environment.log_surgery import Disk, stopped
-from drkit.failover.plan.take_snapshot import mirror_at_work
+from drkit.failover.context.state_machine import Kind, Mode, State
 from drkit.failover.recovery.way_out import Component, ComponentCondition
-from drkit.failover.run.state_machine import Kind, Mode, State
+from drkit.failover.snapshot.take_snapshot import mirror_at_work
 from drkit.lab.layout import cluster_uuid
 from drkit.store import open_store
 from tests.support.links.estates import texts

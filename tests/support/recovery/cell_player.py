@@ -33,13 +33,13 @@ from confluent_kafka.admin import (
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.errors import KafkaError
 
-from drkit.failover.fencing.fence_command import lift_fence
-from drkit.failover.plan.planner import PlanRequest, make_plan
+from drkit.failover.context.cluster_context import ClusterContext
+from drkit.failover.context.state_machine import Kind, Mode, State
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.recovery.abandon import abandon_run
+from drkit.failover.recovery.fence_command import lift_fence
 from drkit.failover.recovery.way_out import ABANDON, BY_HAND, STATUS, Component, ComponentCondition, Situation, way_out
-from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.service import cancel_run, resume_run, run_failover
-from drkit.failover.run.state_machine import Kind, Mode, State
 from drkit.lab import Lab
 from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
 from drkit.model.errors import DrkitError, ExitCode, Refused

@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from drkit.failover.run.interfaces import PATIENCE_SECONDS, AuditVerdict, CaughtUp, Ports, Salvaged
+from drkit.failover.context.interfaces import PATIENCE_SECONDS, AuditVerdict, CaughtUp, Ports, Salvaged
 from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
 from drkit.model.errors import DrkitError, FolderUnusable
 from drkit.model.topology import Link

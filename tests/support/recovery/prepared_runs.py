@@ -20,12 +20,12 @@ from pathlib import Path
 
 import psutil
 
-from drkit.failover.failback.planner import make_failback_plan
-from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.run.journal.anchors import anchor_file
-from drkit.failover.run.journal.journal import INTENT, OUTCOME
+from drkit.failover.context.anchors import anchor_file
+from drkit.failover.context.state_machine import PATHS, Kind, Mode, State
+from drkit.failover.journal.journal import INTENT, OUTCOME
+from drkit.failover.planning.failback_planner import make_failback_plan
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.run.service import run_failback, run_failover
-from drkit.failover.run.state_machine import PATHS, Kind, Mode, State
 from drkit.lab import Lab
 from drkit.model.errors import DrkitError
 from tests.support.clusters.lab import USERS

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from drkit.failover.context.state_machine import Kind, Mode, State
 from drkit.failover.recovery.way_out import Component, ComponentCondition, Situation, WayOut, faults_of, way_out
-from drkit.failover.run.state_machine import Kind, Mode, State
 from tools.manual.recovery_page import STATES
 
 

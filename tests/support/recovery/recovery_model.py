@@ -1,7 +1,7 @@
 """A model of a run with an adversary: the data, the writers, and the effect of each stage, fault and command.
 
 Pure; tests/unit/failover/recovery/test_recovery.py explores it exhaustively. Records and positions are named by when
-they were created; each stage uses the real state machine (`drkit.failover.run.state_machine`), which checks its
+they were created; each stage uses the real state machine (`drkit.failover.context.state_machine`), which checks its
 invariants.
 """
 
@@ -10,6 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from drkit.failover.context.state_machine import (
+    BEHIND_THE_FENCE,
+    Facts,
+    InvariantBroken,
+    Kind,
+    Mode,
+    Run,
+    StageOutcome,
+    State,
+    abandon,
+    advance,
+    back_before_fence,
+    cancel,
+    next_step,
+)
 from drkit.failover.recovery.way_out import (
     ABANDON,
     ANSWERS,
@@ -31,21 +46,6 @@ from drkit.failover.recovery.way_out import (
     Situation,
     faults_of,
     furthest,
-)
-from drkit.failover.run.state_machine import (
-    BEHIND_THE_FENCE,
-    Facts,
-    InvariantBroken,
-    Kind,
-    Mode,
-    Run,
-    StageOutcome,
-    State,
-    abandon,
-    advance,
-    back_before_fence,
-    cancel,
-    next_step,
 )
 from drkit.model.link_state import Direction
 

@@ -11,7 +11,7 @@ import pytest
 import trustme
 
 from drkit.failover.plan.failover_plan import write_plan
-from drkit.failover.plan.planner import PlanRequest, plan_for
+from drkit.failover.planning.failover_planner import PlanRequest, plan_for
 from drkit.store import open_store
 from tests.support.commands.bad_input import CONFIG, Bad, refused, rows
 from tests.unit.failover.plan.worlds import Log, position, world

@@ -32,7 +32,7 @@ from drkit.drill.experiment.reader import library_files, load_experiment
 from drkit.drill.faults.inject import FAULTS
 from drkit.drill.results.archive import Drills
 from drkit.evidence import verifier
-from drkit.failover.run.state_machine import PATHS, Kind
+from drkit.failover.context.state_machine import PATHS, Kind
 from tests.support.drills.drill_results import result_of
 from tools.drill_schemas import schemas
 

@@ -12,7 +12,7 @@ from drkit.cli.application import application
 from drkit.config.schema.config import ApprovalsConfig, EvidenceConfig
 from drkit.evidence.approvals import approval_of, read_approvals
 from drkit.evidence.signing import make_key, open_signer
-from drkit.failover.run.approvals import check_approved
+from drkit.failover.plan.approvals import check_approved
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.runs import Approval

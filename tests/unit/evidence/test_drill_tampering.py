@@ -17,11 +17,11 @@ from drkit.evidence.bundle import write_bundle
 from drkit.evidence.drill_evidence import gather_drill
 from drkit.evidence.signing import make_key, open_signer
 from drkit.evidence.statements import ExportStatements, StatedFinding
-from drkit.failover.run.journal.files import anchor_document, entry_document, json_lines
-from drkit.failover.run.journal.run_record import load_run
+from drkit.failover.context.state_machine import Kind
+from drkit.failover.journal.files import anchor_document, entry_document, json_lines
+from drkit.failover.journal.run_record import load_run
 from drkit.failover.run.run_document import run_document
 from drkit.failover.run.runner import RunResult
-from drkit.failover.run.state_machine import Kind
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.runs import Anchor
 from drkit.store import open_store

@@ -14,8 +14,8 @@ from drkit.evidence.bundle import write_bundle
 from drkit.evidence.run_evidence import gather_run
 from drkit.evidence.signing import envelope_of, make_key, open_signer
 from drkit.evidence.statements import ExportStatements
-from drkit.failover.run.journal.anchors import append_anchor
-from drkit.failover.run.state_machine import Kind, Loss
+from drkit.failover.context.anchors import append_anchor
+from drkit.failover.context.state_machine import Kind, Loss
 from drkit.model.clock import now
 from drkit.model.runs import Anchor
 from tests.support.drills.bundles import chained, problems_of

@@ -13,14 +13,14 @@ from drkit.evidence.bundle import write_bundle
 from drkit.evidence.run_evidence import gather_run
 from drkit.evidence.signing import make_key, open_signer
 from drkit.evidence.statements import ExportStatements
-from drkit.failover.failback.failback_plan import FailbackPlan, failback_plan_json
+from drkit.failover.context.evidence import missed_objectives
+from drkit.failover.context.state_machine import PATHS, Facts, Kind, Loss, Mode, PlacesSeen, StageOutcome
+from drkit.failover.journal.journal import AUDITED, LOSS, PLAN, Journal, StageRecord
+from drkit.failover.journal.run_record import begin, load_run, origin_of
+from drkit.failover.plan.failback_plan import FailbackPlan, failback_plan_json
 from drkit.failover.plan.failover_plan import plan_json
-from drkit.failover.plan.snapshot import ClusterView
-from drkit.failover.run.evidence import missed_objectives
-from drkit.failover.run.journal.journal import AUDITED, LOSS, PLAN, Journal, StageRecord
-from drkit.failover.run.journal.run_record import begin, load_run, origin_of
 from drkit.failover.run.runner import RunResult
-from drkit.failover.run.state_machine import PATHS, Facts, Kind, Loss, Mode, PlacesSeen, StageOutcome
+from drkit.failover.snapshot.snapshot import ClusterView
 from drkit.model.clock import now
 from drkit.model.errors import Refused
 from drkit.model.runs import RunSummary
@@ -144,7 +144,7 @@ def test_a_loss_that_is_counted_days_later_does_not_prolong_the_run(tmp_path, co
     assert 10 <= before["seconds"] < 3600
     loss = Loss(records=2, seconds=0.5, observed_at=now(), basis="audited")
     later = now() + timedelta(days=3)
-    monkeypatch.setattr("drkit.failover.run.journal.journal.now", lambda: later)
+    monkeypatch.setattr("drkit.failover.journal.journal.now", lambda: later)
     journal.write(AUDITED, AUDITED, LOSS.dump_json(loss).decode())
     document = bundle_of(tmp_path, config, store)
     assert document["measured"]["rpo_records"] == 2
@@ -280,7 +280,7 @@ def test_a_clock_that_went_back_measures_no_recovery_time(tmp_path, config, stor
 
 def test_entries_whose_times_go_back_are_noted(tmp_path, config, store, monkeypatch):
     journal = played(store, config, Kind.FAILOVER, upto=3)
-    monkeypatch.setattr("drkit.failover.run.journal.journal.now", lambda: now() - timedelta(hours=1))
+    monkeypatch.setattr("drkit.failover.journal.journal.now", lambda: now() - timedelta(hours=1))
     journal.write("cancel", "cancelled", {"reason": "the primary is back"})
     last = len(store.entries("R")) - 2
     bundle_of(tmp_path, config, store)

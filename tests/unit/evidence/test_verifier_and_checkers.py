@@ -105,7 +105,7 @@ def test_every_check_of_drills_is_one_of_the_verifiers():
 
 
 def test_the_paths_of_runs_are_those_of_the_machine():
-    from drkit.failover.run.state_machine import FINAL_STATES, PATHS  # noqa: PLC0415
+    from drkit.failover.context.state_machine import FINAL_STATES, PATHS  # noqa: PLC0415
 
     for kind, steps in PATHS.items():
         assert verifier.PATHS[kind] == " ".join(f"{step.stage}:{step.reaches}" for step in steps)

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from drkit.failover.run.state_machine import FINAL_STATES
+from drkit.failover.context.state_machine import FINAL_STATES
 from drkit.model.runs import OVER, PART_OF, RunSummary, run_to_resume
 
 AT = datetime(2026, 11, 20, 4, 3, tzinfo=UTC)

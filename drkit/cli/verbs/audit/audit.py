@@ -56,7 +56,7 @@ from drkit.model.errors import ConfigError, DrkitError, ExitCode
 if TYPE_CHECKING:
     from drkit.audit.spark.session import SparkRuntime
     from drkit.config import Config
-    from drkit.failover.plan.point_in_time import Moment
+    from drkit.failover.snapshot.point_in_time import Moment
     from drkit.store.api import Store
 
 

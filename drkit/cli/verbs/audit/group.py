@@ -73,7 +73,7 @@ def group_view(
 
     Exits 0 where nothing was missed, 5 where something was, 8 where something is unknown.
     """
-    from drkit.failover.run.cluster_context import ClusterContext
+    from drkit.failover.context.cluster_context import ClusterContext
     from drkit.failover.run.group_move import find_move
 
     require_spark("`drkit audit group`")

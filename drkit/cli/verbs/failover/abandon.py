@@ -15,8 +15,8 @@ from drkit.cli.wiring.run_outcome import confirm
 from drkit.model.errors import ExitCode
 
 if TYPE_CHECKING:
+    from drkit.failover.context.cluster_context import ClusterContext
     from drkit.failover.recovery.abandon import AbandonReport, SiteAbandoned
-    from drkit.failover.run.cluster_context import ClusterContext
 
 
 def register(app: typer.Typer) -> None:
@@ -35,9 +35,9 @@ def abandon(
     Nothing is deleted, and salvages stay. Asks at a terminal. Exits 0 where the cluster that serves is open, 7 where
     its fence is still in place, 3 where the run can be finished.
     """
+    from drkit.failover.context.cluster_context import ClusterContext
+    from drkit.failover.journal.site_record import is_site
     from drkit.failover.recovery.abandon import abandon_run
-    from drkit.failover.run.cluster_context import ClusterContext
-    from drkit.failover.site.site_record import is_site
 
     with ClusterContext(run.config, run.store()) as estate:
         if sys.stdin.isatty():  # a script means it: it has named the run

@@ -24,8 +24,8 @@ from drkit.model.wording import counted
 from drkit.observe.readiness.check import Check, CheckOutcome, worst_outcome
 
 if TYPE_CHECKING:
+    from drkit.failover.context.cluster_context import ClusterContext
     from drkit.failover.plan.failover_plan import DirectoryView, FailoverPlan, Obstacle
-    from drkit.failover.run.cluster_context import ClusterContext
     from drkit.observe.readiness.readiness import Readiness
     from drkit.store.api import Store
 
@@ -58,7 +58,7 @@ def doctor(
     asked = {alias for each in links for alias in (each.id.source, each.id.target)}
     # a dead cluster is waited for from here on: what is read and loaded now costs no time
     begun = run.connecting(asked, timeout)
-    from drkit.failover.run.cluster_context import ClusterContext
+    from drkit.failover.context.cluster_context import ClusterContext
 
     store = run.store()
     # one set of connections for all questions: what is gone is waited for once
@@ -92,7 +92,7 @@ def doctor(
 
 def clock_check(store: Store) -> Check | None:
     """Whether this machine's clock is that of the store, as a run asks before it begins; None: it is."""
-    from drkit.failover.run.lease import clock_error
+    from drkit.failover.context.lease import clock_error
 
     error = clock_error(store)
     if error is None:

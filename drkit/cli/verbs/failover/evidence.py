@@ -221,8 +221,8 @@ def approve(
 def _plan_to_approve(plan: str, flags: set[str]) -> tuple[str, str | None]:
     """The digest of a plan, and in words what it is; its own flags are added."""
     from drkit.cli.wiring.site_outcome import read_if_site_plan
+    from drkit.failover.plan.approvals import flags_of
     from drkit.failover.plan.failover_plan import read_plan
-    from drkit.failover.run.approvals import flags_of
 
     if re.fullmatch("[0-9a-f]{64}", plan):
         return plan, None

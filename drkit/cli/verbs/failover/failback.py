@@ -38,8 +38,8 @@ from drkit.cli.wiring.spark_options import (
     spark_obstacle,
     spark_properties,
 )
-from drkit.failover.run.interfaces import Ports
-from drkit.failover.run.state_machine import Kind
+from drkit.failover.context.interfaces import Ports
+from drkit.failover.context.state_machine import Kind
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.link_patterns import matching
@@ -48,8 +48,8 @@ from drkit.model.wording import counted
 from drkit.seed.checks import seed_port
 
 if TYPE_CHECKING:
-    from drkit.failover.failback.failback_plan import FailbackPlan
-    from drkit.failover.run.cluster_context import ClusterContext
+    from drkit.failover.context.cluster_context import ClusterContext
+    from drkit.failover.plan.failback_plan import FailbackPlan
 
 ClusterIdsOption = Annotated[
     list[str] | None,
@@ -155,10 +155,10 @@ def run_failback(
 ) -> None:
     """Plan, show and execute a failback, or (`for_good`) a reprotect. `accepted`: whether each flag was given."""
     from drkit.cli.wiring.site_outcome import FailbackFlags, cluster_ids_given, run_site_failback
-    from drkit.failover.failback.planner import make_failback_plan
-    from drkit.failover.plan.choose_links import leading_away, links_away
-    from drkit.failover.run.cluster_context import ClusterContext
+    from drkit.failover.context.cluster_context import ClusterContext
+    from drkit.failover.planning.failback_planner import make_failback_plan
     from drkit.failover.run.service import standing_obstacles
+    from drkit.failover.snapshot.choose_links import leading_away, links_away
 
     kind = Kind.REPROTECT if for_good else Kind.FAILBACK
     user = f"`drkit {kind}`"  # for its audit, whatever it deletes

@@ -20,9 +20,9 @@ from drkit.cli.wiring.context import (
 )
 from drkit.cli.wiring.run_outcome import ApprovalOption, EmergencyOption, give_approval
 from drkit.cli.wiring.selection import AtOption, CommittedAtOption, TimezoneOption, either_moment, one_edge, select
-from drkit.failover.plan.point_in_time import Moment
-from drkit.failover.positions.selection import Edge, Selection
-from drkit.failover.run.state_machine import Mode
+from drkit.failover.context.state_machine import Mode
+from drkit.failover.snapshot.point_in_time import Moment
+from drkit.failover.snapshot.selection import Edge, Selection
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, StalePlan
 from drkit.model.link_patterns import matching
@@ -30,8 +30,8 @@ from drkit.model.runs import ACCEPT_LOSS, ACCEPT_UNFENCED, ALLOW_REWIND
 
 if TYPE_CHECKING:
     from drkit.cli.wiring.site_outcome import FailoverFlags
+    from drkit.failover.context.cluster_context import ClusterContext
     from drkit.failover.plan.failover_plan import AcceptedLoss, FailoverPlan
-    from drkit.failover.run.cluster_context import ClusterContext
 
 AcceptUnfencedOption = Annotated[
     bool, typer.Option(ACCEPT_UNFENCED, help="Continue although the cluster that groups leave can't be fenced.")
@@ -166,8 +166,8 @@ def failover(
     sources = dict.fromkeys(each.source for each in run.config.links if each.target == to)
     begun = run.connecting(sources)
     from drkit.cli.wiring.run_outcome import collect_rarely
-    from drkit.failover.plan.choose_links import leading_to, links_into
-    from drkit.failover.run.cluster_context import ClusterContext
+    from drkit.failover.context.cluster_context import ClusterContext
+    from drkit.failover.snapshot.choose_links import leading_to, links_into
 
     collect_rarely()
     if plan is None:
@@ -176,7 +176,7 @@ def failover(
         estate.adopt(begun, sources)
         give_approval(run, estate, approval, emergency)
         from drkit.cli.wiring.site_outcome import FailoverFlags, fail_over_site
-        from drkit.failover.plan.planner import PlanRequest, make_plan
+        from drkit.failover.planning.failover_planner import PlanRequest, make_plan
         from drkit.failover.positions.mirrormaker_positions import parse_positions_from
 
         flags = FailoverFlags(

@@ -26,8 +26,8 @@ from drkit.model.errors import ConfigError, DrkitError, ExitCode
 from drkit.model.topology import Link, LinkId
 
 if TYPE_CHECKING:
+    from drkit.failover.context.cluster_context import ClusterContext
     from drkit.failover.fencing.cluster_fence import FenceProof
-    from drkit.failover.run.cluster_context import ClusterContext
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 15.0
 
@@ -64,7 +64,7 @@ def fence(
 
     Each link is fenced or opened on its own: if one fails, the others are still done, and the command exits 7.
     """
-    from drkit.failover.run.cluster_context import ClusterContext
+    from drkit.failover.context.cluster_context import ClusterContext
 
     if lift and wait:
         raise ConfigError("--wait and --lift exclude each other", remedy="Give one of them")
@@ -80,7 +80,7 @@ def fence(
 
 def _close(run: Invocation, estate: ClusterContext, links: list[Link], wait: float) -> None:
     """Fence what was failed away from, link by link; until all is, or the time is up."""
-    from drkit.failover.fencing.fence_command import answers, fence_again, links_left
+    from drkit.failover.recovery.fence_command import answers, fence_again, links_left
 
     left = links_left(estate, links)
     outcomes = _FenceOutcomes()
@@ -179,7 +179,7 @@ def _links_with(links: list[Link], cluster: str | None) -> list[Link]:
 
 def _lift(run: Invocation, estate: ClusterContext, links: list[Link], cluster: str | None, *, yes: bool) -> None:
     """Open a cluster, link by link: the one named, else the one that clients are to use."""
-    from drkit.failover.fencing.fence_command import lift_fence, serving
+    from drkit.failover.recovery.fence_command import lift_fence, serving
 
     opened: dict[LinkId, tuple[str, bool]] = {}
     for each in links:  # all is asked before anything is opened

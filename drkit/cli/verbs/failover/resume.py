@@ -15,8 +15,8 @@ from drkit.cli.wiring.failback_wiring import SalvageOption, failback_ports
 from drkit.cli.wiring.run_outcome import EmergencyOption, asking_before_fence, cancel, confirm, finish, give_approval
 from drkit.cli.wiring.site_outcome import resume_whole_site
 from drkit.cli.wiring.spark_options import MasterOption, MemoryOption, SparkConfOption
-from drkit.failover.run.interfaces import Ports
-from drkit.failover.run.state_machine import next_step
+from drkit.failover.context.interfaces import Ports
+from drkit.failover.context.state_machine import next_step
 from drkit.model.errors import ConfigError
 from drkit.model.runs import ACCEPT_LOSS, RunSummary
 
@@ -59,12 +59,12 @@ def resume(
     emergency: EmergencyOption = None,
 ) -> None:
     """Continue an interrupted run; a stage whose outcome isn't journaled is executed again."""
-    from drkit.failover.failback.failback_plan import FailbackPlan
-    from drkit.failover.run.cluster_context import ClusterContext
-    from drkit.failover.run.journal.run_record import load_anchored_run, run_to_resume
+    from drkit.failover.context.cluster_context import ClusterContext
+    from drkit.failover.journal.run_record import load_anchored_run, run_to_resume
+    from drkit.failover.journal.site_record import refuse_alone, site_to_resume
+    from drkit.failover.plan.failback_plan import FailbackPlan
     from drkit.failover.run.rehearsal import find_rehearsal
     from drkit.failover.run.service import resume_run
-    from drkit.failover.site.site_record import refuse_alone, site_to_resume
 
     if take_back and unplanned:
         raise ConfigError("--cancel and --unplanned exclude each other", remedy="Give one of them")
@@ -135,7 +135,7 @@ def resume(
 
 def _clean_up(run: Invocation, rehearsed: RunSummary) -> None:
     """A rehearsal isn't continued: what it left is removed."""
-    from drkit.failover.run.cluster_context import ClusterContext
+    from drkit.failover.context.cluster_context import ClusterContext
     from drkit.failover.run.rehearsal import clean_up
     from drkit.failover.run.run_document import rehearsal_document
 

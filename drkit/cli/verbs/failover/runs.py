@@ -18,7 +18,7 @@ from drkit.cli.views.layout import Hanging
 from drkit.cli.views.site_view import print_site_result
 from drkit.cli.wiring.audit_journal import entry_summary
 from drkit.cli.wiring.context import Invocation, verb
-from drkit.failover.run.state_machine import FINAL_STATES
+from drkit.failover.context.state_machine import FINAL_STATES
 from drkit.model.clock import iso
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, Refused
 from drkit.model.runs import (
@@ -34,9 +34,9 @@ from drkit.model.runs import (
 from drkit.model.wording import counted
 
 if TYPE_CHECKING:
+    from drkit.failover.context.evidence import Judgement
+    from drkit.failover.journal.run_record import RunRecord
     from drkit.failover.recovery.component_conditions import Advice
-    from drkit.failover.run.evidence import Judgement
-    from drkit.failover.run.journal.run_record import RunRecord
     from drkit.store.api import Store
 
 _ROOM_FOR_WORDS = 40
@@ -64,11 +64,11 @@ def runs(
     ] = False,
 ) -> None:
     """List runs, or show one: each stage, its evidence, whether its hash chain holds."""
-    from drkit.failover.run.evidence import Judgement
-    from drkit.failover.run.journal.run_record import KINDS
+    from drkit.failover.context.evidence import Judgement
+    from drkit.failover.journal.run_record import KINDS
+    from drkit.failover.journal.site_record import SITE
     from drkit.failover.run.run_document import journal_document, runs_document
     from drkit.failover.run.runner import RunResult
-    from drkit.failover.site.site_record import SITE
     from drkit.store.open import store_identity
 
     store = run.store()
@@ -120,7 +120,7 @@ def runs(
 
 def _record(run: Invocation, run_id: str) -> RunRecord | None:
     """The run as its journal tells it; None: its entries tell it all."""
-    from drkit.failover.run.journal.run_record import load_run
+    from drkit.failover.journal.run_record import load_run
 
     try:
         return load_run(run.store(), run_id)
@@ -142,10 +142,10 @@ def _show_site(
     verbose: bool,
 ) -> None:
     """A site run: its own journal, and where the run of each link stands."""
-    from drkit.failover.run.evidence import Judgement
+    from drkit.failover.context.evidence import Judgement
+    from drkit.failover.journal.site_record import load_site
     from drkit.failover.run.run_document import journal_document
     from drkit.failover.site.site_document import site_run_document
-    from drkit.failover.site.site_record import load_site
     from drkit.failover.site.site_result import result_of
 
     result, judgement = None, Judgement()
@@ -177,7 +177,7 @@ def _show_site(
 
 def _anchors(run: Invocation) -> list[AnchorPlace]:
     """What is anchored in the file and on every cluster that answers at once."""
-    from drkit.failover.run.journal.anchors import read_anchors
+    from drkit.failover.context.anchors import read_anchors
     from drkit.kafka.admin.clusters import Clusters
 
     aliases = list(dict.fromkeys(alias for link in run.config.links for alias in (link.source, link.target)))
@@ -218,9 +218,9 @@ def _trend(run: Invocation, store: Store, *, alone: bool) -> None:
 
 def _advice(run: Invocation, record: RunRecord) -> Advice | None:
     """How to recover a run that isn't over."""
+    from drkit.failover.context.cluster_context import ClusterContext
+    from drkit.failover.journal.site_record import site_of
     from drkit.failover.recovery.component_conditions import Unfinished, advise
-    from drkit.failover.run.cluster_context import ClusterContext
-    from drkit.failover.site.site_record import site_of
 
     left = Unfinished.of(record.journal, record.machine, record.plan)
     if left is None:
@@ -240,11 +240,11 @@ def _way_document(advice: Advice | None) -> dict[str, Any] | None:
 
 def _audit(run: Invocation, run_id: str | None) -> None:
     """Complete a failover's evidence; one that is exact stays as it is."""
-    from drkit.failover.run.audited_loss import complete_evidence, sealing_failover
-    from drkit.failover.run.cluster_context import ClusterContext
-    from drkit.failover.run.journal.run_record import load_run
-    from drkit.failover.run.lease import RunLease
-    from drkit.failover.site.site_record import is_site, load_site
+    from drkit.failover.context.cluster_context import ClusterContext
+    from drkit.failover.context.lease import RunLease
+    from drkit.failover.journal.run_record import load_run
+    from drkit.failover.journal.site_record import is_site, load_site
+    from drkit.failover.stages.audited_loss import complete_evidence, sealing_failover
 
     if run_id is None:
         raise ConfigError("--audit needs a run", remedy="drkit runs RUN --audit")

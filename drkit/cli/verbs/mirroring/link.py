@@ -157,7 +157,7 @@ def recover_link(
     link: LinkArgument,
 ) -> None:
     """After the store was lost and rebuilt: raise the link's epoch above those in its directories."""
-    from drkit.failover.run.cluster_context import ClusterContext
+    from drkit.failover.context.cluster_context import ClusterContext
     from drkit.failover.stages.directory_update import recover_epoch
 
     chosen = run.links(link)[0]
@@ -175,7 +175,7 @@ def trim_link(
     link: LinkArgument,
 ) -> None:
     """After a failover or failback: remove filler (empty records of drkit's own) that a broker shows again."""
-    from drkit.failover.run.cluster_context import ClusterContext
+    from drkit.failover.context.cluster_context import ClusterContext
     from drkit.failover.stages.remove_filler import remove_filler
 
     chosen = _link(run, link)

@@ -341,7 +341,7 @@ def migrate(
 
 def _open_runs(schema: StoreSchema) -> list[str]:
     """Runs that aren't over: their journals are for the drkit that wrote them to continue."""
-    from drkit.failover.run.state_machine import FINAL_STATES, State
+    from drkit.failover.context.state_machine import FINAL_STATES, State
 
     unfinished = {each.value for each in State} - {each.value for each in FINAL_STATES}
     return [run for run, _, state in schema.runs() if state in unfinished]

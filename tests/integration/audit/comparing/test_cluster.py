@@ -17,7 +17,7 @@ from drkit.audit.read.offset_ranges import Span
 from drkit.audit.run import run_audit
 from drkit.audit.spark.session import SparkRuntime, spark_session, stop_session
 from drkit.config.schema.config import ClusterConfig
-from drkit.failover.plan.planner import PlanRequest, make_plan
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.run.service import run_failover
 from drkit.model.audit.audit_result import AuditRequest, TopicChoice
 from drkit.model.errors import ExitCode

@@ -9,7 +9,7 @@ import pytest
 
 from drkit.audit.run import run_audit
 from drkit.audit.spark.session import SparkRuntime
-from drkit.failover.plan.planner import PlanRequest, make_plan
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.run.service import run_failover
 from drkit.lab import Lab
 from drkit.model.audit.audit_result import AuditRequest, AuditResult, Counts, Verdict

@@ -10,14 +10,14 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from drkit.directory import open_directories
 from drkit.drill.environment.log_surgery import flip
-from drkit.failover.failback.planner import make_failback_plan
-from drkit.failover.plan.planner import PlanRequest, make_plan
+from drkit.failover.context.interfaces import AuditVerdict
+from drkit.failover.context.state_machine import StageOutcome, State
+from drkit.failover.journal.journal import INTENT
+from drkit.failover.planning.failback_planner import make_failback_plan
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.positions.positions import Strategy
 from drkit.failover.recovery.abandon import abandon_run
-from drkit.failover.run.interfaces import AuditVerdict
-from drkit.failover.run.journal.journal import INTENT
 from drkit.failover.run.service import resume_run, run_failback, run_failover, standing_obstacles
-from drkit.failover.run.state_machine import StageOutcome, State
 from drkit.failover.stages.audit_stage import AuditFailed
 from drkit.kafka.client.filler import FillerTrimmer
 from drkit.mirror.control import accept_recreated, resume_link

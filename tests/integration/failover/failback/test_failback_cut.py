@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from drkit.drill.environment.log_surgery import Disk, stopped
-from drkit.failover.failback.planner import make_failback_plan
-from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.run.journal.journal import OUTCOME
+from drkit.failover.journal.journal import OUTCOME
+from drkit.failover.planning.failback_planner import make_failback_plan
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.run.runner import RunResult
 from drkit.failover.run.service import resume_run, run_failback, run_failover
 from drkit.failover.stages.audit_stage import AuditFailed

@@ -11,16 +11,16 @@ import pytest
 from confluent_kafka import Producer
 
 from drkit.drill.environment.log_surgery import stopped
-from drkit.failover.failback.planner import make_failback_plan
-from drkit.failover.plan.planner import PlanRequest, make_plan
+from drkit.failover.context.state_machine import Kind, State
+from drkit.failover.journal.journal import INTENT, OUTCOME
+from drkit.failover.journal.run_record import load_run
+from drkit.failover.planning.failback_planner import make_failback_plan
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.positions.positions import Selection
 from drkit.failover.recovery.abandon import abandon_run
-from drkit.failover.run.journal.journal import INTENT, OUTCOME
-from drkit.failover.run.journal.run_record import load_run
 from drkit.failover.run.run_document import run_document
 from drkit.failover.run.runner import RunResult
 from drkit.failover.run.service import resume_run, run_failback, run_failover, standing_obstacles
-from drkit.failover.run.state_machine import Kind, State
 from drkit.model.errors import PartlyDone, Refused
 from drkit.model.runs import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
 from drkit.model.topology import TopicPartition

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from drkit.failover.failback.planner import make_failback_plan
+from drkit.failover.context.state_machine import State
+from drkit.failover.planning.failback_planner import make_failback_plan
 from drkit.failover.run.runner import Watch, nobody_watches
 from drkit.failover.run.service import resume_run, run_failback
-from drkit.failover.run.state_machine import State
 from drkit.lab import Lab
 from drkit.mirror.control import pause, resume_link
 from drkit.model.errors import DrkitError, PartlyDone

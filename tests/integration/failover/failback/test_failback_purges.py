@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from drkit.failover.failback.planner import make_failback_plan
-from drkit.failover.plan.planner import PlanRequest, make_plan
+from drkit.failover.context.state_machine import State
+from drkit.failover.journal.journal import INTENT
+from drkit.failover.planning.failback_planner import make_failback_plan
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.recovery.abandon import abandon_run
-from drkit.failover.run.journal.journal import INTENT
 from drkit.failover.run.runner import RunResult
 from drkit.failover.run.service import resume_run, run_failback, run_failover
-from drkit.failover.run.state_machine import State
 from drkit.failover.stages.audit_stage import AuditFailed
 from drkit.mirror.control import acknowledge
 from drkit.model.errors import PartlyDone, Refused

@@ -16,12 +16,12 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from drkit.drill.environment.log_surgery import stopped
-from drkit.failover.failback.planner import make_failback_plan
+from drkit.failover.context.state_machine import State
+from drkit.failover.journal.journal import INTENT
+from drkit.failover.journal.run_record import load_run
+from drkit.failover.planning.failback_planner import make_failback_plan
 from drkit.failover.recovery.abandon import abandon_run
-from drkit.failover.run.journal.journal import INTENT
-from drkit.failover.run.journal.run_record import load_run
 from drkit.failover.run.service import resume_run, run_failback
-from drkit.failover.run.state_machine import State
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.write_block import BLOCK, is_blocked
 from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC, partition_of

@@ -25,15 +25,15 @@ from confluent_kafka.admin import (
 )
 
 from drkit.config.schema.config import ClusterConfig, FenceConfig
-from drkit.failover.failback.planner import make_failback_plan
+from drkit.failover.context.cluster_context import ClusterContext
+from drkit.failover.context.lease import RunLease
+from drkit.failover.context.state_machine import PATHS, Kind, Mode, State
 from drkit.failover.fencing.cluster_fence import ClusterFence, fence_record, topics_outside_fence
 from drkit.failover.fencing.deny_rules import closing_rules
-from drkit.failover.fencing.fence_command import CommandFenceContext, fence_again
-from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.lease import RunLease
+from drkit.failover.planning.failback_planner import make_failback_plan
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
+from drkit.failover.recovery.fence_command import CommandFenceContext, fence_again
 from drkit.failover.run.service import cancel_run, resume_run, run_failback, run_failover
-from drkit.failover.run.state_machine import PATHS, Kind, Mode, State
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.write_block import WriteProbe
 from drkit.lab import Lab

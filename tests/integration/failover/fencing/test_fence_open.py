@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from drkit.failover.failback.planner import make_failback_plan
+from drkit.failover.context.lease import RunLease
+from drkit.failover.context.state_machine import Mode
 from drkit.failover.fencing.cluster_fence import ClusterFence
-from drkit.failover.fencing.fence_command import CommandFenceContext
-from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.run.lease import RunLease
+from drkit.failover.planning.failback_planner import make_failback_plan
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
+from drkit.failover.recovery.fence_command import CommandFenceContext
 from drkit.failover.run.service import run_failback, run_failover
-from drkit.failover.run.state_machine import Mode
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.write_block import WriteProbe
 from drkit.lab import Lab

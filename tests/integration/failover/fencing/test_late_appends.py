@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from drkit.failover.failback.planner import make_failback_plan
-from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.run.interfaces import Ports
+from drkit.failover.context.interfaces import Ports
+from drkit.failover.planning.failback_planner import make_failback_plan
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.run.service import cancel_run, resume_run, run_failback, run_failover
 from drkit.kafka.protocol.record_batch import HEADER_BYTES, header
 from drkit.lab import Lab

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from drkit.failover.failback.planner import make_failback_plan
+from drkit.failover.context.lease import RunLease
+from drkit.failover.context.state_machine import Kind, State
 from drkit.failover.fencing.cluster_fence import ClusterFence, fence_record
-from drkit.failover.fencing.fence_command import CommandFenceContext
-from drkit.failover.plan.choose_links import links_away
-from drkit.failover.run.journal.journal import new_run_id
-from drkit.failover.run.lease import RunLease
-from drkit.failover.run.state_machine import Kind, State
-from drkit.failover.site.site_context import SiteContext
+from drkit.failover.journal.journal import new_run_id
+from drkit.failover.plan.site_context import SiteContext
+from drkit.failover.planning.failback_planner import make_failback_plan
+from drkit.failover.recovery.fence_command import CommandFenceContext
 from drkit.failover.site.site_failback_run import FailbackMeans, make_site_failback_plan, run_site_failback
+from drkit.failover.snapshot.choose_links import links_away
 from drkit.lab import Lab
 from drkit.model.topology import LinkId
 from tests.support.clusters.secured import allow, as_user, fenced_problems, put, verb, write

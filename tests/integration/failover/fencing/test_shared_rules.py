@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from drkit.config.schema.config import ClusterConfig
-from drkit.failover.failback.planner import make_failback_plan
+from drkit.failover.context.lease import RunLease
 from drkit.failover.fencing.cluster_fence import ClusterFence, fence_record
-from drkit.failover.fencing.fence_command import CommandFenceContext
-from drkit.failover.run.journal.journal import new_run_id
-from drkit.failover.run.lease import RunLease
+from drkit.failover.journal.journal import new_run_id
+from drkit.failover.planning.failback_planner import make_failback_plan
+from drkit.failover.recovery.fence_command import CommandFenceContext
 from drkit.lab import Lab
 from drkit.model.errors import Refused
 from drkit.model.runs import FenceState

@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 
 from drkit.cli.application import application
 from drkit.config import load_config
-from drkit.failover.failback.planner import make_failback_plan
-from drkit.failover.run.journal.run_record import load_run
+from drkit.failover.context.state_machine import State
+from drkit.failover.journal.run_record import load_run
+from drkit.failover.planning.failback_planner import make_failback_plan
 from drkit.failover.run.service import resume_run, run_failback
-from drkit.failover.run.state_machine import State
 from drkit.model.errors import PartlyDone, Refused
 from drkit.model.link_state import Direction
 from drkit.model.runs import Approval

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from drkit.failover.run.journal.anchors import anchor_file, read_anchors
+from drkit.failover.context.anchors import anchor_file, read_anchors
 from drkit.model.runs import ChainState, JournalEntry, judge_chain, missing_runs, verify_chain
 from drkit.store import codec
 from drkit.store.open import store_identity

@@ -9,11 +9,11 @@ import shutil
 import pytest
 
 from drkit.directory import open_directories
-from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.run.journal.journal import INTENT, OUTCOME
-from drkit.failover.run.journal.run_record import load_run, run_to_resume
+from drkit.failover.context.state_machine import PATHS, Kind, StageOutcome, State
+from drkit.failover.journal.journal import INTENT, OUTCOME
+from drkit.failover.journal.run_record import load_run, run_to_resume
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.run.service import resume_run, run_failover
-from drkit.failover.run.state_machine import PATHS, Kind, StageOutcome, State
 from drkit.failover.stages.hooks import When
 from drkit.model.link_state import Direction
 from drkit.model.runs import verify_chain

@@ -12,9 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from drkit.cli.application import application
-from drkit.failover.plan.planner import PlanRequest, make_plan
+from drkit.failover.context.state_machine import Mode
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.run.service import run_failover
-from drkit.failover.run.state_machine import Mode
 from drkit.model.errors import PartlyDone, Refused
 from drkit.model.link_state import Direction
 from drkit.model.runs import ACCEPT_UNFENCED, patterns_checksum

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from drkit.failover.plan.planner import PlanRequest, make_plan
+from drkit.failover.context.state_machine import State
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.run.service import resume_run, run_failover
-from drkit.failover.run.state_machine import State
 from drkit.model.errors import DrkitError, PartlyDone, Unreachable
 from tests.support.links.estates import mirror, texts
 

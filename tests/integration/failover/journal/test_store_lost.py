@@ -21,10 +21,10 @@ from typer.testing import CliRunner
 
 from drkit.cli.application import application
 from drkit.drill.runbook import read_runbook
-from drkit.failover.failback.planner import make_failback_plan
 from drkit.failover.plan.preconditions import ACCEPT_UNFENCED
-from drkit.failover.run.audited_loss import complete_evidence
+from drkit.failover.planning.failback_planner import make_failback_plan
 from drkit.failover.run.service import run_failback, standing_obstacles
+from drkit.failover.stages.audited_loss import complete_evidence
 from drkit.lab import Lab
 from drkit.mirror.runtime import mirror_runtime
 from drkit.mirror.runtime.mirror_runtime import MirrorRuntime

@@ -5,7 +5,7 @@ import time
 import pytest
 from confluent_kafka import Producer
 
-from drkit.failover.plan.planner import PlanRequest, make_plan
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.run.service import plan_again, run_failover
 from drkit.model.clock import from_millis
 from tests.support.links.estates import TIMEOUT, mirror, without_primary

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 from confluent_kafka import Producer
 
-from drkit.failover.plan.planner import PlanRequest, make_plan
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from tests.support.links.estates import OwnLink, mirroring
 from tests.support.wait import wait_until
 

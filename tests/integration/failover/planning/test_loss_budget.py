@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from drkit.config import Config
-from drkit.failover.failback.planner import make_failback_plan
+from drkit.failover.context.cluster_context import ClusterContext
+from drkit.failover.context.state_machine import State
+from drkit.failover.journal.journal import StageRecord
 from drkit.failover.plan.loss_budget import OverBudget
-from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.journal.journal import StageRecord
+from drkit.failover.planning.failback_planner import make_failback_plan
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.run.service import resume_run, run_failback, run_failover
-from drkit.failover.run.state_machine import State
 from drkit.lab import Lab
 from drkit.model.errors import PartlyDone
 from drkit.model.link_state import Direction

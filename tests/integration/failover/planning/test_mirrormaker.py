@@ -8,11 +8,11 @@ import pytest
 from bench.clusters import Cluster
 from bench.mirrors import Job, MirrorMaker
 from drkit.drill.runbook import read_runbook
-from drkit.failover.plan.planner import PlanRequest, make_plan
+from drkit.failover.context.state_machine import State
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.positions.mirrormaker_positions import read_mirrormaker
 from drkit.failover.positions.positions import Strategy
 from drkit.failover.run.service import run_failover
-from drkit.failover.run.state_machine import State
 from drkit.kafka.groups.mirrormaker import checkpoints_topic
 from drkit.lab.toolchain import ensure
 from drkit.model.errors import DrkitError

@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 
 from drkit.directory import Entry, open_directories
-from drkit.failover.plan.planner import PlanRequest, make_plan
+from drkit.failover.context.state_machine import StageOutcome, State
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.run.rehearsal import REHEARSAL_GROUPS, clean_up, find_rehearsal, rehearse
 from drkit.failover.run.service import run_failover
-from drkit.failover.run.state_machine import StageOutcome, State
 from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused
@@ -123,7 +123,7 @@ def test_what_a_killed_rehearsal_left_is_removed_and_a_failing_one_cleans_up(own
     killing = f"""
 import os, signal, sys
 from pathlib import Path
-from drkit.failover.plan.planner import PlanRequest, make_plan
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.run.rehearsal import rehearse
 from tests.support.links.estates import open_link
 own = open_link(Path({str(own.config_path)!r}), {own.name!r})

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 from confluent_kafka import ShareConsumer
 
-from drkit.failover.plan.planner import PlanRequest, make_plan
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.positions.positions import Selection
 from drkit.failover.run.run_document import plan_document
 from drkit.failover.run.service import run_failover

@@ -20,12 +20,12 @@ from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from drkit.config import load_config
-from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.plan.point_in_time import TimeBasis, parse_moment
-from drkit.failover.plan.snapshot import PartitionView
-from drkit.failover.plan.take_snapshot import without_empty_gaps
+from drkit.failover.context.state_machine import State
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.run.service import run_failover
-from drkit.failover.run.state_machine import State
+from drkit.failover.snapshot.point_in_time import TimeBasis, parse_moment
+from drkit.failover.snapshot.snapshot import PartitionView
+from drkit.failover.snapshot.take_snapshot import without_empty_gaps
 from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC, partition_of
 from drkit.lab import Lab

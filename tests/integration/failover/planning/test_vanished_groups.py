@@ -2,9 +2,9 @@
 
 import pytest
 
-from drkit.failover.plan.planner import PlanRequest, make_plan
+from drkit.failover.context.state_machine import Mode
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.run.service import run_failover
-from drkit.failover.run.state_machine import Mode
 from drkit.model.offsets import Certainty
 from tests.support.links.estates import mirror, mirroring, texts
 from tests.support.wait import wait_until

@@ -13,7 +13,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from drkit.config.extras import MODULES
-from drkit.failover.plan.planner import PlanRequest, make_plan
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.run.service import run_failover
 from drkit.model.link_state import Direction
 from tests.support.links.estates import OwnLink, mirror, texts

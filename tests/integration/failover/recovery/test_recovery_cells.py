@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from drkit.failover.context.state_machine import Kind, Mode, State
 from drkit.failover.recovery.way_out import Component, ComponentCondition
-from drkit.failover.run.state_machine import Kind, Mode, State
 from tests.support.clusters.guard import Guard
 from tests.support.recovery.cell_player import Verdict, play_all
 from tests.support.recovery.prepared_runs import Site

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.run.state_machine import Mode
+from drkit.failover.context.state_machine import Mode
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.lab import Lab
 from drkit.model.topics.acls import Acl

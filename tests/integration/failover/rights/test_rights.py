@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from drkit.cli.wiring.page_sources import page_sources
-from drkit.failover.failback.planner import make_failback_plan
-from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.run.interfaces import Ports
+from drkit.failover.context.interfaces import Ports
+from drkit.failover.context.state_machine import State
+from drkit.failover.planning.failback_planner import make_failback_plan
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.run.service import run_failback, run_failover
-from drkit.failover.run.state_machine import State
 from drkit.failover.stages import scrub_stage
 from drkit.failover.stages.late_commits import commits_end
 from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC

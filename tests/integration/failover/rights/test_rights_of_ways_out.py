@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from drkit.failover.failback.planner import make_failback_plan
-from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.run.interfaces import Ports
-from drkit.failover.run.journal.journal import StageRecord
+from drkit.failover.context.interfaces import Ports
+from drkit.failover.context.state_machine import State
+from drkit.failover.journal.journal import StageRecord
+from drkit.failover.planning.failback_planner import make_failback_plan
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.run.service import run_failback, run_failover
-from drkit.failover.run.state_machine import State
 from drkit.lab import Lab
 from drkit.state_topic.records import state_topic
 from drkit.store import open_store

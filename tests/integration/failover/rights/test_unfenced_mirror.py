@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from drkit.failover.plan.planner import PlanRequest, make_plan
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.run.service import cancel_run, run_failover
 from drkit.lab import Lab
 from drkit.store.producers import retired_producers, used_producer

@@ -7,11 +7,11 @@ from datetime import timedelta
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from drkit.failover.failback.planner import make_failback_plan
-from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.plan.point_in_time import TimeBasis, parse_moment
-from drkit.failover.run.audited_loss import complete_evidence
+from drkit.failover.planning.failback_planner import make_failback_plan
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.run.service import run_failover
+from drkit.failover.snapshot.point_in_time import TimeBasis, parse_moment
+from drkit.failover.stages.audited_loss import complete_evidence
 from drkit.mapping.store_translator import Translator
 from drkit.mirror.control import accept_recreated
 from drkit.model.clock import iso, now

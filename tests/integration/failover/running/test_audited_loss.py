@@ -4,10 +4,10 @@ import pytest
 from confluent_kafka import Producer
 
 from drkit.drill.environment.log_surgery import stopped
-from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.plan.take_snapshot import observe
-from drkit.failover.run.audited_loss import complete_evidence
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.run.service import run_failover
+from drkit.failover.snapshot.take_snapshot import observe
+from drkit.failover.stages.audited_loss import complete_evidence
 from drkit.lag.batch_comparison import compare_batches
 from drkit.model.topology import TopicPartition
 from tests.support.collection.sampling import some_of

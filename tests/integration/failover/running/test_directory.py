@@ -10,11 +10,11 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from drkit.directory import Entry, open_directories
-from drkit.failover.failback.planner import make_failback_plan
-from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.run.journal.run_record import load_run
+from drkit.failover.context.state_machine import Kind, StageOutcome, State
+from drkit.failover.journal.run_record import load_run
+from drkit.failover.planning.failback_planner import make_failback_plan
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.run.service import plan_again, resume_run, run_failback, run_failover, standing_obstacles
-from drkit.failover.run.state_machine import Kind, StageOutcome, State
 from drkit.lab.ports import free_ports
 from drkit.model.clock import now
 from drkit.model.errors import PartlyDone, Refused, StalePlan

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from drkit.failover.plan.planner import PlanRequest, make_plan
+from drkit.failover.context.state_machine import Mode, State
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.run.service import run_failover
-from drkit.failover.run.state_machine import Mode, State
 from drkit.lab import Lab
 from drkit.model.errors import Refused
 from drkit.model.link_state import Direction

@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
-from drkit.failover.plan.planner import PlanRequest, make_plan
+from drkit.failover.context.state_machine import Mode, State
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.run.service import resume_run, run_failover, standing_obstacles
-from drkit.failover.run.state_machine import Mode, State
 from drkit.mirror.control import acknowledge
 from drkit.model.errors import Refused
 from drkit.model.link_state import Direction

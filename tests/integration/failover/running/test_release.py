@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from drkit.failover.plan.planner import PlanRequest, make_plan
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.run.service import run_failover
 from drkit.failover.stages.promote_topics import activate, release
 from drkit.kafka.admin.cluster_admin import ClusterAdmin

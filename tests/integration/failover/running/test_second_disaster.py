@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer
 
-from drkit.failover.failback.planner import make_failback_plan
-from drkit.failover.fencing.fence_command import why_unreached
-from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.plan.take_snapshot import mirror_at_work
+from drkit.failover.context.interfaces import PATIENCE_SECONDS, CaughtUp
+from drkit.failover.context.state_machine import Mode, State
+from drkit.failover.planning.failback_planner import make_failback_plan
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.recovery.abandon import abandon_run
-from drkit.failover.run.audited_loss import complete_evidence
-from drkit.failover.run.interfaces import PATIENCE_SECONDS, CaughtUp
+from drkit.failover.recovery.fence_command import why_unreached
 from drkit.failover.run.service import resume_run, run_failback, run_failover, standing_obstacles
-from drkit.failover.run.state_machine import Mode, State
+from drkit.failover.snapshot.take_snapshot import mirror_at_work
+from drkit.failover.stages.audited_loss import complete_evidence
 from drkit.failover.stages.failback_stages import FENCED_PATIENCE_SECONDS
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.lab import Lab

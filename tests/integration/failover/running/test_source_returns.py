@@ -3,11 +3,11 @@
 import pytest
 
 from drkit.drill.environment.log_surgery import stopped
-from drkit.failover.fencing.fence_command import why_unreached
-from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.run.audited_loss import complete_evidence
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
+from drkit.failover.recovery.fence_command import why_unreached
 from drkit.failover.run.service import run_failover
 from drkit.failover.stages import failover_stages
+from drkit.failover.stages.audited_loss import complete_evidence
 from drkit.model.link_state import SOURCE_TRUNCATED
 from tests.support.links.estates import mirror, texts
 from tests.support.wait import wait_until

@@ -14,19 +14,19 @@ from confluent_kafka.admin import AdminClient
 
 from drkit.config import Objectives
 from drkit.drill.environment.log_surgery import stopped
-from drkit.failover.plan import planner as failover_planner
+from drkit.failover.context.evidence import missed_objectives, unproven_objectives
+from drkit.failover.context.state_machine import Mode, StageOutcome, State
+from drkit.failover.journal.run_record import load_run
 from drkit.failover.plan.failover_plan import same_decision
-from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.plan.point_in_time import TimeBasis, parse_moment
-from drkit.failover.plan.take_snapshot import mirror_at_work, observe
+from drkit.failover.planning import failover_planner
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.positions.positions import Selection, Strategy
-from drkit.failover.run.audited_loss import complete_evidence
-from drkit.failover.run.evidence import missed_objectives, unproven_objectives
-from drkit.failover.run.journal.run_record import load_run
 from drkit.failover.run.run_document import run_document
 from drkit.failover.run.service import plan_again, resume_run, run_failover, standing_obstacles
-from drkit.failover.run.state_machine import Mode, StageOutcome, State
+from drkit.failover.snapshot.point_in_time import TimeBasis, parse_moment
+from drkit.failover.snapshot.take_snapshot import mirror_at_work, observe
 from drkit.failover.stages import fence_stages
+from drkit.failover.stages.audited_loss import complete_evidence
 from drkit.failover.stages.fence_stages import Fence
 from drkit.mirror.control import accept_recreated
 from drkit.model.clock import iso, now

@@ -11,8 +11,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from drkit.drill.environment.log_surgery import flip
-from drkit.failover.run.journal.run_record import load_run
-from drkit.failover.run.lease import RunLease
+from drkit.failover.context.lease import RunLease
+from drkit.failover.journal.run_record import load_run
 from drkit.model.link_state import Direction
 from tests.support.collection.sampling import some_of
 from tests.support.commands.running import Commands

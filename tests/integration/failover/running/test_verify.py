@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from drkit.failover.plan.planner import PlanRequest, make_plan
+from drkit.failover.context.state_machine import PlacesSeen, State
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.run.service import plan_again, resume_run, run_failover
-from drkit.failover.run.state_machine import PlacesSeen, State
 from drkit.kafka.client.record_probe import LogPosition
 from drkit.model.errors import PartlyDone, Refused, StalePlan
 from drkit.model.topology import TopicPartition

@@ -10,8 +10,8 @@ from confluent_kafka.admin import ConfigResource, ResourceType
 
 from drkit.config import ClusterConfig
 from drkit.drill.environment.log_surgery import stopped
-from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.run.cluster_context import ClusterContext
+from drkit.failover.context.cluster_context import ClusterContext
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.run.service import cancel_run, run_failover
 from drkit.failover.stages.failover_stages import Translate, Verify
 from drkit.failover.stages.stage import StageContext, StageReport

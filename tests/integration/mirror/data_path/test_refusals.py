@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from drkit.config import ClusterConfig
-from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.run.cluster_context import ClusterContext
+from drkit.failover.context.cluster_context import ClusterContext
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.lab import Lab

@@ -24,8 +24,8 @@ from drkit.audit.compare.range_proof import choose
 from drkit.audit.compare.scope import observe_scope
 from drkit.config import ClusterConfig
 from drkit.drill.environment.log_surgery import stopped
-from drkit.failover.plan.take_snapshot import observe
-from drkit.failover.run.cluster_context import ClusterContext
+from drkit.failover.context.cluster_context import ClusterContext
+from drkit.failover.snapshot.take_snapshot import observe
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.mirror.control import acknowledge
 from drkit.mirror.resume.offset_alignment.fill_decision import Observed

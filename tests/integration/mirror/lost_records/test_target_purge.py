@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from drkit.drill.environment.log_surgery import stopped
-from drkit.failover.plan.planner import PlanRequest, make_plan
-from drkit.failover.run.cluster_context import ClusterContext
+from drkit.failover.context.cluster_context import ClusterContext
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.run.service import run_failover
 from drkit.mapping import Translator
 from drkit.mirror.control import acknowledge, pause, resume_link

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, Message, ShareConsumer
 
 from drkit.config import ClusterConfig
 from drkit.drill.environment.log_surgery import stopped
-from drkit.failover.positions.past_positions import PastPosition, committed_at
+from drkit.failover.snapshot.past_positions import PastPosition, committed_at
 from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.model.clock import now
 from drkit.model.offsets import Certainty, GroupPosition

@@ -3,7 +3,7 @@
 import pytest
 
 from drkit.cli.wiring.selection import one_edge, select
-from drkit.failover.positions.selection import Edge, TopicSelector
+from drkit.failover.snapshot.selection import Edge, TopicSelector
 from drkit.model.errors import ConfigError
 
 

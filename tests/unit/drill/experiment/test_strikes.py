@@ -10,7 +10,7 @@ STANDS = """\
 import sys
 from pathlib import Path
 from drkit.drill.environment.stage_stop import stop_at_stages
-from drkit.failover.run.journal.journal import Journal
+from drkit.failover.journal.journal import Journal
 from drkit.store import open_store
 
 note, url = Path(sys.argv[1]), sys.argv[2]
@@ -47,7 +47,7 @@ LINKS_STAND = """\
 import sys, threading
 from pathlib import Path
 from drkit.drill.environment.stage_stop import stop_at_stages
-from drkit.failover.run.journal.journal import Journal
+from drkit.failover.journal.journal import Journal
 from drkit.store import open_store
 
 note, url = Path(sys.argv[1]), sys.argv[2]

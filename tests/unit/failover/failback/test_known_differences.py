@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 
 import pytest
 
+from drkit.failover.context.live_log import LiveLog
 from drkit.failover.failback.checks import why_not_level
-from drkit.failover.failback.failback_plan import ScrubTopic
 from drkit.failover.failback.failback_snapshot import FailbackSnapshot, _not_there
-from drkit.failover.failback.live_log import LiveLog
-from drkit.failover.plan.snapshot import ClusterView
+from drkit.failover.plan.failback_plan import ScrubTopic
+from drkit.failover.snapshot.snapshot import ClusterView
 from drkit.kafka.admin.cluster_admin import TopicInfo
 from drkit.lag.returned_records import given_up_problem
 from drkit.model.link_state import OFFSETS_DIFFER, RECORDS_RETURNED, Problem, TopicState

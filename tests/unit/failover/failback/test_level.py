@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from drkit.failover.context.live_log import LiveLog
 from drkit.failover.failback.checks import is_caught_up
-from drkit.failover.failback.failback_plan import ScrubTopic
-from drkit.failover.failback.live_log import LiveLog
+from drkit.failover.plan.failback_plan import ScrubTopic
 from drkit.kafka.admin.cluster_admin import TopicInfo
 from drkit.model.link_state import TopicState
 from drkit.model.offsets import Watermark

@@ -2,7 +2,7 @@
 
 import pytest
 
-from drkit.failover.failback.live_log import GoneSince, LiveLog, gone_since
+from drkit.failover.context.live_log import GoneSince, LiveLog, gone_since
 from drkit.model.offsets import OffsetMapping
 
 KEPT = LiveLog("id", {0: 100}, {0: 200})

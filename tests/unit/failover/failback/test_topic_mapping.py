@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from drkit.failover.context.live_log import only_here
 from drkit.failover.failback.carried_offsets import MappedTopic, mappings_of
-from drkit.failover.failback.live_log import only_here
 from drkit.model.link_state import FOREIGN_WRITER, Problem, TopicState
 from drkit.model.offsets import Certainty, OffsetMapping, Watermark
 from drkit.model.topology import LinkId, TopicPartition

@@ -11,6 +11,8 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from drkit.config import Objectives
+from drkit.failover.context.state_machine import Mode
+from drkit.failover.journal.journal import POSITION_LIST
 from drkit.failover.plan.codec import pack
 from drkit.failover.plan.failover_plan import (
     DirectoryView,
@@ -24,14 +26,12 @@ from drkit.failover.plan.failover_plan import (
     write_plan,
 )
 from drkit.failover.plan.loss_budget import LossBudget, accepted, budgets_of, over_budget
-from drkit.failover.plan.planner import PlanRequest, plan_for
-from drkit.failover.plan.point_in_time import TimeBasis, parse_moment
-from drkit.failover.plan.snapshot import ClusterView
+from drkit.failover.planning.failover_planner import PlanRequest, plan_for
 from drkit.failover.positions.mirrormaker_positions import captured
 from drkit.failover.positions.positions import Selection
-from drkit.failover.positions.selection import TopicSelector
-from drkit.failover.run.journal.journal import POSITION_LIST
-from drkit.failover.run.state_machine import Mode
+from drkit.failover.snapshot.point_in_time import TimeBasis, parse_moment
+from drkit.failover.snapshot.selection import TopicSelector
+from drkit.failover.snapshot.snapshot import ClusterView
 from drkit.kafka.groups.mirrormaker import MirrorMakerOffsets
 from drkit.model.clock import exact_iso
 from drkit.model.errors import ConfigError, Refused

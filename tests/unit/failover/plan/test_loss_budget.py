@@ -8,10 +8,10 @@ import pytest
 from pydantic import ValidationError
 
 from drkit.config import Objectives
+from drkit.failover.context.state_machine import Loss, Mode, TopicLoss
 from drkit.failover.plan.failover_plan import plan_from_json, plan_json
 from drkit.failover.plan.loss_budget import LossBudget, accepted, budgets_of, flag_for, over_budget
-from drkit.failover.plan.planner import PlanRequest, plan_for
-from drkit.failover.run.state_machine import Loss, Mode, TopicLoss
+from drkit.failover.planning.failover_planner import PlanRequest, plan_for
 from drkit.model.runs import ACCEPT_LOSS
 from drkit.model.topology import LinkId
 from tests.unit.failover.plan.test_plan import a_plan, a_world

@@ -3,8 +3,8 @@ from datetime import timedelta
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
+from drkit.failover.journal.journal import POSITION_LIST
 from drkit.failover.positions.positions import PlannedPosition, Selection, choose_positions
-from drkit.failover.run.journal.journal import POSITION_LIST
 from drkit.model.topology import TopicPartition
 from tests.unit.failover.plan.worlds import AT, Log, position, world
 

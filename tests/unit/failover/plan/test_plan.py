@@ -5,12 +5,12 @@ from datetime import timedelta
 import pytest
 
 from drkit.config import Objectives
+from drkit.failover.context.evidence import evidence_of, missed_objectives, unproven_objectives
+from drkit.failover.context.state_machine import PATHS, Facts, Kind, Loss, Mode
 from drkit.failover.plan.failover_plan import plan_from_json, plan_json, read_plan, what_moved, write_plan
-from drkit.failover.plan.planner import PlanRequest, failover_stages, plan_for
+from drkit.failover.plan.loss import loss_at
+from drkit.failover.planning.failover_planner import PlanRequest, failover_stages, plan_for
 from drkit.failover.positions.positions import Selection, choose_positions
-from drkit.failover.run.evidence import evidence_of, missed_objectives, unproven_objectives
-from drkit.failover.run.loss import loss_at
-from drkit.failover.run.state_machine import PATHS, Facts, Kind, Loss, Mode
 from drkit.failover.stages.fence_stages import _drained
 from drkit.lag.partition_lag import Doubts
 from drkit.model.errors import ConfigError, Refused

@@ -8,15 +8,15 @@ from datetime import timedelta
 import pytest
 
 from drkit.config import Config
+from drkit.failover.context.cluster_context import ClusterContext
+from drkit.failover.context.state_machine import Mode
 from drkit.failover.plan.failover_plan import DirectoryView, FailoverPlan
 from drkit.failover.plan.loss_budget import LossBudget
-from drkit.failover.plan.planner import PlanRequest, failover_stages, find_link, plan_for
 from drkit.failover.plan.preconditions import within
-from drkit.failover.plan.snapshot import ClusterView
+from drkit.failover.planning.failover_planner import PlanRequest, failover_stages, find_link, plan_for
 from drkit.failover.positions.positions import Selection
-from drkit.failover.positions.selection import TopicSelector
-from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.state_machine import Mode
+from drkit.failover.snapshot.selection import TopicSelector
+from drkit.failover.snapshot.snapshot import ClusterView
 from drkit.lag.partition_lag import Doubts
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.groups import UnmovableGroup

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drkit.failover.plan.point_in_time import parse_moment
+from drkit.failover.snapshot.point_in_time import parse_moment
 from drkit.model.errors import ConfigError, ExitCode
 
 NOW = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC)

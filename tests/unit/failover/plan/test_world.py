@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from drkit.failover.plan.snapshot import ClusterView
+from drkit.failover.snapshot.snapshot import ClusterView
 from tests.unit.failover.plan.worlds import Log, position, world
 
 

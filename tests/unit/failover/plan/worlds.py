@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from drkit.failover.plan.point_in_time import Moment
-from drkit.failover.plan.snapshot import ClusterView, PartitionView, Snapshot
+from drkit.failover.snapshot.point_in_time import Moment
+from drkit.failover.snapshot.snapshot import ClusterView, PartitionView, Snapshot
 from drkit.model.link_state import Direction, LinkControl, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition

@@ -4,6 +4,7 @@ from dataclasses import asdict
 
 import pytest
 
+from drkit.failover.context.state_machine import PlacesSeen
 from drkit.failover.positions.position_checks import (
     Match,
     PositionCheck,
@@ -13,7 +14,6 @@ from drkit.failover.positions.position_checks import (
     position_checks,
     what_changed,
 )
-from drkit.failover.run.state_machine import PlacesSeen
 from drkit.kafka.client.record_probe import NOTHING, LogPosition, ProbedRecord
 from drkit.model.topology import TopicPartition
 

@@ -13,7 +13,7 @@ from drkit.failover.positions.positions import (
     never_committed,
     parse_topic_selector,
 )
-from drkit.failover.positions.selection import Edge, GroupTarget
+from drkit.failover.snapshot.selection import Edge, GroupTarget
 from drkit.kafka.groups.mirrormaker import MirrorMakerOffsets
 from drkit.model.errors import ConfigError
 from drkit.model.groups import UnmovableGroup

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from drkit.config import Config
-from drkit.failover.failback.planner import make_failback_plan
+from drkit.failover.context.cluster_context import ClusterContext
+from drkit.failover.planning.failback_planner import make_failback_plan
 from drkit.failover.recovery.abandon import abandon_run
-from drkit.failover.run.cluster_context import ClusterContext
 from drkit.model.errors import Refused
 from drkit.model.link_state import Direction, LinkControl
 from drkit.model.runs import RunSummary

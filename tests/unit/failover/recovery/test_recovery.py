@@ -10,6 +10,7 @@ from typing import cast
 
 import pytest
 
+from drkit.failover.context.state_machine import Run
 from drkit.failover.recovery.way_out import (
     ABANDON,
     ANSWERS,
@@ -22,7 +23,6 @@ from drkit.failover.recovery.way_out import (
     faults_of,
     way_out,
 )
-from drkit.failover.run.state_machine import Run
 from tests.support.commands.runbooks import parse
 from tests.support.recovery import recovery_model
 from tests.support.recovery.recovery_model import (

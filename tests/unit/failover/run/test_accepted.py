@@ -2,8 +2,8 @@
 
 import pytest
 
+from drkit.failover.context.state_machine import Facts, Kind, Mode, Run, State
 from drkit.failover.run.service import _accepted
-from drkit.failover.run.state_machine import Facts, Kind, Mode, Run, State
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from drkit.failover.run.journal.anchors import append_anchor, read_anchors
+from drkit.failover.context.anchors import append_anchor, read_anchors
 from drkit.kafka.admin.clusters import Clusters
 from drkit.model.clock import now
 from drkit.model.runs import Anchor

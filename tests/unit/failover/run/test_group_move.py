@@ -8,11 +8,13 @@ from datetime import timedelta
 import pytest
 
 from drkit.config import Config
-from drkit.failover.failback.failback_plan import failback_plan_json
+from drkit.failover.context.cluster_context import ClusterContext
+from drkit.failover.context.state_machine import PATHS, Facts, Kind, Mode, Run, StageOutcome, State
+from drkit.failover.journal.journal import Journal, StageRecord
+from drkit.failover.journal.run_record import begin, label_of, load_run
+from drkit.failover.plan.failback_plan import failback_plan_json
 from drkit.failover.plan.failover_plan import plan_json
-from drkit.failover.positions.past_positions import PastPosition
 from drkit.failover.run import group_move
-from drkit.failover.run.cluster_context import ClusterContext
 from drkit.failover.run.group_move import (
     _committed_by,
     _gone_back,
@@ -24,9 +26,7 @@ from drkit.failover.run.group_move import (
     _record,
     find_move,
 )
-from drkit.failover.run.journal.journal import Journal, StageRecord
-from drkit.failover.run.journal.run_record import begin, label_of, load_run
-from drkit.failover.run.state_machine import PATHS, Facts, Kind, Mode, Run, StageOutcome, State
+from drkit.failover.snapshot.past_positions import PastPosition
 from drkit.model.audit.group_audit import After, SourceEvidence
 from drkit.model.errors import Refused, Unreachable
 from drkit.model.link_state import Direction, LinkControl, TopicState

@@ -10,12 +10,12 @@ from datetime import timedelta
 
 import pytest
 
+from drkit.failover.context.lease import TTL_SECONDS, Owner, RunLease
+from drkit.failover.context.state_machine import Facts, Kind, Mode, Run, StageOutcome, State
+from drkit.failover.journal.journal import OUTCOME, PLAN, Journal, StageRecord, new_run_id
+from drkit.failover.journal.run_record import begin, load_run, run_to_resume, since_brought_back, unfinished
 from drkit.failover.plan.failover_plan import plan_json
 from drkit.failover.positions.positions import PlannedPosition
-from drkit.failover.run.journal.journal import OUTCOME, PLAN, Journal, StageRecord, new_run_id
-from drkit.failover.run.journal.run_record import begin, load_run, run_to_resume, since_brought_back, unfinished
-from drkit.failover.run.lease import TTL_SECONDS, Owner, RunLease
-from drkit.failover.run.state_machine import Facts, Kind, Mode, Run, StageOutcome, State
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, PartlyDone, Refused
 from drkit.model.offsets import Certainty
@@ -203,7 +203,7 @@ def test_one_run_at_a_time_and_the_other_is_told_who(store):
 
 HOLDER = """
 import sys
-from drkit.failover.run.lease import RunLease
+from drkit.failover.context.lease import RunLease
 from drkit.model.topology import LinkId
 from drkit.store import open_store
 with RunLease(open_store(sys.argv[1]), LinkId("primary", "dr"), "KILLED"):
@@ -248,7 +248,7 @@ def test_an_expired_lease_is_free(store):
 def test_a_machine_whose_clock_is_wrong_takes_nothing(store, monkeypatch, ahead):
     """By an operator's clock a minute ahead every lease has expired: the store's decides, and the run is refused."""
     held = store.acquire_lease("run:primary->dr", "elsewhere", TTL_SECONDS, store.time())
-    monkeypatch.setattr("drkit.failover.run.lease.now", lambda: now() + timedelta(seconds=ahead))
+    monkeypatch.setattr("drkit.failover.context.lease.now", lambda: now() + timedelta(seconds=ahead))
     with pytest.raises(Refused, match="clock is 60 s"), RunLease(store, LINK, "B"):
         pytest.fail("it was taken")
     assert store.lease("run:primary->dr") == held
@@ -256,7 +256,7 @@ def test_a_machine_whose_clock_is_wrong_takes_nothing(store, monkeypatch, ahead)
 
 def test_a_clock_that_is_a_little_off_does_not_take_a_live_lease(store, monkeypatch):
     store.acquire_lease("run:primary->dr", "elsewhere", 2.0, store.time())
-    monkeypatch.setattr("drkit.failover.run.lease.now", lambda: now() + timedelta(seconds=4))
+    monkeypatch.setattr("drkit.failover.context.lease.now", lambda: now() + timedelta(seconds=4))
     with pytest.raises(Refused, match="is acting on"), RunLease(store, LINK, "B"):
         pytest.fail("it was taken")
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drkit.failover.run.state_machine import (
+from drkit.failover.context.state_machine import (
     FINAL_STATES,
     PATHS,
     Facts,

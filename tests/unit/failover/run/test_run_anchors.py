@@ -18,15 +18,9 @@ import pytest
 from drkit.config import Config
 from drkit.config.schema.config import ApprovalsConfig
 from drkit.directory import Entry
-from drkit.failover.failback.failback_plan import failback_plan_json
-from drkit.failover.plan.failover_plan import plan_json
-from drkit.failover.positions.position_checks import PositionCheck
-from drkit.failover.run import lease as lease_module
-from drkit.failover.run.approvals import check_approved, flags_of
-from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.journal import anchors as anchors_module
-from drkit.failover.run.journal import journal as journal_module
-from drkit.failover.run.journal.anchors import (
+from drkit.failover.context import anchors as anchors_module
+from drkit.failover.context import lease as lease_module
+from drkit.failover.context.anchors import (
     Anchors,
     _record,
     anchor_file,
@@ -34,9 +28,13 @@ from drkit.failover.run.journal.anchors import (
     read_anchor_file,
     read_anchors,
 )
-from drkit.failover.run.journal.files import _listed, _place, entry_document, json_lines
-from drkit.failover.run.journal.journal import AUDITED, LOSS, Journal, StageRecord
-from drkit.failover.run.journal.run_record import (
+from drkit.failover.context.cluster_context import ClusterContext
+from drkit.failover.context.lease import Owner, RunLease
+from drkit.failover.context.state_machine import Facts, Kind, Loss, Mode, StageOutcome, State
+from drkit.failover.journal import journal as journal_module
+from drkit.failover.journal.files import _listed, _place, entry_document, json_lines
+from drkit.failover.journal.journal import AUDITED, LOSS, Journal, StageRecord
+from drkit.failover.journal.run_record import (
     begin,
     label_of,
     load_anchored_run,
@@ -44,8 +42,10 @@ from drkit.failover.run.journal.run_record import (
     origin_of,
     planned_places,
 )
-from drkit.failover.run.lease import Owner, RunLease
-from drkit.failover.run.state_machine import Facts, Kind, Loss, Mode, StageOutcome, State
+from drkit.failover.plan.approvals import check_approved, flags_of
+from drkit.failover.plan.failback_plan import failback_plan_json
+from drkit.failover.plan.failover_plan import plan_json
+from drkit.failover.positions.position_checks import PositionCheck
 from drkit.failover.stages.directory_update import recover_epoch
 from drkit.kafka.admin.clusters import Clusters
 from drkit.model.clock import now, to_millis

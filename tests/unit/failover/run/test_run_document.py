@@ -10,14 +10,14 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from drkit.failover.failback.failback_plan import ScrubTopic
-from drkit.failover.failback.live_log import TopicKept
+from drkit.failover.context.evidence import Judgement
+from drkit.failover.context.live_log import TopicKept
+from drkit.failover.context.state_machine import Facts, Loss, Mode, PlacesSeen, Run, StageOutcome, State, TopicLoss
+from drkit.failover.journal.journal import StageRecord
+from drkit.failover.plan.failback_plan import ScrubTopic
 from drkit.failover.plan.failover_plan import DirectoryView, Obstacle
-from drkit.failover.plan.point_in_time import TimeBasis
 from drkit.failover.positions.consistent_cut import ConsistentCut
 from drkit.failover.positions.position_checks import PositionCheck
-from drkit.failover.run.evidence import Judgement
-from drkit.failover.run.journal.journal import StageRecord
 from drkit.failover.run.run_document import (
     journal_document,
     plan_document,
@@ -26,7 +26,7 @@ from drkit.failover.run.run_document import (
     runs_document,
 )
 from drkit.failover.run.runner import RunResult
-from drkit.failover.run.state_machine import Facts, Loss, Mode, PlacesSeen, Run, StageOutcome, State, TopicLoss
+from drkit.failover.snapshot.point_in_time import TimeBasis
 from drkit.model.errors import PartlyDone
 from drkit.model.runs import Anchor, AnchorPlace, JournalEntry, RunSummary, judge_chain
 from drkit.model.topology import LinkId

@@ -8,9 +8,8 @@ from datetime import timedelta
 import pytest
 
 from drkit.config import Objectives
-from drkit.failover.run.evidence import evidence_of, expected_evidence, missed_objectives, unproven_objectives
-from drkit.failover.run.loss import loss_at
-from drkit.failover.run.state_machine import (
+from drkit.failover.context.evidence import evidence_of, expected_evidence, missed_objectives, unproven_objectives
+from drkit.failover.context.state_machine import (
     PATHS,
     Facts,
     InvariantBroken,
@@ -28,6 +27,7 @@ from drkit.failover.run.state_machine import (
     before_fence,
     next_step,
 )
+from drkit.failover.plan.loss import loss_at
 from drkit.lag.partition_lag import Doubts
 from drkit.model.errors import DrkitError
 from drkit.model.link_state import SOURCE_TOPIC_DELETED, Problem

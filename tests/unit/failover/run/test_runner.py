@@ -11,17 +11,9 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from drkit.config import Config
-from drkit.failover.failback.failback_plan import failback_plan_json
-from drkit.failover.plan.failover_plan import plan_json
-from drkit.failover.plan.loss_budget import OverBudget
-from drkit.failover.positions.position_checks import PositionCheck
-from drkit.failover.recovery.rollback import CANCEL
-from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.journal.journal import INTENT, OUTCOME, Journal
-from drkit.failover.run.journal.run_record import begin, load_run
-from drkit.failover.run.lease import RunLease
-from drkit.failover.run.runner import Runner, RunResult, give_up, take_over
-from drkit.failover.run.state_machine import (
+from drkit.failover.context.cluster_context import ClusterContext
+from drkit.failover.context.lease import RunLease
+from drkit.failover.context.state_machine import (
     PATHS,
     Facts,
     InvariantBroken,
@@ -31,6 +23,14 @@ from drkit.failover.run.state_machine import (
     StageOutcome,
     State,
 )
+from drkit.failover.journal.journal import INTENT, OUTCOME, Journal
+from drkit.failover.journal.run_record import begin, load_run
+from drkit.failover.plan.failback_plan import failback_plan_json
+from drkit.failover.plan.failover_plan import plan_json
+from drkit.failover.plan.loss_budget import OverBudget
+from drkit.failover.positions.position_checks import PositionCheck
+from drkit.failover.recovery.rollback import CANCEL
+from drkit.failover.run.runner import Runner, RunResult, give_up, take_over
 from drkit.failover.stages.hooks import Hooks
 from drkit.failover.stages.stage import StageContext, StageReport
 from drkit.model.clock import now

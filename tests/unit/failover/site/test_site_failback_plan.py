@@ -9,22 +9,22 @@ import pytest
 from rich.console import Console
 
 from drkit.cli.views.site_view import print_site_failback_plan
-from drkit.failover.failback.failback_plan import FailbackPlan, ScrubTopic, with_digest
-from drkit.failover.plan.choose_links import LinkLeftOut
+from drkit.failover.context.state_machine import PATHS, Facts, Kind, Mode, Run, State
+from drkit.failover.plan.failback_plan import FailbackPlan, ScrubTopic, with_digest
 from drkit.failover.plan.failover_plan import Obstacle
-from drkit.failover.plan.snapshot import ClusterView
-from drkit.failover.positions.positions import PlannedPosition
-from drkit.failover.run.runner import RunResult
-from drkit.failover.run.state_machine import PATHS, Facts, Kind, Mode, Run, State
-from drkit.failover.site.site_document import site_plan_document, site_run_document
-from drkit.failover.site.site_failback_plan import (
+from drkit.failover.plan.site_failback_plan import (
     SiteFailbackPlan,
     site_failback_plan_json,
     site_failback_plan_of,
 )
+from drkit.failover.plan.site_plan import expected_loss, refusal_of, standing
+from drkit.failover.positions.positions import PlannedPosition
+from drkit.failover.run.runner import RunResult
+from drkit.failover.site.site_document import site_plan_document, site_run_document
 from drkit.failover.site.site_failback_run import _contended, phases
-from drkit.failover.site.site_plan import expected_loss, refusal_of, standing
 from drkit.failover.site.site_result import LinkResult, SiteResult
+from drkit.failover.snapshot.choose_links import LinkLeftOut
+from drkit.failover.snapshot.snapshot import ClusterView
 from drkit.model.offsets import Certainty
 from drkit.model.topology import LinkId
 from tests.unit.failover.plan.worlds import AT

@@ -9,15 +9,11 @@ from dataclasses import replace
 import pytest
 
 from drkit.evidence import verifier
-from drkit.failover.plan.choose_links import LinkLeftOut, other_links
+from drkit.failover.context.evidence import expected_evidence
+from drkit.failover.context.state_machine import Facts, Kind, Mode, Run, State
+from drkit.failover.journal.site_record import least_far
 from drkit.failover.plan.failover_plan import Obstacle
-from drkit.failover.plan.planner import PlanRequest, plan_for
-from drkit.failover.run.evidence import expected_evidence
-from drkit.failover.run.run_document import plan_document
-from drkit.failover.run.state_machine import Facts, Kind, Mode, Run, State
-from drkit.failover.site.shared_groups import SharedGroups
-from drkit.failover.site.site_document import link_document, site_plan_document
-from drkit.failover.site.site_plan import (
+from drkit.failover.plan.site_plan import (
     SitePlan,
     accepting_shown,
     read_site_plan,
@@ -28,8 +24,12 @@ from drkit.failover.site.site_plan import (
     summed,
     write_site_plan,
 )
+from drkit.failover.planning.failover_planner import PlanRequest, plan_for
+from drkit.failover.run.run_document import plan_document
+from drkit.failover.site.shared_groups import SharedGroups
+from drkit.failover.site.site_document import link_document, site_plan_document
 from drkit.failover.site.site_planner import _accepting
-from drkit.failover.site.site_record import least_far
+from drkit.failover.snapshot.choose_links import LinkLeftOut, other_links
 from drkit.model.errors import ConfigError, PartlyDone
 from drkit.model.link_patterns import matching
 from drkit.model.runs import ACCEPT_LOSS, ACCEPT_UNFENCED

@@ -11,10 +11,10 @@ import pytest
 from pydantic import ValidationError
 
 from drkit.config.schema.config import WaveConfig
-from drkit.failover.plan.planner import PlanRequest, plan_for
+from drkit.failover.plan.site_plan import site_plan_from_json, site_plan_json
+from drkit.failover.plan.waves import REST, Wave, WaveAssignment, Waves, waves_of
+from drkit.failover.planning.failover_planner import PlanRequest, plan_for
 from drkit.failover.site.site_document import site_plan_document
-from drkit.failover.site.site_plan import site_plan_from_json, site_plan_json
-from drkit.failover.site.waves import REST, Wave, WaveAssignment, Waves, waves_of
 from drkit.model.errors import PartlyDone
 from drkit.model.topology import LinkId
 from tests.unit.failover.plan.worlds import Log, position, world

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from drkit.failover.context.state_machine import Mode
 from drkit.failover.fencing.cluster_fence import FenceProof
-from drkit.failover.run.state_machine import Mode
 from drkit.failover.stages import fence_stages
 from drkit.failover.stages.fence_stages import Fence
 from drkit.model.errors import NotShown, Refused, Unreachable

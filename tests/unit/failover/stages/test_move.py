@@ -6,9 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from drkit.failover.context.state_machine import Facts, Loss, Mode
 from drkit.failover.plan.loss_budget import LossBudget, OverBudget
+from drkit.failover.plan.waves import at_once
 from drkit.failover.positions.positions import PlannedPosition, Selection, Strategy
-from drkit.failover.run.state_machine import Facts, Loss, Mode
 from drkit.failover.stages import failover_stages
 from drkit.failover.stages.failover_stages import (
     Commit,
@@ -18,7 +19,6 @@ from drkit.failover.stages.failover_stages import (
     commit_groups,
     written_since,
 )
-from drkit.failover.stages.stage import at_once
 from drkit.model.clock import now
 from drkit.model.errors import Refused, Unreachable
 from drkit.model.offsets import Certainty

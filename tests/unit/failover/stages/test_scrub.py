@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from drkit.failover.run.state_machine import Facts, Mode
+from drkit.failover.context.state_machine import Facts, Mode
 from drkit.failover.stages import scrub_stage
 from drkit.failover.stages.scrub_stage import Scrub
 from drkit.model.errors import PartlyDone, Refused

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from drkit.failover.positions.past_positions import committed_at
+from drkit.failover.snapshot.past_positions import committed_at
 from drkit.mirror.groups.history_thinning import HEARTBEAT_SECONDS, Series, Timeline
 from drkit.model.groups import GroupState, StatesAround
 from drkit.model.offsets import Certainty, GroupPosition

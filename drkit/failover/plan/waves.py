@@ -19,17 +19,24 @@ from dataclasses import dataclass
 
 from drkit.config.schema.config import WaveConfig
 from drkit.directory.command import ended, run_bounded
+from drkit.failover.context.lease import RunLease
 from drkit.failover.plan.failover_plan import FailoverPlan
 from drkit.failover.positions.positions import PlannedPosition
-from drkit.failover.run.lease import RunLease
-from drkit.failover.stages.stage import POLL_SECONDS, WantedGroups
-from drkit.model.clock import Deadline
+from drkit.model.clock import POLL_SECONDS, Deadline
 from drkit.model.errors import DrkitError, PartlyDone
 from drkit.model.topology import LinkId
 from drkit.model.wording import and_more
 
 REST = "the rest"
 """The last wave: groups that no configured wave matches."""
+
+WantedGroups = Mapping[str, Sequence[PlannedPosition]]
+"""Positions to commit, by group."""
+
+
+def at_once(wanted: WantedGroups) -> Iterator[WantedGroups]:
+    """All groups in one portion: a run without waves."""
+    yield wanted
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
 
+from drkit.failover.context.cluster_context import ClusterContext
+from drkit.failover.context.state_machine import Kind, Mode
 from drkit.failover.fencing.cluster_fence import fence_method
-from drkit.failover.plan.choose_links import leading_to
 from drkit.failover.plan.failover_plan import AcceptedLoss, DirectoryView, FailoverPlan, StagePlan, sealed
+from drkit.failover.plan.loss import loss_at
 from drkit.failover.plan.loss_budget import LossBudget, budgets_of
-from drkit.failover.plan.point_in_time import Moment
 from drkit.failover.plan.preconditions import mirrored_with_another_store, obstacles
 from drkit.failover.plan.shared_preconditions import (
     RightsFound,
@@ -21,8 +22,7 @@ from drkit.failover.plan.shared_preconditions import (
     older_positions,
     store_age,
 )
-from drkit.failover.plan.snapshot import Snapshot
-from drkit.failover.plan.take_snapshot import observe
+from drkit.failover.plan.waves import Wave, waves_of
 from drkit.failover.positions.consistent_cut import ConsistentCut, moment_of
 from drkit.failover.positions.consistent_cut_reader import at_consistent_cut
 from drkit.failover.positions.mirrormaker_positions import (
@@ -41,10 +41,10 @@ from drkit.failover.positions.positions import (
     removed_unread,
 )
 from drkit.failover.positions.target_positions import read_checks
-from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.loss import loss_at
-from drkit.failover.run.state_machine import Kind, Mode
-from drkit.failover.site.waves import Wave, waves_of
+from drkit.failover.snapshot.choose_links import leading_to
+from drkit.failover.snapshot.point_in_time import Moment
+from drkit.failover.snapshot.snapshot import Snapshot
+from drkit.failover.snapshot.take_snapshot import observe
 from drkit.failover.stages.directory_update import newer_entries, read_directories, warnings_of
 from drkit.failover.stages.failover_stages import Close, Commit, Switch, Translate, Verify
 from drkit.failover.stages.fence_stages import Drain, Fence

@@ -18,12 +18,12 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
+from drkit.failover.context.cluster_context import ClusterContext
+from drkit.failover.context.state_machine import Facts, Loss, State, TopicLoss
+from drkit.failover.journal.journal import AUDITED, LOSS
+from drkit.failover.journal.run_record import RunRecord, load_anchored_run
 from drkit.failover.plan.failover_plan import FailoverPlan
-from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.journal.journal import AUDITED, LOSS
-from drkit.failover.run.journal.run_record import RunRecord, load_anchored_run
-from drkit.failover.run.loss import behind_open_transactions, held_before
-from drkit.failover.run.state_machine import Facts, Loss, State, TopicLoss
+from drkit.failover.plan.loss import behind_open_transactions, held_before
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
 from drkit.kafka.admin.logs.source_divergence import compare_source
 from drkit.kafka.client.record_probe import OffsetRange

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Self, TypeVar
 
-from drkit.failover.positions.selection import UnknownNames
-from drkit.failover.run.cluster_context import ClusterContext
+from drkit.failover.context.cluster_context import ClusterContext
+from drkit.failover.snapshot.selection import UnknownNames
 from drkit.model.errors import ConfigError, Refused, StoreMissing
 from drkit.model.topology import Link, LinkId
 

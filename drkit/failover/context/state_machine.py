@@ -40,7 +40,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
-from drkit.failover.failback.live_log import TopicKept
+from drkit.failover.context.live_log import TopicKept
 from drkit.model.errors import DrkitError
 
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from drkit.failover.context.state_machine import Kind, Mode
 from drkit.failover.plan.failover_plan import DirectoryView, Obstacle, StagePlan, decided_directories
-from drkit.failover.plan.snapshot import ClusterView
 from drkit.failover.positions.positions import PlannedPosition
-from drkit.failover.run.state_machine import Kind, Mode
+from drkit.failover.snapshot.snapshot import ClusterView
 from drkit.model.canonical import document_digest
 from drkit.model.topology import LinkId
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from drkit.failover.context.cluster_context import ClusterContext
+from drkit.failover.context.state_machine import Kind
 from drkit.failover.failback.carried_offsets import carried, not_on
 from drkit.failover.failback.checks import obstacles, warnings, why_not_level
-from drkit.failover.failback.failback_plan import FailbackPlan, with_digest
 from drkit.failover.failback.failback_snapshot import FailbackSnapshot, scrub_topics, take_failback_snapshot
-from drkit.failover.failback.inherited_offsets import Inherited, inherited_offsets
 from drkit.failover.failback.way_back import check_way_back_is_free
-from drkit.failover.plan.choose_links import failed_away, leading_away, was_failed_away
+from drkit.failover.plan.failback_plan import FailbackPlan, with_digest
 from drkit.failover.plan.failover_plan import DirectoryView, Obstacle, StagePlan
 from drkit.failover.plan.shared_preconditions import (
     RightsFound,
@@ -20,9 +20,9 @@ from drkit.failover.plan.shared_preconditions import (
     look_at_rights,
     store_age,
 )
+from drkit.failover.planning.inherited_offsets import Inherited, inherited_offsets
 from drkit.failover.positions.positions import PlannedPosition, Selection
-from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.state_machine import Kind
+from drkit.failover.snapshot.choose_links import failed_away, leading_away, was_failed_away
 from drkit.failover.stages.audit_stage import Audit
 from drkit.failover.stages.directory_update import newer_entries, read_directories, warnings_of
 from drkit.failover.stages.failback_stages import DrainBack, Keep, QuietFence, Reseed, Reverse, ReverseLink

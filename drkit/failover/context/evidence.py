@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from drkit.config import Objectives
-from drkit.failover.run.state_machine import Facts, Kind, Loss, State
+from drkit.failover.context.state_machine import Facts, Kind, Loss, State
 from drkit.model.wording import bounds
 
 

@@ -29,10 +29,10 @@ from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
 
+from drkit.failover.context.state_machine import Facts, Loss, StageOutcome
 from drkit.failover.plan.codec import Packed
 from drkit.failover.positions.position_checks import PositionCheck
 from drkit.failover.positions.positions import PlannedPosition
-from drkit.failover.run.state_machine import Facts, Loss, StageOutcome
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused, Unreachable
 from drkit.model.runs import JournalEntry, verify_chain
@@ -91,7 +91,7 @@ class Event(NamedTuple):
 class Journal:
     """The journal of one run; the holder of the run's lease appends to it.
 
-    `anchor` gets the chain's head after each completed step (`failover/run/journal/anchors.py`); the writer sets it.
+    `anchor` gets the chain's head after each completed step (`failover/context/anchors.py`); the writer sets it.
 
     Args:
         store: where it is kept.

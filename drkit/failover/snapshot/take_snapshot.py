@@ -16,11 +16,11 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from operator import attrgetter
 
-from drkit.failover.plan.point_in_time import Moment
-from drkit.failover.plan.snapshot import ClusterView, PartitionView, Snapshot
-from drkit.failover.positions.past_positions import Key, PastPosition, committed_at
-from drkit.failover.positions.positions import GROUP_TOPIC_PARTITION, Selection
-from drkit.failover.run.cluster_context import ClusterContext
+from drkit.failover.context.cluster_context import ClusterContext
+from drkit.failover.snapshot.past_positions import Key, PastPosition, committed_at
+from drkit.failover.snapshot.point_in_time import Moment
+from drkit.failover.snapshot.selection import GROUP_TOPIC_PARTITION, Selection
+from drkit.failover.snapshot.snapshot import ClusterView, PartitionView, Snapshot
 from drkit.kafka.admin.cluster_admin import TopicInfo
 from drkit.kafka.groups.group_admin import read_unmovable
 from drkit.lag.problems_now import LinkRecord, LogsSeen, ProblemsNow, problems_now

@@ -9,10 +9,10 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from drkit.failover.failback.failback_plan import FailbackPlan, failback_plan_from_json, failback_plan_json
-from drkit.failover.plan.choose_links import LinkLeftOut, OtherLink
+from drkit.failover.context.state_machine import Kind, Mode
+from drkit.failover.plan.failback_plan import FailbackPlan, failback_plan_from_json, failback_plan_json
 from drkit.failover.plan.failover_plan import Obstacle
-from drkit.failover.run.state_machine import Kind, Mode
+from drkit.failover.snapshot.choose_links import LinkLeftOut, OtherLink
 from drkit.model.canonical import document_digest
 from drkit.model.clock import exact_iso
 from drkit.model.topology import LinkId

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from drkit.config.schema.config import ApprovalsConfig
-from drkit.failover.failback.failback_plan import FailbackPlan
+from drkit.failover.plan.failback_plan import FailbackPlan
 from drkit.failover.plan.failover_plan import FailoverPlan
 from drkit.model.errors import Refused
 from drkit.model.runs import ACCEPT_LOSS, ALLOW_REWIND, Approval

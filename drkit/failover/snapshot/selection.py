@@ -6,9 +6,10 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from operator import attrgetter
 
-from drkit.failover.plan.point_in_time import Moment
-from drkit.failover.plan.snapshot import Snapshot
+from drkit.failover.snapshot.point_in_time import Moment
+from drkit.failover.snapshot.snapshot import Snapshot
 from drkit.model.errors import ConfigError
 from drkit.model.topology import TopicPartition
 
@@ -21,6 +22,7 @@ class Edge(StrEnum):
 
 
 Where = Moment | Edge
+GROUP_TOPIC_PARTITION = attrgetter("group", "topic", "partition")
 _PARTITIONS = 2**31
 
 

@@ -11,14 +11,14 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import partial
 
+from drkit.failover.context.cluster_context import ClusterContext
+from drkit.failover.context.lease import RunLease
+from drkit.failover.context.state_machine import Kind, StageOutcome, State
 from drkit.failover.fencing.cluster_fence import ClusterFence, FenceProof, fence_record
 from drkit.failover.fencing.write_block import let_writes_in
+from drkit.failover.journal.journal import OUTCOME, PLAN, Journal, new_run_id
+from drkit.failover.journal.run_record import since_brought_back
 from drkit.failover.plan.shared_preconditions import later_decision, store_age
-from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.journal.journal import OUTCOME, PLAN, Journal, new_run_id
-from drkit.failover.run.journal.run_record import since_brought_back
-from drkit.failover.run.lease import RunLease
-from drkit.failover.run.state_machine import Kind, StageOutcome, State
 from drkit.failover.stages.stage import decide_link, wait_for
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused, answered, unreached

@@ -11,7 +11,8 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from drkit.failover.plan.choose_links import LinkLeftOut, OtherLink
+from drkit.failover.context.evidence import Evidence, expected_evidence
+from drkit.failover.context.state_machine import Kind, Mode
 from drkit.failover.plan.failover_plan import (
     FailoverPlan,
     Obstacle,
@@ -22,10 +23,9 @@ from drkit.failover.plan.failover_plan import (
     plan_from_json,
     plan_json,
 )
-from drkit.failover.run.evidence import Evidence, expected_evidence
-from drkit.failover.run.state_machine import Kind, Mode
-from drkit.failover.site.site_failback_plan import SiteFailbackPlan
-from drkit.failover.site.waves import Wave, WaveAssignment
+from drkit.failover.plan.site_failback_plan import SiteFailbackPlan
+from drkit.failover.plan.waves import Wave, WaveAssignment
+from drkit.failover.snapshot.choose_links import LinkLeftOut, OtherLink
 from drkit.model.canonical import document_digest
 from drkit.model.clock import exact_iso
 from drkit.model.errors import ConfigError

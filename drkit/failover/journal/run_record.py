@@ -15,13 +15,19 @@ from typing import Any
 from drkit import __version__
 from drkit.config import Config
 from drkit.config.effective import configuration_digest
-from drkit.failover.failback.failback_plan import FailbackPlan, failback_plan_from_json
-from drkit.failover.plan.failover_plan import FailoverPlan, plan_from_json
-from drkit.failover.positions.position_checks import PositionCheck
-from drkit.failover.positions.positions import PlannedPosition
-from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.journal.anchors import read_anchors
-from drkit.failover.run.journal.journal import (
+from drkit.failover.context.anchors import read_anchors
+from drkit.failover.context.cluster_context import ClusterContext
+from drkit.failover.context.state_machine import (
+    FINAL_STATES,
+    PATHS,
+    Facts,
+    Kind,
+    Run,
+    StageOutcome,
+    State,
+    before_fence,
+)
+from drkit.failover.journal.journal import (
     ABANDONED,
     AUDITED,
     CANCELLED,
@@ -40,7 +46,10 @@ from drkit.failover.run.journal.journal import (
     Journal,
     StageRecord,
 )
-from drkit.failover.run.state_machine import FINAL_STATES, PATHS, Facts, Kind, Run, StageOutcome, State, before_fence
+from drkit.failover.plan.failback_plan import FailbackPlan, failback_plan_from_json
+from drkit.failover.plan.failover_plan import FailoverPlan, plan_from_json
+from drkit.failover.positions.position_checks import PositionCheck
+from drkit.failover.positions.positions import PlannedPosition
 from drkit.model.clock import exact_iso, iso
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.runs import PART_OF, Approval, RunSummary, judge_chain
@@ -97,7 +106,7 @@ def begin(
     site: str | None = None,
 ) -> Run:
     """Write a run's first entry: the plan, the initial facts, when and by whom
-    (`drkit.failover.run.journal.run_record`).
+    (`drkit.failover.journal.run_record`).
 
     `site`: the site run that it belongs to.
 

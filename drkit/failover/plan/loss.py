@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
-from drkit.failover.plan.snapshot import PartitionView
-from drkit.failover.run.state_machine import Loss, TopicLoss
+from drkit.failover.context.state_machine import Loss, TopicLoss
+from drkit.failover.snapshot.snapshot import PartitionView
 from drkit.mapping.translate import left_unread
 from drkit.model.link_state import SOURCE_TOPIC_DELETED
 from drkit.model.totals import greatest, total

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from drkit.failover.positions.past_positions import Key, PastPosition
+from drkit.failover.snapshot.past_positions import Key, PastPosition
 from drkit.lag.partition_lag import NO_DOUBTS, Doubts, PartitionLag, partition_lag
 from drkit.mapping.mapping_rows import Ranges
 from drkit.model.errors import Refused, unreached

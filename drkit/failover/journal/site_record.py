@@ -21,11 +21,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from drkit.failover.run.journal.journal import ABANDONED, CANCELLED, OUTCOME, PLAN, Journal, new_run_id
-from drkit.failover.run.journal.run_record import RunRecord, load_run, unfinished
-from drkit.failover.run.state_machine import FINAL_STATES, Kind, State
-from drkit.failover.site.site_failback_plan import site_failback_plan_json, site_failback_plan_of
-from drkit.failover.site.site_plan import AnySitePlan, SitePlan, site_plan_from_json, site_plan_json
+from drkit.failover.context.state_machine import FINAL_STATES, Kind, State
+from drkit.failover.journal.journal import ABANDONED, CANCELLED, OUTCOME, PLAN, Journal, new_run_id
+from drkit.failover.journal.run_record import RunRecord, load_run, unfinished
+from drkit.failover.plan.site_failback_plan import site_failback_plan_json, site_failback_plan_of
+from drkit.failover.plan.site_plan import AnySitePlan, SitePlan, site_plan_from_json, site_plan_json
 from drkit.model.clock import exact_iso, now
 from drkit.model.errors import DrkitError, Refused, Unreachable
 from drkit.model.runs import PART_OF, RunSummary

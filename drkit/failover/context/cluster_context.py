@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from drkit.config import Config
 from drkit.directory import Directory, open_directories
-from drkit.failover.run.journal.anchors import Anchors
+from drkit.failover.context.anchors import Anchors
 from drkit.kafka.admin.clusters import PATIENCE_SECONDS, TIMEOUT_SECONDS, Clusters
 from drkit.model.errors import ConfigError
 from drkit.model.runs import Approval

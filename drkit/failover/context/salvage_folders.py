@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from drkit.failover.run.state_machine import Facts
+from drkit.failover.context.state_machine import Facts
 from drkit.model.wording import and_more, counted
 
 

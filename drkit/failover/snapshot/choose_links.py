@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from drkit.config import Config
-from drkit.failover.run.cluster_context import ClusterContext
+from drkit.failover.context.cluster_context import ClusterContext
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.link_patterns import matching
 from drkit.model.link_state import Direction

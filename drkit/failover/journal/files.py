@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from drkit.config import Config
-from drkit.failover.run.journal.anchors import read_anchors
+from drkit.failover.context.anchors import read_anchors
 from drkit.kafka.admin.clusters import Clusters
 from drkit.model.clock import iso
 from drkit.model.runs import Anchor, AnchorPlace, JournalEntry, RunSummary

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from drkit.failover.failback.failback_plan import FailbackPlan
+from drkit.failover.context.cluster_context import ClusterContext
+from drkit.failover.context.live_log import LiveLog, TopicKept
+from drkit.failover.context.state_machine import Kind, State
 from drkit.failover.failback.failback_snapshot import FailbackSnapshot, live_logs
-from drkit.failover.failback.live_log import LiveLog, TopicKept
+from drkit.failover.journal.run_record import RunRecord, load_anchored_run, since_brought_back
+from drkit.failover.plan.failback_plan import FailbackPlan
 from drkit.failover.positions.positions import PlannedPosition, Strategy
-from drkit.failover.run.cluster_context import ClusterContext
-from drkit.failover.run.journal.run_record import RunRecord, load_anchored_run, since_brought_back
-from drkit.failover.run.state_machine import Kind, State
 from drkit.failover.stages.late_commits import GoneTopics, with_late_commits
 from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.offsets import Certainty

@@ -1,0 +1,1 @@
+"""What both clusters hold, and what the operator chose of it: what decisions are made from."""
