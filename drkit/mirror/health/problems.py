@@ -159,6 +159,14 @@ class Problems:
                 self._drop(problem)
         self._store.clear_problems(self._link, topic)
 
+    def keep_only(self, topics: Collection[str]) -> None:
+        """Forget problems of partitions of other topics than these: one that a worker stored when the link had just
+        forgotten the topic is settled by nobody else."""
+        with self._lock:
+            gone = {topic for _, topic, partition in self._known if partition is not None} - set(topics)
+        for topic in gone:
+            self.forget(topic)
+
     def on_cleared(self, call: Callable[[Problem], None]) -> None:
         """Call this with each problem that an operator cleared, of those that the leader alone settles."""
         self._on_cleared.append(call)

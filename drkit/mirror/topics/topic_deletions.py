@@ -141,6 +141,7 @@ class TopicDeletions:
             )
         else:
             self._delete_ripe(look)
+        self._problems.keep_only({*look.source, *look.source_denied, *look.states})
         return [topic for topic in gone if topic not in mine]
 
     def _is_ours(self, look: TopicSnapshot, topic: str) -> bool:

@@ -10,6 +10,7 @@ import pytest
 
 from drkit.kafka.admin.cluster_admin import Broker, TopicInfo
 from drkit.kafka.admin.logs.leader_epochs import LogBatch
+from drkit.mirror.engine.interface import NOT_MOVING
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.topics.source_growth import SourceGrowth
 from drkit.mirror.topics.topic_deletions import HELD, LOOKS, SECONDS, TopicDeletions
@@ -130,6 +131,17 @@ def test_a_topic_goes_by_its_id_and_is_forgotten() -> None:
     assert world.target.deleted == {"a": "t-a"}
     assert list(world.store.topic_states(LINK.id)) == ["b"]
     assert world.held() == set()
+
+
+def test_what_a_worker_still_told_of_a_topic_that_is_forgotten_goes_too() -> None:
+    """Its brokers seemed not to answer for it: they had just deleted it."""
+    world = World("a", "b")
+    world.looks("a")
+    for topic in ("a", "b"):
+        Problems(world.store, LINK.id, lambda _: None).put(NOT_MOVING, topic, 0, "why", "do", halted=True)
+    world.restart()
+    world.looks(count=1)
+    assert [problem.place for problem in world.store.problems(LINK.id)] == ["b:0"]
 
 
 def test_of_a_topic_made_anew_nothing_is_known_by_the_epoch_of_the_former_one() -> None:
