@@ -263,6 +263,14 @@ def doubted(answer: Translation, why: str | None) -> Translation:
     return replace(answer, certainty=Certainty.CONSERVATIVE, reason=why, reread=None)
 
 
+def why_set_back(source: str, further: int) -> str:
+    """Why a position behind an offset at which the group was captured before isn't exact."""
+    return (
+        f"the group had committed {further} before, and {source} may have been set back to an older copy of its disks: "
+        "what it has read up to there is read again"
+    )
+
+
 def _doubted(answer: Translation, problem: Problem, again: Callable[[int], Translation]) -> Translation:
     reason = problem.reason if answer.reason is None else f"{answer.reason}; {problem.reason}"
     if problem.kind in ROWS_MISSING and problem.unsure_from is not None:

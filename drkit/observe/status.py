@@ -22,6 +22,7 @@ from drkit.kafka.admin.clusters import Clusters, observing
 from drkit.lag.partition_lag import partition_lag
 from drkit.lag.problems_now import LinkRecord, LogsSeen, ProblemsNow, problems_now
 from drkit.mapping.store_translator import Translator
+from drkit.mapping.translate import doubted, why_set_back
 from drkit.model.clock import age_seconds, now
 from drkit.model.errors import AuthenticationError, DrkitError, NoAuthorizer, Refused, Unreachable, answered, unreached
 from drkit.model.groups import UnmovableGroup
@@ -46,7 +47,7 @@ from drkit.observe.poll_problems import blocked_problem, fence_problem, filler_p
 from drkit.state_topic.guard import begun, interrupted
 from drkit.state_topic.store_age import older_store_problems
 from drkit.store.api import Store
-from drkit.store.link_notes import check_source_cluster, unmovable_groups
+from drkit.store.link_notes import behind_captured, check_source_cluster, unmovable_groups
 from drkit.store.workers import WorkerNote, fresh, read_workers, worker_statistics
 
 _FRESH_SECONDS = 5.0
@@ -344,6 +345,8 @@ def _link_status(
     problems += _visible_filler(store, link, control, source, target, at)
     if not link.inverse:  # the way back has no clients of its own
         problems = [*_kept_out(clusters, store, link, control, source, target, at, configured), *problems]
+    positions = store.group_positions(link.id)
+    behind = behind_captured(store, link.id, positions, seen.problems)
     unmovable = tuple(each for each in unmovable_groups(store, link.id) if link.covers_group(each.group))
     partitions = tuple(
         _partition(link, topics.get(tp.topic), mark, source, target, translator, seen, at=at, running=running)
@@ -386,7 +389,7 @@ def _link_status(
         observed_at=max((mark.observed_at for mark in watermarks.values()), default=None),
         partitions=partitions,
         groups=(
-            *(_group(position, translator) for position in store.group_positions(link.id)),
+            *(_group(position, translator, behind.get((position.group, position.tp)), link) for position in positions),
             *_unmovable(link, unmovable),
         ),
         unmovable=unmovable,
@@ -648,8 +651,11 @@ def _lag_seconds(
     return 0.0 if running and live and looked < _FRESH_SECONDS else looked
 
 
-def _group(position: GroupPosition, translator: Translator) -> GroupStatus:
+def _group(position: GroupPosition, translator: Translator, further: int | None, link: Link) -> GroupStatus:
+    """`further`: where it was captured before, if the source may have been set back."""
     answer = translator.translate(position.tp, position.offset)
+    if further is not None:
+        answer = doubted(answer, why_set_back(link.id.source, further))
     return GroupStatus(
         group=position.group,
         topic=position.topic,

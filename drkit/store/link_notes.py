@@ -5,6 +5,7 @@
 | offset alignments | partition |
 | the cluster id of the source, which can't be asked once it is gone, and that of the target | link |
 | groups that can't be moved, as the mirror last saw them | group |
+| the furthest offset from which a group's commits moved back | group and partition |
 | the offsets that the source removed before they were mirrored | partition |
 | the offsets of a purged target that an operator goes on without | partition |
 | where a shared target's log begins (`drkit.mirror.resume.shared_target_start`) | partition |
@@ -19,7 +20,7 @@ Workers' notes are in `drkit.store.workers`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from datetime import datetime
 from itertools import chain
 from typing import NamedTuple
@@ -28,13 +29,15 @@ from drkit.model.errors import NotShown, Refused
 from drkit.model.groups import UnmovableGroup
 from drkit.model.link_state import (
     FOREIGN_WRITER,
+    PARTED,
     RECORDS_UNMAPPED,
     SOURCE_TRUNCATED,
     Alignment,
+    Problem,
     note_name,
     read_alignment,
 )
-from drkit.model.offsets import MOST_RANGES, Watermark, merged_ranges, without_ranges
+from drkit.model.offsets import MOST_RANGES, GroupPosition, Watermark, merged_ranges, without_ranges
 from drkit.model.topics.acls import ACL_NOTES, Acl, AclRole, fence_rules_kind
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.store.api import LinkStore
@@ -43,6 +46,7 @@ ALIGNMENTS = "alignments"
 _SOURCE, _TARGET = "source", "target"
 _CLUSTER_ID = "cluster_id"
 _UNMOVABLE = "unmovable-group"
+_MOVED_BACK = "group_moved_back"
 _STARTS = "shared_target_start"
 _NEWEST = "shared_target_newest"
 NEVER_MIRRORED = "never_mirrored"
@@ -221,6 +225,73 @@ def unmovable_groups(store: LinkStore, link: LinkId) -> list[UnmovableGroup]:
 def forget_unmovable(store: LinkStore, link: LinkId, groups: Iterable[str]) -> None:
     """Remove the notes of groups that no longer exist on the source."""
     store.forget_notes(link, _UNMOVABLE, list(groups))
+
+
+def note_moved_back(
+    store: LinkStore, link: LinkId, before: Iterable[GroupPosition], after: Iterable[GroupPosition]
+) -> None:
+    """Note the furthest offset of each group that has moved back: somebody reset it, or the source was set back, which
+    is found later. Durable on return.
+
+    `before`: positions as the store has them, `after`: those that replace them.
+    """
+    known = {(position.group, position.tp): position for position in before}
+    back = []
+    for position in after:
+        further = known.get((position.group, position.tp))
+        if further is not None and position.offset < further.offset:
+            back.append(further)
+    if not back:
+        return
+    furthest = _furthest(store, link, back)
+    names = {json.dumps([each.group, *each.tp]): (each.group, each.tp) for each in back}
+    store.put_notes(link, _MOVED_BACK, {name: json.dumps(furthest[key]) for name, key in names.items()})
+
+
+def forget_moved_back(store: LinkStore, link: LinkId, ended: Container[tuple[str, str]]) -> None:
+    """Forget it of these groups, each on a topic."""
+    names = [json.dumps([group, *tp]) for group, tp in _furthest(store, link) if (group, tp.topic) in ended]
+    if names:
+        store.forget_notes(link, _MOVED_BACK, names)
+
+
+def behind_captured(
+    store: LinkStore,
+    link: LinkId,
+    positions: Iterable[GroupPosition],
+    problems: Iterable[Problem],
+    captured: Iterable[GroupPosition] = (),
+) -> dict[tuple[str, TopicPartition], int]:
+    """Where the source may have been set back, the further offset at which each of these positions was captured before,
+    by group and partition. On a source that wasn't, somebody has reset the group.
+
+    `captured`: positions as the store has them.
+    """
+    if not any(problem.kind in PARTED for problem in problems):
+        return {}
+    furthest = _furthest(store, link, captured)
+    found = {}
+    for position in positions:
+        offset, topic_id = furthest.get((position.group, position.tp), (0, ""))
+        if position.offset < offset and (not position.topic_id or topic_id in {"", position.topic_id}):
+            found[position.group, position.tp] = offset
+    return found
+
+
+def _furthest(
+    store: LinkStore, link: LinkId, positions: Iterable[GroupPosition] = ()
+) -> dict[tuple[str, TopicPartition], tuple[int, str]]:
+    """The furthest offset that is noted or one of these, and the source's id of the topic that it is in."""
+    found = {}
+    for name, note in store.notes(link, _MOVED_BACK).items():
+        group, topic, partition = json.loads(name)
+        offset, topic_id = json.loads(note)
+        found[group, TopicPartition(topic, partition)] = (offset, topic_id)
+    for each in positions:
+        offset, topic_id = found.get((each.group, each.tp), (0, ""))
+        if topic_id != each.topic_id or offset < each.offset:
+            found[each.group, each.tp] = (each.offset, each.topic_id)
+    return found
 
 
 class NeverMirrored(NamedTuple):

@@ -51,7 +51,7 @@ from drkit.failover.snapshot.selection import (
 )
 from drkit.failover.snapshot.snapshot import PartitionView, Snapshot
 from drkit.mapping import doubted, heed
-from drkit.mapping.translate import left_unread, translate_by_rows, unavailable
+from drkit.mapping.translate import left_unread, translate_by_rows, unavailable, why_set_back
 from drkit.model.groups import SHARE, UnmovableGroup
 from drkit.model.offsets import Certainty, GroupPosition, Translation
 from drkit.model.topology import TopicPartition
@@ -232,7 +232,8 @@ def choose_positions(
                 known[stands] = found
             else:
                 known_elsewhere[*stands, where] = found
-        chosen.append(bounded(_as_of(found, position, existing), tp, snapshot, final=final))
+        placed = bounded(_as_of(found, position, existing), tp, snapshot, final=final)
+        chosen.append(_after_set_back(placed, tp, snapshot))
     there = set(map(GROUP_TOPIC_PARTITION, chosen))
     chosen += [each for each in _unmovable(snapshot, selection) if GROUP_TOPIC_PARTITION(each) not in there]
     return tuple(sorted(chosen, key=GROUP_TOPIC_PARTITION))
@@ -320,6 +321,23 @@ def bounded(
         return placed
     placed.reread = None if most else 0
     placed.reread_at_most, placed.reason = most or None, _and(placed.reason, why)
+    return placed
+
+
+def _after_set_back(placed: PlannedPosition, tp: TopicPartition, snapshot: Snapshot) -> PlannedPosition:
+    """The same (just made, so changed in place): where the source may have been set back, the group reads again at most
+    up to where it was captured before."""
+    further, view = snapshot.behind_captured.get((placed.group, tp)), snapshot.partitions.get(tp)
+    if further is None or placed.target_offset is None or view is None or view.target_end is None:
+        return placed
+    upto = _by_rows(further, view).target_offset
+    most = (view.target_end if upto is None else min(upto, view.target_end)) - placed.target_offset
+    if most <= 0:
+        return placed
+    bound = placed.reread_bound
+    placed.reread, placed.reread_at_most = None, None if bound is None else max(bound, most)
+    placed.translation = Certainty.CONSERVATIVE
+    placed.reason = _and(placed.reason, why_set_back(snapshot.source.alias, further))
     return placed
 
 

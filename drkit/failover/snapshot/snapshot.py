@@ -153,7 +153,8 @@ class Snapshot:
     `positions` are the covered groups' on covered topics, refreshed from the source if it answered
     for all groups (`positions_live`), or for some (`read_groups`), with the reason (`unread_reason`; None: it wasn't
     asked for groups, or doesn't answer at all); `lacking`: those of the store that its answer doesn't have: they are as
-    captured. `committed` and `members` are the target's; `source_members` the source's.
+    captured. `behind_captured`: where the source may have been set back, the further source offsets of
+    groups that were captured before. `committed` and `members` are the target's; `source_members` the source's.
     `mirror` names the worker that holds the link's mirror lease, or None. `notes`: what could not be
     read. `past`: the groups' committed offsets at the requested moment, if any.
     `stamped`: by timestamp (ms) requested for single groups, the first target offset from it on.
@@ -189,6 +190,7 @@ class Snapshot:
     read_groups: frozenset[str] = frozenset()
     unread_reason: str | None = None
     lacking: frozenset[Key] = frozenset()
+    behind_captured: Mapping[Key, int] = field(default_factory=dict)
     unmovable_there: Mapping[str, str] = field(default_factory=dict)
     begun_at: datetime | None = None
 

@@ -35,7 +35,7 @@ from drkit.model.topology import Link, LinkId, TopicPartition, is_canary
 from drkit.model.wording import and_more
 from drkit.state_topic.guard import check_recovered
 from drkit.store.api import Store
-from drkit.store.link_notes import check_source_cluster, known_source_cluster, unmovable_groups
+from drkit.store.link_notes import behind_captured, check_source_cluster, known_source_cluster, unmovable_groups
 from drkit.store.transactions import suspected_groups, transaction_history
 from drkit.store.workers import live_workers
 
@@ -188,6 +188,7 @@ def observe(
             for position in (stored if source.offsets is not None else ())
             if (position.group, position.tp) not in read
         ),
+        behind_captured=behind_captured(estate.store, link.id, positions, seen_now.problems, stored),
         unmovable_there=target.kinds,
         committed=_committed(link, target),
         members=target.members,

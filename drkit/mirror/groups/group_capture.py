@@ -10,7 +10,8 @@ so that `captured_at` shows how fresh it is. The timeline gets the groups' posit
 (`drkit.mirror.groups.history_thinning`). A group that was deleted on the source is forgotten, but only after a listing
 by all coordinators, and where their log says so (`drkit.mirror.groups.deleted_groups`). A group that the source lost
 stays as captured, and so does a single offset that its group no longer has: its age shows, and a superfluous position
-is harmless where a missing one is not.
+is harmless where a missing one is not. A commit that moved back is captured as it is, and how far the group was is
+noted: the source may have been set back (`behind_captured` of `drkit.store.link_notes`).
 
 **Topics made anew.** Kafka knows a committed offset by its topic's name. Each position gets the id of the topic that
 had that name both before and after the look. As long as another topic is mirrored under that name (the new one isn't
@@ -43,7 +44,14 @@ from drkit.model.offsets import GroupPosition
 from drkit.model.topology import Link
 from drkit.model.wording import and_more
 from drkit.store.api import LinkStore, MappingStore
-from drkit.store.link_notes import check_source_cluster, forget_unmovable, put_unmovable, unmovable_groups
+from drkit.store.link_notes import (
+    check_source_cluster,
+    forget_moved_back,
+    forget_unmovable,
+    note_moved_back,
+    put_unmovable,
+    unmovable_groups,
+)
 from drkit.store.timeline import TimelineStore
 from drkit.store.transactions import suspect
 
@@ -228,6 +236,7 @@ class GroupCapture:
         return fetched
 
     def _drop(self, ended: Collection[Series]) -> None:
+        forget_moved_back(self._store, self._link.id, {(group, topic) for group, topic, _ in ended})
         for series in ended:
             group, topic, _ = series
             for partition in self._standing.pop(series):
@@ -277,6 +286,8 @@ class GroupCapture:
         if moved and (found := self._suspected(moved)):
             suspect(self._store, self._link.id, found)
         if due:
+            before = [kept[key] for key in map(_key, due) if key in kept]
+            note_moved_back(self._store, self._link.id, before, due)
             self._store.put_group_positions(self._link.id, due)
             for position in due:
                 self._stands(position)

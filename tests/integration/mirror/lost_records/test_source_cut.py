@@ -25,8 +25,10 @@ from drkit.audit.compare.scope import observe_scope
 from drkit.config import ClusterConfig
 from drkit.drill.environment.log_surgery import stopped
 from drkit.failover.context.cluster_context import ClusterContext
+from drkit.failover.positions.positions import Selection, choose_positions
 from drkit.failover.snapshot.take_snapshot import observe
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.mirror.control import acknowledge
 from drkit.mirror.resume.offset_alignment.fill_decision import Observed
 from drkit.mirror.resume.partition_resume import Resumer
@@ -346,6 +348,48 @@ def test_a_source_that_was_set_back_whole_gives_out_its_leader_epochs_a_second_t
     assert f"target offset {KEPT} differs from source offset {KEPT}" in problem.reason
     assert values(mirrored, topic) == named("first", 0, KEPT) + named("second", KEPT, THROUGH)
     assert said(mirrored, topic, KEPT + 50) == (KEPT, GROWN - KEPT, "conservative", KEPT)
+
+
+def test_what_a_group_had_read_before_its_source_was_set_back_counts_as_read_again(
+    mirrored: Mirrored, tmp_path: Path
+) -> None:
+    """Its coordinator's log is set back, too: the commit that is captured then is older, and no reset."""
+    topic, group, copy = mirrored_topic(mirrored, "read"), mirrored.name("g"), tmp_path / "copy"
+    place = TopicPartition(topic, 0)
+
+    def at(offset: int) -> bool:
+        return [each.offset for each in mirrored.store.group_positions(mirrored.link.id) if each.group == group] == [
+            offset
+        ]
+
+    def plan() -> tuple[Any, ...]:
+        with ClusterContext(mirrored.config, mirrored.store) as estate:
+            snapshot = observe(estate, mirrored.link)
+        (found,) = (each for each in choose_positions(snapshot, Selection((group,)), None))
+        (status,) = link_statuses(mirrored.config, mirrored.store, [mirrored.link])
+        (told,) = (each for each in status.groups if each.group == group)
+        assert told.translation is found.translation
+        return found.target_offset, found.translation.value, found.reread, found.reread_bound
+
+    with GroupAdmin("primary", ClusterConfig(bootstrap_servers=mirrored.source.bootstrap)) as groups:
+        assert groups.commit_many({group: {place: (600, "")}}) == {}
+        assert mirrored.catch_up().caught_up
+        assert groups.commit_many({group: {place: (500, "")}}) == {}
+        assert mirrored.catch_up().caught_up
+        assert plan() == (500, "exact", 0, 0), "an operator reset it"
+        with stopped(mirrored.lab, "primary-1") as disk:
+            disk.copy_to(copy)
+        with mirrored.running() as mirror:
+            write(mirrored, topic, named("second", THROUGH, GROWN))
+            mirrored.wait_through(topic)
+            assert groups.commit_many({group: {place: (800, "")}}) == {}
+            wait_until(lambda: at(800), what="the later commit")
+            with stopped(mirrored.lab, "primary-1") as disk:
+                disk.set_back(copy)
+            wait_until(lambda: mirrored.problems(KIND), what="the problem")
+            wait_until(lambda: at(500), what="the earlier commit")
+            assert plan() == (500, "conservative", None, 300)
+        assert mirror.error is None
 
 
 @pytest.mark.parametrize("grown", [THROUGH - 50, THROUGH - 1, GROWN], ids=["less", "almost", "more"])

@@ -72,6 +72,23 @@ def test_of_a_source_that_lost_its_tail_a_group_lost_what_came_there_since_and_r
     assert [(each.reread, each.reread_bound) for each in found.values()] == [(None, 4), (0, 0), (None, 4)]
 
 
+def test_of_a_source_that_was_set_back_a_group_reads_again_what_it_had_read_before():
+    """Its commit there is older than the one that was captured: 0 was planned, and 4 were read again."""
+    log = Log("r" * 10)
+    snapshot = replace(world([log.view()], [position(3)]), behind_captured={("billing", TopicPartition("t", 0)): 7})
+    for final in (False, True):
+        (found,) = choose_positions(snapshot, ALL, None, final=final)
+        assert (found.target_offset, found.translation, found.reread, found.reread_bound) == (
+            *(3, Certainty.CONSERVATIVE),
+            *(None, 4),
+        )
+        assert "had committed 7 before, and primary may have been set back" in found.reason
+    (at_end,) = choose_positions(snapshot, replace(ALL, edge=Edge.LATEST), None)
+    assert (at_end.target_offset, at_end.reread) == (10, 0)
+    (late,) = choose_positions(replace(snapshot, positions_live=False), ALL, None)
+    assert (late.target_offset, late.reread_bound) == (3, 7), "it may have read on, too"
+
+
 def test_what_a_live_group_reads_again_is_only_bounded():
     """0 was planned and 360 were seen: the group had continued since its position was captured."""
     log = Log("r" * 10)

@@ -15,9 +15,9 @@ from drkit.mirror.groups.group_capture import REFRESH_SECONDS, SWEEP_SECONDS, Gr
 from drkit.model.clock import now
 from drkit.model.errors import NotShown, Refused
 from drkit.model.groups import GroupState
-from drkit.model.link_state import TopicState
-from drkit.model.topology import Link, LinkId, TimelinePolicy
-from drkit.store.link_notes import note_clusters
+from drkit.model.link_state import SOURCE_TRUNCATED, Problem, TopicState
+from drkit.model.topology import Link, LinkId, TimelinePolicy, TopicPartition
+from drkit.store.link_notes import behind_captured, note_clusters
 from drkit.store.sqlite.backend import SqliteStore
 
 PARTITIONS = 50
@@ -449,3 +449,40 @@ def test_a_group_that_is_seen_again_where_it_was_had_not_surely_stood_there_mean
     assert second.held_until <= seen_at + timedelta(seconds=1)
     capture.capture()
     assert len(states_of(store, "one")) == 2
+
+
+def test_where_the_source_may_have_been_set_back_it_is_known_where_a_group_was(store: SqliteStore) -> None:
+    """The commit may be captured before anybody finds that the source was set back. On one that wasn't, somebody has
+    reset the group."""
+    cluster = Coordinators("one")
+    cluster.commit("one", 50)
+    capture = settled(cluster, store)
+    parted = [Problem(SOURCE_TRUNCATED, "t", 1, "why", "do", True, now(), 30)]
+
+    def behind(*problems: Problem) -> list[int]:
+        return list(behind_captured(store, LINK.id, store.group_positions(LINK.id), problems).values())
+
+    for offset in (20, 30, 25):
+        cluster.commit("one", offset)
+        capture.capture()
+        assert (captured(store), behind(), behind(*parted)) == ({"one": offset}, [], [50])
+    live = [each._replace(offset=22) for each in store.group_positions(LINK.id)]
+    assert list(behind_captured(store, LINK.id, live, parted, live).values()) == [50]
+    anew = [each._replace(topic_id="another") for each in live]
+    assert behind_captured(store, LINK.id, anew, parted) == {}
+    cluster.commit("one", 50)
+    settled(cluster, store)
+    assert behind(*parted) == []
+    cluster.delete("one")
+    capture.capture()
+    assert store.notes(LINK.id, "group_moved_back") == {}
+
+
+def test_a_commit_that_the_source_has_and_no_mirror_captured_is_compared_too(store: SqliteStore) -> None:
+    cluster = Coordinators("one")
+    cluster.commit("one", 50)
+    settled(cluster, store)
+    kept = list(store.group_positions(LINK.id))
+    live = [each._replace(offset=20) for each in kept]
+    parted = [Problem(SOURCE_TRUNCATED, "t", 0, "why", "do", True, now(), 30)]
+    assert behind_captured(store, LINK.id, live, parted, kept) == {("one", TopicPartition("t", 0)): 50}
