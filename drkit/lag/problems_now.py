@@ -674,14 +674,31 @@ def _hidden(
         for topic in sorted(denied)
     ]
     deleted = [
-        Problem(SOURCE_TOPIC_DELETED, topic, None, *source_topic_deleted(link, topic), halted=False, since=at)
+        Problem(
+            SOURCE_TOPIC_DELETED,
+            topic,
+            None,
+            *source_topic_deleted(link, topic, by_mirror=record.link.mirrors_deletions and _is_drkits(record, topic)),
+            halted=False,
+            since=at,
+        )
         for topic in sorted(gone)
     ]
     return hidden + deleted
 
 
-def source_topic_deleted(link: LinkId, topic: str) -> tuple[str, str]:
-    """What to say of a topic that is no longer on the source, and what to do."""
+def _is_drkits(record: LinkRecord, topic: str) -> bool:
+    state = record.topics.get(topic)
+    return state is not None and state.created_by_drkit
+
+
+def source_topic_deleted(link: LinkId, topic: str, *, by_mirror: bool = False) -> tuple[str, str]:
+    """What to say of a topic that is no longer on the source, and what to do. `by_mirror`: a mirror deletes it."""
+    if by_mirror:
+        return (
+            f"{topic} was deleted on {link.source}; on {link.target} it stays until a mirror has looked",
+            f"`drkit mirror --link '{link}'` deletes it there too, or says what keeps it",
+        )
     return (
         f"{topic} was deleted on {link.source}; on {link.target} it stays",
         "Delete it there by hand if nobody needs it",

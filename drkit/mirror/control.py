@@ -14,6 +14,9 @@ from drkit.mapping.unmapped_records import rows_of_unmapped
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, DrkitError, Refused
 from drkit.model.link_state import (
+    ACKNOWLEDGED,
+    ACL_REMOVAL_HELD,
+    DELETION_HELD,
     FOREIGN_WRITER,
     RECORDS_GIVEN_UP,
     RECORDS_MISPLACED,
@@ -37,7 +40,7 @@ from drkit.store.api import LinkStore, Store
 from drkit.store.link_notes import accept_purge, check_target_cluster, give_up_never_mirrored, note_clusters
 
 _TRIES = 10
-_BY_NAME = frozenset({"deletion_held", RECORDS_MISPLACED, RECORDS_RETURNED, RECOVERED_FROM_LOGS, TARGET_PURGED})
+_BY_NAME = frozenset({DELETION_HELD, RECORDS_MISPLACED, RECORDS_RETURNED, RECOVERED_FROM_LOGS, TARGET_PURGED})
 """Acknowledging one of these needs the topic's name: it deletes a topic, gives up records, or makes positions exact
 that lie below duplicated records or that only the configuration vouches for."""
 
@@ -219,6 +222,8 @@ def acknowledge(store: LinkStore, link: Link, kind: str, topic: str | None = Non
         if problem.partition is not None and problem.missing:
             give_up = _accept_purge if kind == TARGET_PURGED else _give_up
             give_up(store, link.id, TopicPartition(problem.topic, problem.partition), *problem.missing)
+        if problem.kind in {DELETION_HELD, ACL_REMOVAL_HELD}:
+            _let_go(store, link.id, problem)
         store.clear_problem(link.id, problem)
     return control, found
 
@@ -228,6 +233,16 @@ def _accept_purge(store: LinkStore, link: LinkId, tp: TopicPartition, begin: int
     state = store.topic_states(link).get(tp.topic)
     if state is not None:  # else nothing of the topic is mirrored any more
         accept_purge(store, link, tp, state.epoch, begin, until)
+
+
+def _let_go(store: LinkStore, link: LinkId, problem: Problem) -> None:
+    """Note for the mirror, which may not be running, what it may delete on the target."""
+    if problem.kind == ACL_REMOVAL_HELD:
+        store.put_notes(link, problem.kind, dict.fromkeys(store.notes(link, problem.kind), ACKNOWLEDGED))
+        return
+    state = store.topic_states(link).get(problem.topic)
+    if state is not None:  # else the link has forgotten it
+        store.put_notes(link, problem.kind, {problem.topic: state.target_topic_id})
 
 
 def _give_up(store: LinkStore, link: LinkId, tp: TopicPartition, begin: int, until: int) -> None:

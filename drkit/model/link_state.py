@@ -146,6 +146,17 @@ RECORDS_RETURNED = "records_returned"
 PARTED = frozenset({FOREIGN_WRITER, SOURCE_TRUNCATED})
 """Kinds of problems that say from where on both sides hold different records."""
 
+DELETION_HELD = "deletion_held"
+"""Kind of the problem that a topic stays on the target until an operator names it, and of the notes that name one, with
+the id of the target's topic."""
+
+ACL_REMOVAL_HELD = "acl_removal_held"
+"""Kind of the problem that ACLs stay on the target until an operator decides, and of the notes of these ACLs: what was
+decided of each, or nothing."""
+
+ACKNOWLEDGED = "acknowledged"
+"""What such a note says of an ACL that is to be removed."""
+
 _NAME_MISSING = frozenset({RECORDS_RETURNED, TARGET_PURGED})
 
 RECORDS_GIVEN_UP = "records_given_up"

@@ -39,7 +39,6 @@ class Problems:
         self._kinds: defaultdict[tuple[str, int | None], set[str]] = defaultdict(set)
         """The kinds of known problems by topic and partition: thousands of partitions may have one each."""
         self._found: set[Place] = set()
-        self._on_cleared: list[Callable[[Problem], None]] = []
 
     def put(
         self,
@@ -167,27 +166,14 @@ class Problems:
         for topic in gone:
             self.forget(topic)
 
-    def on_cleared(self, call: Callable[[Problem], None]) -> None:
-        """Call this with each problem that an operator cleared, of those that the leader alone settles."""
-        self._on_cleared.append(call)
-
-    def follow(self, *, leads: bool = False) -> list[Problem]:
+    def follow(self) -> list[Problem]:
         """Load the problems that the store has now, whoever recorded them. They halt nothing here until they are found
         again. Returns those that are gone from it.
-
-        Args:
-            leads: whether this worker has led since the last call. It alone settles problems of topics, so an operator
-                cleared those of them that are gone.
 
         Raises:
             Unreachable: the store doesn't answer.
         """
-        gone = self._load(lambda _: True)
-        if leads:
-            for problem in gone:
-                for call in self._on_cleared:
-                    call(problem)
-        return gone
+        return self._load(lambda _: True)
 
     def take_over(self, tps: Collection[TopicPartition]) -> None:
         """These partitions were another worker's, or may have been: load what the store has on record for them, before

@@ -132,7 +132,6 @@ class Session:
         self._left = threading.Event()
         self._options = options
         self._orders = Orders()
-        self._led = False
         self._copy, self._cluster_ids = "", ("", "")  # the copy's name, once the run may begin; the clusters' last ids
         self._forgotten: Refused | None = None
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()  # calls for the data thread
@@ -424,8 +423,7 @@ class Session:
             self._forgotten = error
             return
         leads = self._worker.leads()
-        led, self._led = self._led, leads
-        for problem in self._problems.follow(leads=led and leads):
+        for problem in self._problems.follow():
             about = {"topic": problem.topic, "partition": problem.partition}
             log.info("%s: %s of %s was cleared", self._link.id, problem.kind, problem.topic, extra=about)
             self._assignment.hurry(problem.topic)

@@ -19,7 +19,7 @@ from drkit.mirror.health.problems import Problems
 from drkit.mirror.topics.source_growth import SourceGrowth
 from drkit.mirror.topics.topic_snapshot import TopicSnapshot
 from drkit.model.errors import DrkitError, Unreachable
-from drkit.model.link_state import WHOLE_LINK, Problem
+from drkit.model.link_state import ACKNOWLEDGED, ACL_REMOVAL_HELD, WHOLE_LINK
 from drkit.model.topic_policy import AclMode
 from drkit.model.topics.acls import (
     ACL_NOTES,
@@ -46,7 +46,7 @@ SECONDS = 5.0
 """Time between looks."""
 MISSES = 3
 """How many looks must miss an ACL before it is removed."""
-REMOVAL_HELD = "acl_removal_held"
+REMOVAL_HELD = ACL_REMOVAL_HELD
 _UNAVAILABLE = frozenset({"acls_unavailable"})
 _HELD = frozenset({REMOVAL_HELD})
 _SHOWN = 10
@@ -62,7 +62,7 @@ class AclSync:
         source: the cluster whose ACLs are read.
         target: the cluster where they are put.
         store: groups of the link, and the notes.
-        problems: where facts for an operator go; if one clears `REMOVAL_HELD`, the ACLs that it named are removed.
+        problems: where facts for an operator go.
         growth: what the source took, look by look.
         links: the configuration's links, whose fences may have put ACLs on the source.
         clock: monotonic seconds.
@@ -92,9 +92,6 @@ class AclSync:
         self._shown: set[str] = set()
         self._own = own_principals(source.principal, target.principal)
         self._growth = growth
-        self._held: set[Acl] = set()
-        self._named: set[Acl] = set()
-        problems.on_cleared(self._name)
 
     def sync(self, look: TopicSnapshot) -> None:
         """Bring the target's ACLs in step with those of the source at this look, at most every `SECONDS`. A cluster
@@ -132,16 +129,11 @@ class AclSync:
         if self._link.acls is AclMode.STANDBY:
             self._show_writers(there - todo.remove, topics)
 
-    def _name(self, problem: Problem) -> None:
-        if problem.kind == REMOVAL_HELD:
-            self._named |= self._held
-
     def _without_held(
         self, todo: Changes, wanted: Mapping[Acl, AclRole], look: TopicSnapshot, *, empty: bool
     ) -> Changes:
         """Drop removals of ACLs that the source may have lost. `empty`: it has no ACLs but drkit's own."""
         missing = {rule for rule in todo.forget if rule not in wanted}
-        self._named &= self._missed.keys()  # who named an ACL didn't mean the next one
         now = [rule for rule, role in wanted.items() if role is not AclRole.DUE]
         held = {rule for rule in missing if still_carried(rule, self._link, self._own) and not outdone(rule, now)}
         source, parted = self._link.id.source, self._problems.parted()
@@ -156,14 +148,14 @@ class AclSync:
                 f"nothing shows that they were deleted (drkit believes that where {source} still holds records that a "
                 "topic took while this mirror saw the rules there)"
             )
-        self._held = held - self._named
-        if self._held:
-            told = and_more([f"'{rule}'" for rule in sorted(self._held)], shown=_SHOWN)
+        held -= self._note_held(held)
+        if held:
+            told = and_more([f"'{rule}'" for rule in sorted(held)], shown=_SHOWN)
             self._problems.put(
                 REMOVAL_HELD,
                 WHOLE_LINK,
                 None,
-                f"{source} lacks {counted(len(self._held), 'rule')} that drkit put on {self._link.id.target}, or notes "
+                f"{source} lacks {counted(len(held), 'rule')} that drkit put on {self._link.id.target}, or notes "
                 f"for the switch ({told}); there they stay for now: {why}, so {source} may have been formatted, or "
                 "restored from an older copy of its disks",
                 f"Give {source} its rules back. If they were deleted on purpose: `drkit link acknowledge "
@@ -172,7 +164,18 @@ class AclSync:
             )
         elif not self._missed:
             self._problems.settle(WHOLE_LINK, kinds=_HELD)
-        return replace(todo, remove=todo.remove - self._held, forget=todo.forget - self._held)
+        return replace(todo, remove=todo.remove - held, forget=todo.forget - held)
+
+    def _note_held(self, held: Collection[Acl]) -> set[Acl]:
+        """Note them before they are told; returns those that an operator acknowledged, also while no mirror ran. Who
+        did so didn't mean the next one: of an ACL that the source has again nothing is noted any more."""
+        noted = {Acl.parse(key): text for key, text in self._store.notes(self._link.id, REMOVAL_HELD).items()}
+        over = noted.keys() - self._missed.keys()
+        if over:
+            self._store.forget_notes(self._link.id, REMOVAL_HELD, [rule.key for rule in over])
+        if new := set(held) - noted.keys():
+            self._store.put_notes(self._link.id, REMOVAL_HELD, {rule.key: "" for rule in new})
+        return {rule for rule, text in noted.items() if text == ACKNOWLEDGED} - over
 
     def _patiently(self, todo: Changes, wanted: Collection[Acl]) -> Changes:
         """Drop removals of ACLs that weren't missed often enough."""

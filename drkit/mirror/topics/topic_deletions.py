@@ -29,7 +29,7 @@ from drkit.mirror.topics.source_growth import SourceGrowth
 from drkit.mirror.topics.topic_snapshot import TopicSnapshot
 from drkit.model.clock import now
 from drkit.model.errors import Unreachable
-from drkit.model.link_state import Problem
+from drkit.model.link_state import DELETION_HELD
 from drkit.model.topics.standby import SOURCE_SETTINGS
 from drkit.model.topology import Link
 from drkit.model.wording import and_more
@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 LOOKS = 3
 SECONDS = 5.0
-HELD = "deletion_held"
+HELD = DELETION_HELD
 _REFUSED = "deletion_refused"
 _DELETED = "deleted"
 """Kind of the notes that say when each topic was deleted: whoever leads keeps to the limit."""
@@ -96,7 +96,7 @@ class TopicDeletions:
         source: is asked whether it really lacks the topic.
         target: where topics are deleted.
         store: forgets them.
-        problems: where held deletions go; if an operator clears such a problem, the topic is deleted.
+        problems: where held deletions go; an operator names the topic in a note (`drkit.mirror.control.acknowledge`).
         growth: what the source took, which whoever doesn't lead notes, too.
         clock: monotonic seconds.
     """
@@ -120,7 +120,6 @@ class TopicDeletions:
         self._clock = clock
         self._book = _Book()
         self._growth = growth
-        problems.on_cleared(self._named)
 
     def sync(self, look: TopicSnapshot, gone: Collection[str]) -> list[str]:
         """Delete the topics that the source no longer lists, if they are due.
@@ -132,7 +131,7 @@ class TopicDeletions:
         whole = book.brokers.all_there(brokers, self._clock())
         mine = [topic for topic in gone if self._is_ours(look, topic)]
         book.missed = {topic: book.missed.get(topic, _Missed(self._clock())) for topic in mine}
-        book.named &= book.missed.keys()  # who named a topic didn't mean the next one of that name
+        self._read_named(look)
         for missed in book.missed.values():
             missed.looks += 1
         if not whole:
@@ -150,9 +149,15 @@ class TopicDeletions:
         target = look.target.get(state.target_topic)
         return state.created_by_drkit and (target is None or target.topic_id == state.target_topic_id)
 
-    def _named(self, problem: Problem) -> None:
-        if problem.kind == HELD:
-            self._book.named.add(problem.topic)
+    def _read_named(self, look: TopicSnapshot) -> None:
+        """Read which topics an operator named, also while no mirror ran. Who did so didn't mean the next one of that
+        name."""
+        noted = self._store.notes(self._link.id, HELD)
+        over = [topic for topic in noted if topic in look.source or topic not in look.states]
+        if over:
+            self._store.forget_notes(self._link.id, HELD, over)
+        states = look.states
+        self._book.named = {t for t, its in noted.items() if t not in over and its == states[t].target_topic_id}
 
     # -- deciding ----------------------------------------------------------------------------------
 
@@ -275,6 +280,7 @@ class TopicDeletions:
         look.changed.pop(topic, None)
         self._book.missed.pop(topic, None)
         self._book.named.discard(topic)
+        self._store.forget_notes(self._link.id, HELD, [topic])
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ class World:
     def clear(self) -> None:
         """As `drkit link acknowledge` does, and as the mirror notices."""
         acknowledge(self.store, self.link, TARGET_PURGED, "t")
-        self.problems.follow(leads=True)
+        self.problems.follow()
 
 
 @pytest.fixture
@@ -185,7 +185,7 @@ def test_what_another_worker_told_is_not_accepted_by_whoever_takes_the_partition
     other.problems.follow()
     world.check(30)
     if knows_of_it:
-        other.problems.follow(leads=True)
+        other.problems.follow()
     other.take_over(30)
     assert [each.unsure_until for each in other.problems.missing()] == [30], "its own run says so"
     problem = other.check(50)
@@ -208,7 +208,7 @@ def test_a_problem_that_somebody_cleared_otherwise_was_accepted_by_nobody(world,
     """A mirror that another one took for dead may still clear it."""
     world.check(30)
     store.clear_problems(LINK.id)
-    world.problems.follow(leads=True)
+    world.problems.follow()
     assert world.check(30) is not None
 
 

@@ -113,7 +113,7 @@ def test_a_problem_that_an_operator_cleared_comes_again_where_it_holds(world: Wo
     world.fail()
     (problem,) = world.check()
     world.store.clear_problem(LINK, problem)
-    world.problems.follow(leads=True)
+    world.problems.follow()
     assert world.check()
 
 

@@ -332,7 +332,7 @@ def test_problems_are_told_once_kept_and_settled_by_partition(store: Store) -> N
     assert [(p.kind, p.partition) for p in store.problems(LINK.id)] == [("foreign_writer", 1)]
     assert [p.partition for p in problems.halted()] == [1]
     store.clear_problems(LINK.id, "flights")
-    assert [p.partition for p in problems.follow(leads=True)] == [1]
+    assert [p.partition for p in problems.follow()] == [1]
     assert problems.halted() == []
 
 
@@ -354,19 +354,6 @@ def test_a_worker_that_takes_a_partition_over_knows_what_is_on_record_for_it(sto
     assert mine.awaits_operator(places[1]), "another partition isn't looked at"
     mine.take_over(places)
     assert not mine.awaits_operator(places[1])
-
-
-def test_what_is_gone_of_a_topic_was_cleared_by_an_operator_only_where_one_worker_led(store: Store) -> None:
-    problems = Problems(store, LINK.id, lambda _: None)
-    named: list[str] = []
-    problems.on_cleared(lambda each: named.append(each.topic))
-    for topic in ("flights", "orders"):
-        problems.put("deletion_held", topic, None, "why", "do", halted=False)
-    store.clear_problems(LINK.id, "flights")
-    assert [each.topic for each in problems.follow()] == ["flights"]
-    store.clear_problems(LINK.id, "orders")
-    assert [each.topic for each in problems.follow(leads=True)] == ["orders"]
-    assert named == ["orders"]
 
 
 def test_what_is_told_while_the_store_is_read_stays_known(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

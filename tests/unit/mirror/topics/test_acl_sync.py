@@ -11,6 +11,7 @@ import pytest
 
 from drkit.kafka.admin.cluster_admin import TopicInfo
 from drkit.kafka.admin.logs.leader_epochs import LogBatch
+from drkit.mirror.control import acknowledge
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.topics.acl_sync import MISSES, REMOVAL_HELD, SECONDS, AclSync
 from drkit.mirror.topics.source_growth import SourceGrowth
@@ -82,7 +83,7 @@ class World:
 
     def looks(self, *, takes: bool = True) -> None:
         for _ in range(MISSES + 1):
-            self.problems.follow(leads=True)
+            self.problems.follow()
             infos = {"orders": TopicInfo("orders", "s", 1, 1, internal=False)} if self.shown else {}
             if takes:
                 self.source.log.append(next(self.numbers))
@@ -99,7 +100,7 @@ class World:
         return "".join(problem.reason for problem in self.store.problems(LINK.id) if problem.kind == REMOVAL_HELD)
 
     def acknowledge(self) -> None:
-        self.store.clear_problems(LINK.id, "*", REMOVAL_HELD)
+        acknowledge(self.store, LINK, REMOVAL_HELD)
 
 
 def test_rules_that_were_deleted_while_the_source_took_records_go() -> None:
@@ -147,6 +148,27 @@ def test_a_mirror_that_starts_cannot_know_who_removed_rules() -> None:
     world.restart()
     world.looks()
     assert (world.kept(), str(DENIED) in world.held()) == ({READ, DENIED}, True)
+
+
+def test_what_an_operator_acknowledged_while_no_mirror_ran_goes_unless_it_came_back() -> None:
+    for back in (False, True):
+        world = World(READ, DENIED)
+        world.source.rules = {OWN, READ}
+        world.restart()
+        world.looks()
+        world.acknowledge()
+        world.restart()
+        if back:
+            world.source.rules = {OWN, READ, DENIED}
+            world.looks()
+            world.source.rules = {OWN, READ}
+            world.restart()
+        world.looks()
+        assert (DENIED in world.kept(), str(DENIED) in world.held()) == (back, back)
+        world.acknowledge() if back else None
+        world.looks()
+        world.looks()
+        assert (world.kept(), world.store.notes(LINK.id, REMOVAL_HELD)) == ({READ}, {})
 
 
 def test_nor_does_anything_go_where_a_partition_has_parted_from_its_source_or_nothing_is_written() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from drkit.kafka.admin.cluster_admin import Broker, TopicInfo
 from drkit.kafka.admin.logs.leader_epochs import LogBatch
+from drkit.mirror.control import acknowledge
 from drkit.mirror.engine.interface import NOT_MOVING
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.topics.source_growth import SourceGrowth
@@ -100,7 +101,7 @@ class World:
         """So many looks at which these topics are gone; returns what the last said is never deleted."""
         stay: list[str] = []
         for _ in range(count):
-            self.problems.follow(leads=True)
+            self.problems.follow()
             infos = {name: TopicInfo(name, known, 1, 1, internal=False) for name, known in self.target_ids.items()}
             states = self.store.topic_states(LINK.id)
             source = {
@@ -122,7 +123,7 @@ class World:
 
     def name(self, topic: str) -> None:
         """As an operator does with `drkit link acknowledge`."""
-        self.store.clear_problems(LINK.id, topic, HELD)
+        acknowledge(self.store, LINK, HELD, topic)
 
 
 def test_a_topic_goes_by_its_id_and_is_forgotten() -> None:
@@ -201,6 +202,21 @@ def test_who_named_a_topic_did_not_mean_the_next_one_of_that_name() -> None:
     world.looks(count=1)
     world.looks("a")
     assert (world.target.deleted, world.held()) == ({}, {"a"})
+
+
+def test_a_topic_that_was_named_while_no_mirror_ran_goes_unless_it_came_back() -> None:
+    for back in (False, True):
+        world = World("a", "b")
+        world.restart()
+        world.looks("a")
+        world.name("a")
+        world.restart()
+        assert world.held() == set()
+        if back:
+            world.looks(count=1)
+        world.looks("a")
+        assert (list(world.target.deleted), world.held()) == (([], {"a"}) if back else (["a"], set()))
+        assert world.store.notes(LINK.id, HELD) == {}
 
 
 def test_one_broker_that_knows_the_topic_or_is_silent_keeps_it() -> None:
