@@ -170,7 +170,7 @@ def test_a_link_that_runs_again_takes_back_what_the_switch_gave(secured: OwnLink
 
 
 def run_until(own: OwnLink, done: Callable[[], bool], *, held: bool = False) -> None:
-    """The mirror at work, looking at topics often, until `done`. `held`: once an operator has acknowledged the ACLs that
+    """The mirror at work, looking at topics often, until `done`. `held`: once an operator has acknowledged ACLs that
     the source lost while no mirror ran."""
     stop = threading.Event()
     runtime = MirrorRuntime(own.config, own.link, own.store, topic_seconds=0.3)
