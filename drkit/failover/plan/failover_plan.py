@@ -23,8 +23,9 @@ from drkit.failover.plan.codec import Packed
 from drkit.failover.plan.loss_budget import LossBudget
 from drkit.failover.positions.consistent_cut import ConsistentCut
 from drkit.failover.positions.position_checks import PositionCheck, what_changed
-from drkit.failover.positions.positions import PlannedPosition, Selection
+from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.snapshot.point_in_time import Moment
+from drkit.failover.snapshot.selection import Selection
 from drkit.failover.snapshot.snapshot import ClusterView
 from drkit.model.clock import iso
 from drkit.model.errors import ConfigError, Refused

@@ -21,8 +21,9 @@ from drkit.failover.plan.shared_preconditions import (
     store_age,
 )
 from drkit.failover.planning.inherited_offsets import Inherited, inherited_offsets
-from drkit.failover.positions.positions import PlannedPosition, Selection
+from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.snapshot.choose_links import failed_away, leading_away, was_failed_away
+from drkit.failover.snapshot.selection import Selection
 from drkit.failover.stages.audit_stage import Audit
 from drkit.failover.stages.directory_update import newer_entries, read_directories, warnings_of
 from drkit.failover.stages.failback_stages import DrainBack, Keep, QuietFence, Reseed, Reverse, ReverseLink

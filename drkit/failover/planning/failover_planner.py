@@ -33,16 +33,11 @@ from drkit.failover.positions.mirrormaker_positions import (
     positions_by_mirrormaker,
     read_mirrormaker,
 )
-from drkit.failover.positions.positions import (
-    PlannedPosition,
-    Selection,
-    choose_positions,
-    never_committed,
-    removed_unread,
-)
+from drkit.failover.positions.positions import PlannedPosition, choose_positions, never_committed, removed_unread
 from drkit.failover.positions.target_positions import read_checks
 from drkit.failover.snapshot.choose_links import leading_to
 from drkit.failover.snapshot.point_in_time import Moment
+from drkit.failover.snapshot.selection import Selection
 from drkit.failover.snapshot.snapshot import Snapshot
 from drkit.failover.snapshot.take_snapshot import observe
 from drkit.failover.stages.directory_update import newer_entries, read_directories, warnings_of

@@ -16,8 +16,8 @@ from drkit.failover.positions.consistent_cut import (
     streams_cut,
     transactions_cut,
 )
-from drkit.failover.positions.positions import Selection
 from drkit.failover.snapshot.point_in_time import Moment
+from drkit.failover.snapshot.selection import Selection
 from drkit.failover.snapshot.snapshot import Snapshot
 from drkit.kafka.client.record_probe import OffsetRange, Scanned
 from drkit.model.errors import DrkitError

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 
-from drkit.failover.positions.positions import GROUP_TOPIC_PARTITION, NoReset, PlannedPosition
+from drkit.failover.positions.positions import NoReset, PlannedPosition
+from drkit.failover.snapshot.selection import GROUP_TOPIC_PARTITION
 
 CONSUMER_GROUPS = "kafka-consumer-groups.sh"
 SHARE_GROUPS = "kafka-share-groups.sh"

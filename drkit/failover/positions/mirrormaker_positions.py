@@ -24,15 +24,8 @@ from dataclasses import dataclass, replace
 
 from drkit.failover.context.cluster_context import ClusterContext
 from drkit.failover.context.state_machine import Loss, Mode
-from drkit.failover.positions.positions import (
-    NoReset,
-    PlannedPosition,
-    Selection,
-    Strategy,
-    bounded,
-    of_another_type,
-    types_of,
-)
+from drkit.failover.positions.positions import NoReset, PlannedPosition, Strategy, bounded, of_another_type, types_of
+from drkit.failover.snapshot.selection import Selection
 from drkit.failover.snapshot.snapshot import Snapshot
 from drkit.kafka.groups.mirrormaker import Checkpoint, MirrorMakerOffsets, OffsetSync, read_offsets
 from drkit.model.errors import ConfigError, Refused

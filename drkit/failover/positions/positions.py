@@ -44,10 +44,8 @@ from drkit.failover.snapshot.selection import (
     GROUP_TOPIC_PARTITION,
     Edge,
     Selection,
-    TopicSelector,
     Where,
     check_names,
-    parse_topic_selector,
 )
 from drkit.failover.snapshot.snapshot import PartitionView, Snapshot
 from drkit.mapping import doubted, heed
@@ -56,22 +54,6 @@ from drkit.model.groups import SHARE, UnmovableGroup
 from drkit.model.offsets import Certainty, GroupPosition, Translation
 from drkit.model.topology import TopicPartition
 from drkit.model.wording import counted
-
-__all__ = [
-    "GROUP_TOPIC_PARTITION",
-    "Edge",
-    "NoReset",
-    "PlannedPosition",
-    "Selection",
-    "Strategy",
-    "TopicSelector",
-    "choose_positions",
-    "never_committed",
-    "parse_topic_selector",
-    "place",
-]
-
-"""The sort key of positions."""
 
 
 class Strategy(StrEnum):

@@ -23,6 +23,7 @@ class Edge(StrEnum):
 
 Where = Moment | Edge
 GROUP_TOPIC_PARTITION = attrgetter("group", "topic", "partition")
+"""The sort key of positions."""
 _PARTITIONS = 2**31
 
 

@@ -24,15 +24,10 @@ from drkit.failover.positions.mirrormaker_positions import (
     positions_by_mirrormaker,
     read_mirrormaker,
 )
-from drkit.failover.positions.positions import (
-    GROUP_TOPIC_PARTITION,
-    PlannedPosition,
-    Selection,
-    choose_positions,
-    removed_unread,
-)
+from drkit.failover.positions.positions import PlannedPosition, choose_positions, removed_unread
 from drkit.failover.positions.target_positions import compare_checks, read_checks
 from drkit.failover.snapshot.point_in_time import Moment
+from drkit.failover.snapshot.selection import GROUP_TOPIC_PARTITION, Selection
 from drkit.failover.snapshot.snapshot import Snapshot
 from drkit.failover.snapshot.take_snapshot import observe
 from drkit.failover.stages.directory_update import publish

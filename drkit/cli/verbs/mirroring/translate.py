@@ -18,7 +18,7 @@ from rich.text import Text
 
 from drkit.cli.wiring.context import Invocation, LinksOption, verb
 from drkit.cli.wiring.selection import refuse_empty
-from drkit.failover.positions.positions import TopicSelector, parse_topic_selector
+from drkit.failover.snapshot.selection import TopicSelector, parse_topic_selector
 from drkit.mapping import Translator
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, DrkitError, Refused

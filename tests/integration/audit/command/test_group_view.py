@@ -17,10 +17,9 @@ from drkit.audit import group_view, run
 from drkit.cli.application import application
 from drkit.drill.environment.log_surgery import flip
 from drkit.failover.planning.failover_planner import PlanRequest, make_plan
-from drkit.failover.positions.positions import Selection
 from drkit.failover.run.service import run_failover
 from drkit.failover.snapshot.point_in_time import parse_moment
-from drkit.failover.snapshot.selection import Edge, GroupTarget
+from drkit.failover.snapshot.selection import Edge, GroupTarget, Selection
 from drkit.model.clock import now
 from drkit.model.errors import ExitCode
 from tests.support.audits.damage import Bench, Expected, Record, Stored, dense, records, seeded

@@ -16,11 +16,11 @@ from drkit.failover.journal.journal import INTENT, OUTCOME
 from drkit.failover.journal.run_record import load_run
 from drkit.failover.planning.failback_planner import make_failback_plan
 from drkit.failover.planning.failover_planner import PlanRequest, make_plan
-from drkit.failover.positions.positions import Selection
 from drkit.failover.recovery.abandon import abandon_run
 from drkit.failover.run.run_document import run_document
 from drkit.failover.run.runner import RunResult
 from drkit.failover.run.service import resume_run, run_failback, run_failover, standing_obstacles
+from drkit.failover.snapshot.selection import Selection
 from drkit.model.errors import PartlyDone, Refused
 from drkit.model.runs import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
 from drkit.model.topology import TopicPartition

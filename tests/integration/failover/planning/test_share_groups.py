@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka import ShareConsumer
 
 from drkit.failover.planning.failover_planner import PlanRequest, make_plan
-from drkit.failover.positions.positions import Selection
 from drkit.failover.run.run_document import plan_document
 from drkit.failover.run.service import run_failover
+from drkit.failover.snapshot.selection import Selection
 from drkit.kafka.admin.clusters import observing
 from drkit.lab.toolchain import ensure
 from drkit.model.offsets import Certainty

@@ -6,8 +6,8 @@ import pytest
 
 from drkit.drill.environment.log_surgery import stopped
 from drkit.failover.planning.failover_planner import PlanRequest, make_plan
-from drkit.failover.positions.positions import Selection
 from drkit.failover.run.service import run_failover
+from drkit.failover.snapshot.selection import Selection
 from drkit.failover.stages.audited_loss import complete_evidence
 from drkit.model.clock import now
 from drkit.model.offsets import Certainty, GroupPosition

@@ -20,10 +20,11 @@ from drkit.failover.journal.run_record import load_run
 from drkit.failover.plan.failover_plan import same_decision
 from drkit.failover.planning import failover_planner
 from drkit.failover.planning.failover_planner import PlanRequest, make_plan
-from drkit.failover.positions.positions import Selection, Strategy
+from drkit.failover.positions.positions import Strategy
 from drkit.failover.run.run_document import run_document
 from drkit.failover.run.service import plan_again, resume_run, run_failover, standing_obstacles
 from drkit.failover.snapshot.point_in_time import TimeBasis, parse_moment
+from drkit.failover.snapshot.selection import Selection
 from drkit.failover.snapshot.take_snapshot import mirror_at_work, observe
 from drkit.failover.stages import fence_stages
 from drkit.failover.stages.audited_loss import complete_evidence

@@ -25,7 +25,8 @@ from drkit.audit.compare.scope import observe_scope
 from drkit.config import ClusterConfig
 from drkit.drill.environment.log_surgery import stopped
 from drkit.failover.context.cluster_context import ClusterContext
-from drkit.failover.positions.positions import Selection, choose_positions
+from drkit.failover.positions.positions import choose_positions
+from drkit.failover.snapshot.selection import Selection
 from drkit.failover.snapshot.take_snapshot import observe
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.groups.group_admin import GroupAdmin

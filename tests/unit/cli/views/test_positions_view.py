@@ -9,7 +9,8 @@ from drkit.cli.views.failover_view import print_result
 from drkit.cli.views.positions_view import print_positions, sums
 from drkit.failover.context.evidence import Judgement
 from drkit.failover.context.state_machine import State
-from drkit.failover.positions.positions import Edge, PlannedPosition, Selection, choose_positions
+from drkit.failover.positions.positions import PlannedPosition, choose_positions
+from drkit.failover.snapshot.selection import Edge, Selection
 from drkit.model.offsets import Certainty
 from tests.unit.failover.plan.test_plan import a_plan
 from tests.unit.failover.plan.worlds import Log, moment, position, world

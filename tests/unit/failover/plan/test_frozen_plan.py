@@ -28,9 +28,8 @@ from drkit.failover.plan.failover_plan import (
 from drkit.failover.plan.loss_budget import LossBudget, accepted, budgets_of, over_budget
 from drkit.failover.planning.failover_planner import PlanRequest, plan_for
 from drkit.failover.positions.mirrormaker_positions import captured
-from drkit.failover.positions.positions import Selection
 from drkit.failover.snapshot.point_in_time import TimeBasis, parse_moment
-from drkit.failover.snapshot.selection import TopicSelector
+from drkit.failover.snapshot.selection import Selection, TopicSelector
 from drkit.failover.snapshot.snapshot import ClusterView
 from drkit.kafka.groups.mirrormaker import MirrorMakerOffsets
 from drkit.model.clock import exact_iso

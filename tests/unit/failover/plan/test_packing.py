@@ -4,7 +4,8 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from drkit.failover.journal.journal import POSITION_LIST
-from drkit.failover.positions.positions import PlannedPosition, Selection, choose_positions
+from drkit.failover.positions.positions import PlannedPosition, choose_positions
+from drkit.failover.snapshot.selection import Selection
 from drkit.model.topology import TopicPartition
 from tests.unit.failover.plan.worlds import AT, Log, position, world
 

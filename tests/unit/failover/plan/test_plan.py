@@ -10,7 +10,8 @@ from drkit.failover.context.state_machine import PATHS, Facts, Kind, Loss, Mode
 from drkit.failover.plan.failover_plan import plan_from_json, plan_json, read_plan, what_moved, write_plan
 from drkit.failover.plan.loss import loss_at
 from drkit.failover.planning.failover_planner import PlanRequest, failover_stages, plan_for
-from drkit.failover.positions.positions import Selection, choose_positions
+from drkit.failover.positions.positions import choose_positions
+from drkit.failover.snapshot.selection import Selection
 from drkit.failover.stages.fence_stages import _drained
 from drkit.lag.partition_lag import Doubts
 from drkit.model.errors import ConfigError, Refused

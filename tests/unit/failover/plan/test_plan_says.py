@@ -14,8 +14,7 @@ from drkit.failover.plan.failover_plan import DirectoryView, FailoverPlan
 from drkit.failover.plan.loss_budget import LossBudget
 from drkit.failover.plan.preconditions import within
 from drkit.failover.planning.failover_planner import PlanRequest, failover_stages, find_link, plan_for
-from drkit.failover.positions.positions import Selection
-from drkit.failover.snapshot.selection import TopicSelector
+from drkit.failover.snapshot.selection import Selection, TopicSelector
 from drkit.failover.snapshot.snapshot import ClusterView
 from drkit.lag.partition_lag import Doubts
 from drkit.model.errors import ConfigError, Refused

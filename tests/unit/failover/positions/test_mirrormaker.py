@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drkit.failover.positions.mirrormaker_positions import answer, parse_positions_from, positions_by_mirrormaker
-from drkit.failover.positions.positions import Selection
+from drkit.failover.snapshot.selection import Selection
 from drkit.kafka.groups.mirrormaker import (
     Checkpoint,
     MirrorMakerOffsets,

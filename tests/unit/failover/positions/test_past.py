@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from drkit.cli.wiring.selection import either_moment
 from drkit.failover.planning.failover_planner import PlanRequest, plan_for
-from drkit.failover.positions.positions import PlannedPosition, Selection, Strategy, choose_positions
+from drkit.failover.positions.positions import PlannedPosition, Strategy, choose_positions
 from drkit.failover.snapshot.past_positions import PastPosition
 from drkit.failover.snapshot.point_in_time import Moment, TimeBasis
+from drkit.failover.snapshot.selection import Selection
 from drkit.model.errors import ConfigError
 from drkit.model.offsets import Certainty
 from drkit.model.topology import TopicPartition

@@ -5,15 +5,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from drkit.failover.positions.mirrormaker_positions import positions_by_mirrormaker
-from drkit.failover.positions.positions import (
-    Selection,
-    Strategy,
-    TopicSelector,
-    choose_positions,
-    never_committed,
-    parse_topic_selector,
-)
-from drkit.failover.snapshot.selection import Edge, GroupTarget
+from drkit.failover.positions.positions import Strategy, choose_positions, never_committed
+from drkit.failover.snapshot.selection import Edge, GroupTarget, Selection, TopicSelector, parse_topic_selector
 from drkit.kafka.groups.mirrormaker import MirrorMakerOffsets
 from drkit.model.errors import ConfigError
 from drkit.model.groups import UnmovableGroup

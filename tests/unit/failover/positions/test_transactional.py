@@ -7,10 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-from drkit.failover.positions.positions import Selection, choose_positions
+from drkit.failover.positions.positions import choose_positions
 from drkit.failover.positions.transactional_positions import place_by_transactions
 from drkit.failover.snapshot.past_positions import PastPosition
 from drkit.failover.snapshot.point_in_time import TimeBasis, parse_moment
+from drkit.failover.snapshot.selection import Selection
 from drkit.lag.partition_lag import Doubts
 from drkit.model.clock import iso
 from drkit.model.groups import GroupTransaction, TransactionHistory

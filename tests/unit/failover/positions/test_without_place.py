@@ -8,7 +8,8 @@ import pytest
 
 from drkit.failover.plan.codec import pack, unpack
 from drkit.failover.positions.group_commands import without_place
-from drkit.failover.positions.positions import NoReset, Selection, choose_positions
+from drkit.failover.positions.positions import NoReset, choose_positions
+from drkit.failover.snapshot.selection import Selection
 from drkit.model.groups import SHARE, UnmovableGroup
 from drkit.model.topology import TopicPartition, TopicPolicy
 from tests.unit.failover.plan.worlds import AT, LINK, Log, position, world

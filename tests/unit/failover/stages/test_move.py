@@ -9,7 +9,8 @@ import pytest
 from drkit.failover.context.state_machine import Facts, Loss, Mode
 from drkit.failover.plan.loss_budget import LossBudget, OverBudget
 from drkit.failover.plan.waves import at_once
-from drkit.failover.positions.positions import PlannedPosition, Selection, Strategy
+from drkit.failover.positions.positions import PlannedPosition, Strategy
+from drkit.failover.snapshot.selection import Selection
 from drkit.failover.stages import failover_stages
 from drkit.failover.stages.failover_stages import (
     Commit,
