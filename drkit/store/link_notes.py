@@ -20,10 +20,10 @@ Workers' notes are in `drkit.store.workers`.
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from drkit.model.errors import NotShown, Refused
 from drkit.model.groups import UnmovableGroup
@@ -40,7 +40,7 @@ from drkit.model.link_state import (
 from drkit.model.offsets import MOST_RANGES, GroupPosition, Watermark, merged_ranges, without_ranges
 from drkit.model.topics.acls import ACL_NOTES, Acl, AclRole, fence_rules_kind
 from drkit.model.topology import Link, LinkId, TopicPartition
-from drkit.store.api import LinkStore
+from drkit.store.api import LinkStore, MappingStore
 
 ALIGNMENTS = "alignments"
 _SOURCE, _TARGET = "source", "target"
@@ -227,11 +227,15 @@ def forget_unmovable(store: LinkStore, link: LinkId, groups: Iterable[str]) -> N
     store.forget_notes(link, _UNMOVABLE, list(groups))
 
 
-def note_moved_back(
-    store: LinkStore, link: LinkId, before: Iterable[GroupPosition], after: Iterable[GroupPosition]
+class PositionStore(MappingStore, LinkStore, Protocol):
+    """What has both captured positions and notes."""
+
+
+def replace_positions(
+    store: PositionStore, link: LinkId, before: Iterable[GroupPosition], after: Sequence[GroupPosition]
 ) -> None:
-    """Note the furthest offset of each group that has moved back: somebody reset it, or the source was set back, which
-    is found later. Durable on return.
+    """Store captured positions; first note the furthest offset of each group that has moved back: somebody reset it, or
+    the source was set back, which is found later. Durable on return.
 
     `before`: positions as the store has them, `after`: those that replace them.
     """
@@ -241,11 +245,11 @@ def note_moved_back(
         further = known.get((position.group, position.tp))
         if further is not None and position.offset < further.offset:
             back.append(further)
-    if not back:
-        return
-    furthest = _furthest(store, link, back)
-    names = {json.dumps([each.group, *each.tp]): (each.group, each.tp) for each in back}
-    store.put_notes(link, _MOVED_BACK, {name: json.dumps(furthest[key]) for name, key in names.items()})
+    if back:
+        furthest = _furthest(store, link, back)
+        names = {json.dumps([each.group, *each.tp]): (each.group, each.tp) for each in back}
+        store.put_notes(link, _MOVED_BACK, {name: json.dumps(furthest[key]) for name, key in names.items()})
+    store.put_group_positions(link, after)
 
 
 def forget_moved_back(store: LinkStore, link: LinkId, ended: Container[tuple[str, str]]) -> None:

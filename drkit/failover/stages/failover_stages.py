@@ -43,7 +43,7 @@ from drkit.model.errors import DrkitError, PartlyDone, Refused, Unreachable
 from drkit.model.topology import TopicPartition, is_canary
 from drkit.model.totals import total
 from drkit.model.wording import and_more, bounds, counted
-from drkit.store.link_notes import note_moved_back
+from drkit.store.link_notes import replace_positions
 
 _GROUPS_AT_ONCE = 500
 _MOMENT_SECONDS = 3.0
@@ -108,9 +108,8 @@ class Translate:
         late = written_since(context.facts, snapshot) if context.facts.mode is Mode.PLANNED else []
         if late and (self.back or not context.commit_begun):  # it loses nothing or does nothing
             raise still_written(self.source, late)
-        news = snapshot.news()  # the drain has just stored all
-        note_moved_back(context.estate.store, context.link.id, snapshot.stored, news)
-        context.estate.store.put_group_positions(context.link.id, news)
+        # the drain has just stored all but these
+        replace_positions(context.estate.store, context.link.id, snapshot.stored, snapshot.news())
         if unplanned and not link.inverse:
             keep_problems(context, snapshot)  # the source may have come back since the drain
         final = bool(context.facts.fenced) and context.facts.captured_at is not None

@@ -34,7 +34,7 @@ from drkit.model.runs import ACCEPT_LOSS, FenceMethod
 from drkit.model.topology import TopicPartition
 from drkit.model.wording import and_more, counted
 from drkit.state_topic.other_store import mirrors_of_other_stores, other_store
-from drkit.store.link_notes import note_moved_back
+from drkit.store.link_notes import replace_positions
 
 MIRROR_SECONDS = 60.0
 DRAIN_SECONDS = 300.0
@@ -284,8 +284,7 @@ class Drain:
         settled = settle_watermarks(context, snapshot) if ours else 0
         keep_problems(context, snapshot)
         if news := snapshot.news():  # the newest ones, in case the source disappears before they are translated
-            note_moved_back(context.estate.store, context.link.id, snapshot.stored, news)
-            context.estate.store.put_group_positions(context.link.id, news)
+            replace_positions(context.estate.store, context.link.id, snapshot.stored, news)
         facts = replace(
             facts,
             mirror_stopped=True,

@@ -48,8 +48,8 @@ from drkit.store.link_notes import (
     check_source_cluster,
     forget_moved_back,
     forget_unmovable,
-    note_moved_back,
     put_unmovable,
+    replace_positions,
     unmovable_groups,
 )
 from drkit.store.timeline import TimelineStore
@@ -287,8 +287,7 @@ class GroupCapture:
             suspect(self._store, self._link.id, found)
         if due:
             before = [kept[key] for key in map(_key, due) if key in kept]
-            note_moved_back(self._store, self._link.id, before, due)
-            self._store.put_group_positions(self._link.id, due)
+            replace_positions(self._store, self._link.id, before, due)
             for position in due:
                 self._stands(position)
         return changed

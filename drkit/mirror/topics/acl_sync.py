@@ -46,9 +46,8 @@ SECONDS = 5.0
 """Time between looks."""
 MISSES = 3
 """How many looks must miss an ACL before it is removed."""
-REMOVAL_HELD = ACL_REMOVAL_HELD
 _UNAVAILABLE = frozenset({"acls_unavailable"})
-_HELD = frozenset({REMOVAL_HELD})
+_HELD = frozenset({ACL_REMOVAL_HELD})
 _SHOWN = 10
 _WRITABLE = frozenset({"standby_writable"})
 _REFUSED = frozenset({"acl_refused"})
@@ -152,14 +151,14 @@ class AclSync:
         if held:
             told = and_more([f"'{rule}'" for rule in sorted(held)], shown=_SHOWN)
             self._problems.put(
-                REMOVAL_HELD,
+                ACL_REMOVAL_HELD,
                 WHOLE_LINK,
                 None,
                 f"{source} lacks {counted(len(held), 'rule')} that drkit put on {self._link.id.target}, or notes "
                 f"for the switch ({told}); there they stay for now: {why}, so {source} may have been formatted, or "
                 "restored from an older copy of its disks",
                 f"Give {source} its rules back. If they were deleted on purpose: `drkit link acknowledge "
-                f"'{self._link.id}' {REMOVAL_HELD}` takes them from {self._link.id.target}, too",
+                f"'{self._link.id}' {ACL_REMOVAL_HELD}` takes them from {self._link.id.target}, too",
                 halted=False,
             )
         elif not self._missed:
@@ -169,12 +168,12 @@ class AclSync:
     def _note_held(self, held: Collection[Acl]) -> set[Acl]:
         """Note them before they are told; returns those that an operator acknowledged, also while no mirror ran. Who
         did so didn't mean the next one: of an ACL that the source has again nothing is noted any more."""
-        noted = {Acl.parse(key): text for key, text in self._store.notes(self._link.id, REMOVAL_HELD).items()}
+        noted = {Acl.parse(key): text for key, text in self._store.notes(self._link.id, ACL_REMOVAL_HELD).items()}
         over = noted.keys() - self._missed.keys()
         if over:
-            self._store.forget_notes(self._link.id, REMOVAL_HELD, [rule.key for rule in over])
+            self._store.forget_notes(self._link.id, ACL_REMOVAL_HELD, [rule.key for rule in over])
         if new := set(held) - noted.keys():
-            self._store.put_notes(self._link.id, REMOVAL_HELD, {rule.key: "" for rule in new})
+            self._store.put_notes(self._link.id, ACL_REMOVAL_HELD, {rule.key: "" for rule in new})
         return {rule for rule, text in noted.items() if text == ACKNOWLEDGED} - over
 
     def _patiently(self, todo: Changes, wanted: Collection[Acl]) -> Changes:

@@ -45,7 +45,6 @@ log = logging.getLogger(__name__)
 
 LOOKS = 3
 SECONDS = 5.0
-HELD = DELETION_HELD
 _REFUSED = "deletion_refused"
 _DELETED = "deleted"
 """Kind of the notes that say when each topic was deleted: whoever leads keeps to the limit."""
@@ -152,10 +151,10 @@ class TopicDeletions:
     def _read_named(self, look: TopicSnapshot) -> None:
         """Read which topics an operator named, also while no mirror ran. Who did so didn't mean the next one of that
         name."""
-        noted = self._store.notes(self._link.id, HELD)
+        noted = self._store.notes(self._link.id, DELETION_HELD)
         over = [topic for topic in noted if topic in look.source or topic not in look.states]
         if over:
-            self._store.forget_notes(self._link.id, HELD, over)
+            self._store.forget_notes(self._link.id, DELETION_HELD, over)
         states = look.states
         self._book.named = {t for t, its in noted.items() if t not in over and its == states[t].target_topic_id}
 
@@ -173,7 +172,9 @@ class TopicDeletions:
                 hold = holds.get(topic)
                 if topic not in go and hold is not None:
                     remedy = hold.remedy.replace("NAME", topic)
-                    self._problems.put(HELD, topic, None, f"{self._where(topic)}; {hold.reason}", remedy, halted=False)
+                    self._problems.put(
+                        DELETION_HELD, topic, None, f"{self._where(topic)}; {hold.reason}", remedy, halted=False
+                    )
             absent = self._source.absent_everywhere(go) if go else set()
         except Unreachable as error:
             log.info("%s: nothing is deleted now: %s", self._link.id, error.what)
@@ -187,7 +188,7 @@ class TopicDeletions:
         gone = name not in look.target and name not in look.target_denied
         named = topic in self._book.named or gone
         if hold is None:
-            return named or not self._problems.knows(HELD, topic)
+            return named or not self._problems.knows(DELETION_HELD, topic)
         return named and not hold.always
 
     def _where(self, topic: str) -> str:
@@ -212,7 +213,7 @@ class TopicDeletions:
         return dict.fromkeys(ids.keys() - self._growth.shows_deletion(ids, look.source), unproven)
 
     def _name_it(self) -> str:
-        return f"To delete it there too: `drkit link acknowledge '{self._link.id}' {HELD} --topic NAME`"
+        return f"To delete it there too: `drkit link acknowledge '{self._link.id}' {DELETION_HELD} --topic NAME`"
 
     def _why_all_held(self, look: TopicSnapshot) -> _Hold | None:
         link = self._link
@@ -280,7 +281,7 @@ class TopicDeletions:
         look.changed.pop(topic, None)
         self._book.missed.pop(topic, None)
         self._book.named.discard(topic)
-        self._store.forget_notes(self._link.id, HELD, [topic])
+        self._store.forget_notes(self._link.id, DELETION_HELD, [topic])
 
 
 @dataclass(frozen=True, slots=True)

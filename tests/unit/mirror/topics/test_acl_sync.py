@@ -13,10 +13,10 @@ from drkit.kafka.admin.cluster_admin import TopicInfo
 from drkit.kafka.admin.logs.leader_epochs import LogBatch
 from drkit.mirror.control import acknowledge
 from drkit.mirror.health.problems import Problems
-from drkit.mirror.topics.acl_sync import MISSES, REMOVAL_HELD, SECONDS, AclSync
+from drkit.mirror.topics.acl_sync import MISSES, SECONDS, AclSync
 from drkit.mirror.topics.source_growth import SourceGrowth
 from drkit.mirror.topics.topic_snapshot import TopicSnapshot
-from drkit.model.link_state import SOURCE_TRUNCATED, TopicState
+from drkit.model.link_state import ACL_REMOVAL_HELD, SOURCE_TRUNCATED, TopicState
 from drkit.model.topic_policy import AclMode
 from drkit.model.topics.acls import Acl
 from drkit.model.topology import Link, LinkId, TopicPartition
@@ -97,10 +97,10 @@ class World:
         return self.target.rules | set(noted_rules(self.store, LINK.id))
 
     def held(self) -> str:
-        return "".join(problem.reason for problem in self.store.problems(LINK.id) if problem.kind == REMOVAL_HELD)
+        return "".join(problem.reason for problem in self.store.problems(LINK.id) if problem.kind == ACL_REMOVAL_HELD)
 
     def acknowledge(self) -> None:
-        acknowledge(self.store, LINK, REMOVAL_HELD)
+        acknowledge(self.store, LINK, ACL_REMOVAL_HELD)
 
 
 def test_rules_that_were_deleted_while_the_source_took_records_go() -> None:
@@ -168,7 +168,7 @@ def test_what_an_operator_acknowledged_while_no_mirror_ran_goes_unless_it_came_b
         world.acknowledge() if back else None
         world.looks()
         world.looks()
-        assert (world.kept(), world.store.notes(LINK.id, REMOVAL_HELD)) == ({READ}, {})
+        assert (world.kept(), world.store.notes(LINK.id, ACL_REMOVAL_HELD)) == ({READ}, {})
 
 
 def test_nor_does_anything_go_where_a_partition_has_parted_from_its_source_or_nothing_is_written() -> None:

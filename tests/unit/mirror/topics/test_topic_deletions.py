@@ -14,11 +14,11 @@ from drkit.mirror.control import acknowledge
 from drkit.mirror.engine.interface import NOT_MOVING
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.topics.source_growth import SourceGrowth
-from drkit.mirror.topics.topic_deletions import HELD, LOOKS, SECONDS, TopicDeletions
+from drkit.mirror.topics.topic_deletions import LOOKS, SECONDS, TopicDeletions
 from drkit.mirror.topics.topic_snapshot import TopicSnapshot
 from drkit.model.clock import now
 from drkit.model.errors import Unreachable
-from drkit.model.link_state import FOREIGN_WRITER, RECORDS_UNMAPPED, SOURCE_TRUNCATED, TopicState
+from drkit.model.link_state import DELETION_HELD, FOREIGN_WRITER, RECORDS_UNMAPPED, SOURCE_TRUNCATED, TopicState
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.store import open_store
 from drkit.store.link_notes import accept_purge, accepted_purges, add_never_mirrored, never_mirrored, note_clusters
@@ -119,11 +119,11 @@ class World:
         return stay
 
     def held(self) -> set[str]:
-        return {problem.topic for problem in self.store.problems(LINK.id) if problem.kind == HELD}
+        return {problem.topic for problem in self.store.problems(LINK.id) if problem.kind == DELETION_HELD}
 
     def name(self, topic: str) -> None:
         """As an operator does with `drkit link acknowledge`."""
-        acknowledge(self.store, LINK, HELD, topic)
+        acknowledge(self.store, LINK, DELETION_HELD, topic)
 
 
 def test_a_topic_goes_by_its_id_and_is_forgotten() -> None:
@@ -216,7 +216,7 @@ def test_a_topic_that_was_named_while_no_mirror_ran_goes_unless_it_came_back() -
             world.looks(count=1)
         world.looks("a")
         assert (list(world.target.deleted), world.held()) == (([], {"a"}) if back else (["a"], set()))
-        assert world.store.notes(LINK.id, HELD) == {}
+        assert world.store.notes(LINK.id, DELETION_HELD) == {}
 
 
 def test_one_broker_that_knows_the_topic_or_is_silent_keeps_it() -> None:
@@ -341,7 +341,7 @@ def test_while_a_partition_has_parted_from_its_source_deletions_are_held(kind: s
     world.problems.put(kind, "other", 0, "why", "do", halted=True)
     world.looks("a")
     assert (world.target.deleted, world.held()) == ({}, {"a"})
-    assert "other:0" in next(each.reason for each in world.store.problems(LINK.id) if each.kind == HELD)
+    assert "other:0" in next(each.reason for each in world.store.problems(LINK.id) if each.kind == DELETION_HELD)
 
 
 @pytest.mark.parametrize("change", ["not drkit's", "another id"])
