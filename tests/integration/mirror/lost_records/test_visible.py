@@ -165,7 +165,7 @@ def blocks(self):
     return round_once(self)
 
 Session._round = blocks
-watchdog_exit.wait_for.__kwdefaults__["grace_seconds"] = 2.0
+worker_processes.wait_for.__kwdefaults__["grace_seconds"] = 2.0
 from drkit.cli.application import application
 application()()
 """
