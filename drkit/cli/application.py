@@ -15,7 +15,7 @@ from typer._click.exceptions import NoArgsIsHelpError, UsageError  # of the clic
 
 from drkit import __version__
 from drkit.cli.help import HelpfulCommand, HelpfulGroup, add_examples
-from drkit.cli.output import interruption, writer_for
+from drkit.cli.output import NOTHING_DONE, interruption, writer_for
 from drkit.model.errors import ConfigError, ExitCode
 
 VERBS = {
@@ -155,7 +155,7 @@ def _run(app: typer.Typer, arguments: Sequence[str]) -> int:
     except UsageError as error:
         command = "drkit" if error.ctx is None else error.ctx.command_path
         what = f"{error.format_message().rstrip('.')}{_refused_value(error, arguments)}"
-        writer_for(arguments).error(ConfigError(what, remedy=f"{command} --help"))
+        writer_for(arguments).error(ConfigError(what, meaning=NOTHING_DONE, remedy=f"{command} --help"))
         return int(ExitCode.USAGE)
     except typer.Abort:  # Ctrl-C or the end of stdin at a question
         writer_for(arguments).error(interruption(signal.SIGINT, "The question was not answered: nothing was done"))

@@ -387,6 +387,10 @@ def writer_for(arguments: Sequence[str]) -> OutputWriter:
     return writer
 
 
+NOTHING_DONE = "Nothing was done"
+"""What an error of the configuration, or of options, means: each is checked before anything is begun."""
+
+
 def interruption(number: int, meaning: str, remedy: str = "Run the command again") -> DrkitError:
     """The error that a signal ends a command with."""
     if number == signal.SIGTERM:

@@ -38,7 +38,7 @@ from drkit.model.link_state import (
     read_alignment,
 )
 from drkit.model.offsets import MOST_RANGES, GroupPosition, Watermark, merged_ranges, without_ranges
-from drkit.model.topics.acls import ACL_NOTES, Acl, AclRole, fence_rules_kind
+from drkit.model.topics.acls import ACL_NOTES, REMOVED_ACL_NOTES, Acl, AclRole, fence_rules_kind
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.store.api import LinkStore, MappingStore
 
@@ -188,6 +188,11 @@ def known_target_cluster(store: LinkStore, link: LinkId) -> str | None:
 def noted_rules(store: LinkStore, link: LinkId) -> dict[Acl, AclRole]:
     """The ACLs that drkit has put on the link's target, or will put there at the switch, with their roles."""
     return {Acl.parse(key): AclRole(role) for key, role in store.notes(link, ACL_NOTES).items()}
+
+
+def removed_rules(store: LinkStore, link: LinkId) -> set[Acl]:
+    """The ACLs that drkit took from the link's target, because the source no longer had them."""
+    return {Acl.parse(key) for key in store.notes(link, REMOVED_ACL_NOTES)}
 
 
 def fence_rules(store: LinkStore, links: Iterable[LinkId], cluster: str) -> set[Acl]:

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, NoReturn, ParamSp
 
 import typer
 
-from drkit.cli.output import OutputMode, OutputWriter, explain_os_error, interruption
+from drkit.cli.output import NOTHING_DONE, OutputMode, OutputWriter, explain_os_error, interruption
 from drkit.cli.process.interrupts import TermSignal, acknowledge, mark_finished, masked, reraise_lost
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, OutcomeUnknown, PartlyDone, StoreMissing, error_body
 from drkit.model.link_patterns import matching
@@ -319,6 +319,9 @@ def command(
             if not isinstance(error, PartlyDone | OutcomeUnknown):
                 raise typer.Exit(_interrupted(run, number)) from None
             acknowledge()  # by these two: what was changed matters more than the signal
+        at_work = OutputWriter.wrote or (lines and run._store is not None)  # noqa: SLF001  # as above
+        if type(error) is ConfigError and not error.meaning and not at_work:
+            error.meaning = NOTHING_DONE
         _write_error(writer, error, verbose=verbose)
         raise typer.Exit(int(error.exit_code)) from None
     except KeyboardInterrupt as interrupt:

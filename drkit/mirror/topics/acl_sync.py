@@ -4,7 +4,8 @@ ACLs put now, and those to put at the switch, are noted in the store first: the 
 (`drkit.failover.stages.promote_topics`) uses only the notes, because the source may be gone then. An ACL that the
 source no longer has is removed after several looks have missed it, if it was deleted there (`source_growth`). A source
 that is formatted, or restored from an older copy of its disks, lacks ACLs, too: what the target has of them stays, and
-keeps clients in (or out) after a failover, until an operator decides.
+keeps clients in (or out) after a failover, until an operator decides. What was removed stays noted: a target that is
+set back has it again, and the source would never show that it is one too many.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from drkit.model.link_state import ACKNOWLEDGED, ACL_REMOVAL_HELD, WHOLE_LINK
 from drkit.model.topic_policy import AclMode
 from drkit.model.topics.acls import (
     ACL_NOTES,
+    REMOVED_ACL_NOTES,
     Acl,
     AclRole,
     Changes,
@@ -38,7 +40,7 @@ from drkit.model.topics.acls import (
 from drkit.model.topology import Link, LinkId
 from drkit.model.wording import and_more, counted
 from drkit.store.api import Store
-from drkit.store.link_notes import fence_rules, noted_rules
+from drkit.store.link_notes import fence_rules, noted_rules, removed_rules
 
 log = logging.getLogger(__name__)
 
@@ -122,20 +124,33 @@ class AclSync:
         groups = {p.group for p in self._store.group_positions(self._link.id)} if patterned(theirs) else set()
         wanted = roles(carried(theirs, self._link, topics, groups, self._own), self._link.acls)
         self._growth.saw_rules({rule.key for rule in wanted}, {rule.key for rule in noted})
+        removed = removed_rules(self._store, self._link.id)
+        self._store.forget_notes(self._link.id, REMOVED_ACL_NOTES, [rule.key for rule in removed & wanted.keys()])
+        again = (removed & there) - wanted.keys() - noted.keys()
+        again = {rule for rule in again if still_carried(rule, self._link, self._own)}
         todo = self._patiently(changes(wanted, noted, there), wanted)
-        todo = self._without_held(todo, wanted, look, empty=all(rule.principal in self._own for rule in theirs))
+        empty = all(rule.principal in self._own for rule in theirs)
+        todo = self._without_held(todo, wanted, again, look, empty=empty)
         self._apply(todo)
         if self._link.acls is AclMode.STANDBY:
             self._show_writers(there - todo.remove, topics)
 
     def _without_held(
-        self, todo: Changes, wanted: Mapping[Acl, AclRole], look: TopicSnapshot, *, empty: bool
+        self, todo: Changes, wanted: Mapping[Acl, AclRole], again: Collection[Acl], look: TopicSnapshot, *, empty: bool
     ) -> Changes:
-        """Drop removals of ACLs that the source may have lost. `empty`: it has no ACLs but drkit's own."""
+        """Drop removals of ACLs that the source may have lost.
+
+        Args:
+            todo: all changes.
+            wanted: each ACL's role.
+            again: ACLs that drkit removed from the target, where they are again; only an operator knows why.
+            look: the source's topics.
+            empty: whether the source has no ACLs but drkit's own.
+        """
         missing = {rule for rule in todo.forget if rule not in wanted}
         now = [rule for rule, role in wanted.items() if role is not AclRole.DUE]
         held = {rule for rule in missing if still_carried(rule, self._link, self._own) and not outdone(rule, now)}
-        source, parted = self._link.id.source, self._problems.parted()
+        (source, target), parted = (self._link.id.source, self._link.id.target), self._problems.parted()
         if parted:
             why = f"{and_more([str(tp) for tp in parted])} may hold other records there than were mirrored"
         elif empty:
@@ -147,29 +162,40 @@ class AclSync:
                 f"nothing shows that they were deleted (drkit believes that where {source} still holds records that a "
                 "topic took while this mirror saw the rules there)"
             )
-        held -= self._note_held(held)
+        acknowledged = self._note_held({*held, *again}, {*self._missed, *again})
+        held -= acknowledged
+        returned = set(again) - acknowledged
+        said = []
         if held:
-            told = and_more([f"'{rule}'" for rule in sorted(held)], shown=_SHOWN)
+            said.append(
+                f"{source} lacks {_told(held)} that drkit put on {target}, or notes for the switch; there they stay "
+                f"for now: {why}, so {source} may have been formatted, or restored from an older copy of its disks"
+            )
+        if returned:
+            said.append(
+                f"{target} has again {_told(returned)} that drkit removed when {source} had them no more: {target} may "
+                "have been restored from an older copy of its disks, or somebody put them there"
+            )
+        if said:
             self._problems.put(
                 ACL_REMOVAL_HELD,
                 WHOLE_LINK,
                 None,
-                f"{source} lacks {counted(len(held), 'rule')} that drkit put on {self._link.id.target}, or notes "
-                f"for the switch ({told}); there they stay for now: {why}, so {source} may have been formatted, or "
-                "restored from an older copy of its disks",
-                f"Give {source} its rules back. If they were deleted on purpose: `drkit link acknowledge "
-                f"'{self._link.id}' {ACL_REMOVAL_HELD}` takes them from {self._link.id.target}, too",
+                "; ".join(said),
+                f"What shall be in force, give to {source}. If they were deleted on purpose: `drkit link acknowledge "
+                f"'{self._link.id}' {ACL_REMOVAL_HELD}` takes them from {target}, too",
                 halted=False,
             )
         elif not self._missed:
             self._problems.settle(WHOLE_LINK, kinds=_HELD)
-        return replace(todo, remove=todo.remove - held, forget=todo.forget - held)
+        remove = (todo.remove - held) | (acknowledged & set(again))
+        return replace(todo, remove=remove, forget=todo.forget - held)
 
-    def _note_held(self, held: Collection[Acl]) -> set[Acl]:
+    def _note_held(self, held: Collection[Acl], open_: Collection[Acl]) -> set[Acl]:
         """Note them before they are told; returns those that an operator acknowledged, also while no mirror ran. Who
-        did so didn't mean the next one: of an ACL that the source has again nothing is noted any more."""
+        did so didn't mean the next one: of an ACL that is no longer in question (`open_`) nothing is noted any more."""
         noted = {Acl.parse(key): text for key, text in self._store.notes(self._link.id, ACL_REMOVAL_HELD).items()}
-        over = noted.keys() - self._missed.keys()
+        over = noted.keys() - set(open_)
         if over:
             self._store.forget_notes(self._link.id, ACL_REMOVAL_HELD, [rule.key for rule in over])
         if new := set(held) - noted.keys():
@@ -187,6 +213,8 @@ class AclSync:
         link = self._link.id
         if todo.note:
             self._store.put_notes(link, ACL_NOTES, {rule.key: role.value for rule, role in todo.note.items()})
+        gone = {rule.key: "" for rule in todo.remove - todo.note_after.keys()}
+        self._store.put_notes(link, REMOVED_ACL_NOTES, gone)  # before: one that was removed without it could come back
         failures = {**self._target.delete_acls(todo.remove), **self._target.create_acls(todo.put)}
         after = {rule.key: role.value for rule, role in todo.note_after.items() if rule not in failures}
         self._store.put_notes(link, ACL_NOTES, after)
@@ -222,3 +250,8 @@ class AclSync:
         for name in self._shown - set(by_name):
             self._problems.settle(name, kinds=_WRITABLE)
         self._shown = set(by_name)
+
+
+def _told(rules: Collection[Acl]) -> str:
+    named = and_more([f"'{rule}'" for rule in sorted(rules)], shown=_SHOWN)
+    return f"{counted(len(rules), 'rule')} ({named})"

@@ -24,6 +24,8 @@ from drkit.model.topology import Link, TopicPolicy
 
 ACL_NOTES = "acl"
 """Kind of the notes: by the rule's `key`, the role."""
+REMOVED_ACL_NOTES = "acl_removed"
+"""Kind of the notes of ACLs that drkit took from the target, by `key`."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

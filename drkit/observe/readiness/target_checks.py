@@ -23,7 +23,7 @@ from drkit.model.wording import and_more, counted
 from drkit.observe.readiness.check import Check, CheckOutcome
 from drkit.observe.status import LinkStatus
 from drkit.store.api import LinkStore
-from drkit.store.link_notes import fence_rules, noted_rules
+from drkit.store.link_notes import fence_rules, noted_rules, removed_rules
 
 VERSIONS = "versions"
 _METADATA_VERSION = "metadata.version"
@@ -305,7 +305,8 @@ def access_rules_check(status: LinkStatus, store: LinkStore, clusters: Clusters,
     if noted and all(rule.principal in own for rule in theirs):
         why = f"{source.alias} has no rules any more; on {target.alias} they stay as they are"
         return Check(ACCESS_RULES, CheckOutcome.WARN, why, f"Give {source.alias} its rules back")
-    return compared_rules(link, ours, noted, there, mirrors=status.worker is not None)
+    again = (removed_rules(store, link.id) & there) - noted.keys() - set(ours)
+    return compared_rules(link, ours, noted, there, again, mirrors=status.worker is not None)
 
 
 def _rules(admin: ClusterAdmin) -> frozenset[Acl] | None:
@@ -330,7 +331,13 @@ def without_authorizer(link: LinkId, ours: Collection[Acl]) -> Check:
 
 
 def compared_rules(
-    link: Link, ours: Collection[Acl], noted: Mapping[Acl, AclRole], there: Collection[Acl], *, mirrors: bool
+    link: Link,
+    ours: Collection[Acl],
+    noted: Mapping[Acl, AclRole],
+    there: Collection[Acl],
+    again: Collection[Acl] = (),
+    *,
+    mirrors: bool,
 ) -> Check:
     """The check of what was seen. Pure.
 
@@ -339,6 +346,7 @@ def compared_rules(
         ours: the source's ACLs that the link covers, under the target's names.
         noted: drkit's own ACLs on the target, with their roles.
         there: the target's ACLs.
+        again: those that drkit removed there once.
         mirrors: whether a mirror runs, which puts what differs.
     """
     ids = link.id
@@ -355,14 +363,14 @@ def compared_rules(
     todo = changes(wanted, noted, there)
     parts = [
         f"{ids.target} {what} {_some(sorted(rules))}"
-        for what, rules in (("lacks", todo.put), ("still has", todo.remove))
+        for what, rules in (("lacks", todo.put), ("still has", todo.remove), ("has again", again))
         if rules
     ]
     # those that the switch puts come from the notes alone: one without a note would be missing then
     unnoted = sorted(rule for rule, role in todo.note.items() if role is AclRole.DUE)
     parts += [f"not noted for the switch: {_some(unnoted)}"] if unnoted else []
     if parts:
-        remedy = "Start drkit mirror: it puts them"
+        remedy = "Start drkit mirror: it puts what is lacking; of what is too much it removes what it can prove"
         if mirrors:
             remedy = (
                 f"The mirror does so within seconds; what it holds, or {ids.target} refuses, is a problem in status"

@@ -170,6 +170,46 @@ def test_rules_that_a_restored_primary_lacks_stay_on_dr(
         assert app in rules_of(secure_lab, "dr", prefix)
 
 
+def test_a_rule_that_was_removed_does_not_come_back_unseen_with_dr_set_back(
+    secured: Mirrored, secure_lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("drkit.mirror.topics.acl_sync.SECONDS", 0.2)
+    prefix, taken = secured.prefix, taken_between_looks(secured, monkeypatch)
+    for alias in ("primary", "dr"):
+        grant(secure_lab, alias, rule("topic", prefix, "all", "prefixed"))
+    grant(secure_lab, "primary", rule("group", prefix, "all", "prefixed"))
+    topic = secured.name("flights")
+    secured.source.create(topic)
+    write(secured, topic, 5)
+    app = replace(rule("topic", prefix, "read", "prefixed"), principal="User:app")
+    former = replace(app, principal="User:former")
+    secured.configure('acls = "standby"')
+    grant(secure_lab, "primary", app, former)
+    with (
+        may_on_cluster(secure_lab, "primary", AclOperation.DESCRIBE),
+        may_on_cluster(secure_lab, "dr", AclOperation.DESCRIBE),
+        may_on_cluster(secure_lab, "dr", AclOperation.ALTER),
+    ):
+        assert secured.catch_up().caught_up
+        with stopped(secure_lab, "dr-1") as disk:
+            disk.copy_to(tmp_path / "copy")
+        with secured.running():
+            wait_until(lambda: {app, former} <= rules_of(secure_lab, "dr", prefix), 60, "the rules")
+            taken(topic)
+            with ClusterAdmin("primary", ClusterConfig(bootstrap_servers=secure_lab.bootstrap("primary"))) as admin:
+                assert admin.delete_acls([former]) == {}
+            wait_until(lambda: former not in rules_of(secure_lab, "dr", prefix), 60, "the end of one that was deleted")
+            with stopped(secure_lab, "dr-1") as disk:
+                disk.set_back(tmp_path / "copy")
+            (held,) = wait_until(lambda: secured.problems("acl_removal_held"), 90, "the problem")
+            assert "dr has again 1 rule" in held.reason
+            assert str(former) in held.reason
+            told = secured.drkit("link", "acknowledge", str(secured.link.id), "acl_removal_held")
+            assert told.returncode == 0, told.stderr
+            wait_until(lambda: former not in rules_of(secure_lab, "dr", prefix), 60, "its end on an operator's word")
+        assert app in rules_of(secure_lab, "dr", prefix)
+
+
 def test_rules_about_a_prefix_stay_so_and_those_of_drkit_itself_are_not_carried(
     secured: Mirrored, secure_lab: Lab
 ) -> None:

@@ -171,6 +171,29 @@ def test_what_an_operator_acknowledged_while_no_mirror_ran_goes_unless_it_came_b
         assert (world.kept(), world.store.notes(LINK.id, ACL_REMOVAL_HELD)) == ({READ}, {})
 
 
+def test_a_rule_that_a_target_has_again_is_told_and_goes_on_an_operators_word() -> None:
+    """A target that is set back has again what was removed, whoever ran meanwhile; the source takes it up by itself."""
+    for stopped in (False, True):
+        world = World(READ, DENIED)
+        world.source.rules = {OWN, DENIED}
+        world.looks()
+        assert world.target.rules == {DENIED}
+        if stopped:
+            world.restart()
+        world.target.rules.add(READ)
+        world.looks()
+        assert (world.target.rules, str(READ) in world.held()) == ({READ, DENIED}, True)
+        world.acknowledge()
+        world.looks()
+        assert (world.target.rules, world.held()) == ({DENIED}, "")
+        world.target.rules.add(READ)
+        world.looks()
+        assert str(READ) in world.held(), "an operator's word is for what was told"
+        world.source.rules.add(READ)
+        world.looks()
+        assert (world.target.rules, world.held()) == ({READ, DENIED}, "")
+
+
 def test_nor_does_anything_go_where_a_partition_has_parted_from_its_source_or_nothing_is_written() -> None:
     world = World(READ, DENIED)
     world.problems.put(SOURCE_TRUNCATED, "orders", 0, "why", "do", halted=True)
