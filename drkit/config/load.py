@@ -279,13 +279,15 @@ def _line_of(key: tuple[str, ...], text: str) -> str:
 
 
 def _close_key(key: tuple[str, ...]) -> str:
-    """The key that was probably meant by an unknown one."""
+    """The key that was probably meant by an unknown one; else those that its table has."""
     model: type[BaseModel] | None = Config
     for part in key[:-1]:
         if model is not None and part in model.model_fields:  # else it is an alias, or an index in an array
             model = _model_in(model.model_fields[part].annotation)
-    close = get_close_matches(key[-1], model.model_fields, n=1) if key and model is not None else []
-    return f" (did you mean {close[0]}?)" if close else ""
+    if not key or model is None:
+        return ""
+    close = get_close_matches(key[-1], model.model_fields, n=1)
+    return f" (did you mean {close[0]}?)" if close else f" (known here: {', '.join(sorted(model.model_fields))})"
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:

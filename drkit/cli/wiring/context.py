@@ -255,7 +255,10 @@ def links_like(config: Config, patterns: Sequence[str] | None) -> list[Link]:
     """
     links = [link.link() for link in config.links]
     if not links:
-        raise ConfigError("no link is configured", remedy="Add a [[links]] section with source and target")
+        raise ConfigError(
+            f"{config.file or 'the configuration'}: links: none is configured",
+            remedy="Add a [[links]] section with source and target",
+        )
     return matching(links, patterns) if patterns else links
 
 

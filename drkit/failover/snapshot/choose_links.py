@@ -113,7 +113,10 @@ def leading_away(config: Config, to: str | None, only: Link | None = None) -> li
         _check_cluster(config, to)
     links = _configured(config)
     if not links:
-        raise ConfigError("no link is configured", remedy="Add a [[links]] section with source and target")
+        raise ConfigError(
+            f"{config.file or 'the configuration'}: links: none is configured",
+            remedy="Add a [[links]] section with source and target",
+        )
     leading = [link for link in links if to in {None, link.id.source} and only in {None, link}]
     if not leading:
         remedy = f"Links: {_names(links)}"
