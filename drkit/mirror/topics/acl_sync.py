@@ -207,6 +207,9 @@ class AclSync:
         lost = {rule for rule in todo.forget if rule not in wanted}
         self._missed = {rule: self._missed.get(rule, 0) + 1 for rule in lost}
         early = {rule for rule, count in self._missed.items() if count < MISSES}
+        if early:  # an operator who has acknowledged it has looked long enough
+            noted = self._store.notes(self._link.id, ACL_REMOVAL_HELD).items()
+            early -= {Acl.parse(key) for key, text in noted if text == ACKNOWLEDGED}
         return replace(todo, remove=todo.remove - early, forget=todo.forget - early)
 
     def _apply(self, todo: Changes) -> None:

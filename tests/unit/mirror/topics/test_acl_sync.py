@@ -81,8 +81,8 @@ class World:
             link, self.source, self.target, self.store, self.problems, self.growth, clock=lambda: self.at
         )
 
-    def looks(self, *, takes: bool = True) -> None:
-        for _ in range(MISSES + 1):
+    def looks(self, times: int = MISSES + 1, *, takes: bool = True) -> None:
+        for _ in range(times):
             self.problems.follow()
             infos = {"orders": TopicInfo("orders", "s", 1, 1, internal=False)} if self.shown else {}
             if takes:
@@ -192,6 +192,17 @@ def test_a_rule_that_a_target_has_again_is_told_and_goes_on_an_operators_word() 
         world.source.rules.add(READ)
         world.looks()
         assert (world.target.rules, world.held()) == ({READ, DENIED}, "")
+
+
+def test_a_mirror_that_ends_once_it_has_caught_up_removes_what_was_acknowledged_at_its_first_look() -> None:
+    world = World(READ, DENIED)
+    world.source.rules = {OWN, READ}
+    world.restart()
+    world.looks()
+    world.acknowledge()
+    world.restart()
+    world.looks(1)
+    assert world.kept() == {READ}
 
 
 def test_nor_does_anything_go_where_a_partition_has_parted_from_its_source_or_nothing_is_written() -> None:
