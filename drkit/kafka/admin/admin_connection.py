@@ -545,6 +545,10 @@ def error_class(code: int) -> type[kafka_errors.KafkaError]:
     return found
 
 
+UNREADABLE = frozenset({kafka_errors.CorruptRecordError, kafka_errors.InvalidRecordError, kafka_errors.UnknownError})
+"""How a broker answers that can't read its own log at a place: a fact about that partition, not about the cluster."""
+
+
 def describe(error: type[kafka_errors.KafkaError]) -> str:
     """Kafka's own name of an error (``GROUP_AUTHORIZATION_FAILED``), else the class's."""
     return getattr(error, "message", None) or error.__name__

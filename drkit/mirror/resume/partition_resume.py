@@ -76,7 +76,10 @@ log = logging.getLogger(__name__)
 
 _AGREE_SECONDS = 0.2
 _AGREE_READS = 50
-UNSEEN_REMEDY = "Bring the brokers back that lead it on either side"
+UNSEEN_REMEDY = (
+    "Bring the brokers back that lead it on either side. Where one answers and its own log reports damage "
+    "(CORRUPT_MESSAGE), let another replica lead the partition, or move its clients by a failover"
+)
 
 RESUME_KINDS = frozenset(
     {KIND, FOREIGN_WRITER, "mapping_conflict", "alignment_refused", STORE_RECOVERED, RECORDS_UNMAPPED}
@@ -440,7 +443,7 @@ class Resumer:
         marks = {mark.tp: mark for mark in map(self._continued, observations) if mark is not None}
         batches = compare_batches(self._source, marks.values())
         found = {tp: (replaced_reason(source, target, tp, batch), 0) for tp, batch in batches.replaced.items()}
-        unread = dict.fromkeys(batches.silent, "no leader shows its last batch")
+        unread = dict.fromkeys(batches.silent, "its leader doesn't show its last batch")
         if batches.rewritten and self._keeps_rows:
             tail = unmirrored_tail(
                 self._sides([each.topic for each in observations]), [marks[tp] for tp in batches.rewritten]

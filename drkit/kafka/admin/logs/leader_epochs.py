@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from kafka import errors as kafka_errors
 from kafka.protocol.consumer import OffsetForLeaderEpochRequest
 
-from drkit.kafka.admin.admin_connection import AdminConnection, describe, error_class
+from drkit.kafka.admin.admin_connection import UNREADABLE, AdminConnection, describe, error_class
 from drkit.kafka.admin.logs.log_offsets import NO_ANSWER, find_leaders, without_answer
 from drkit.kafka.admin.topic_requests import metadata
 from drkit.kafka.client.record_probe import SingleFetch, fetch
@@ -145,8 +145,9 @@ def batches_at(
 ) -> dict[TopicPartition, LogBatch | None]:
     """The first batch that ends at or after each of these offsets; None: the offset is outside the log.
 
-    Partitions that don't exist, those that drkit's principal may not read, and those without a prompt answer are left
-    out. `committed`: so are those whose last stable offset isn't beyond it; and `LogBatch.aborted_from` is told.
+    Partitions that don't exist, those that drkit's principal may not read, those that their broker can't read there,
+    and those without a prompt answer are left out. `committed`: so are those whose last stable offset isn't beyond it;
+    and `LogBatch.aborted_from` is told.
     """
     found: dict[TopicPartition, LogBatch | None] = {}
     pending = {tp: SingleFetch(offset, _FIRST_BYTES) for tp, offset in offsets.items()}
@@ -276,7 +277,7 @@ def _take_batch(
             del pending[tp]
             found[tp] = None
             return ""
-        if error is kafka_errors.TopicAuthorizationFailedError:
+        if error is kafka_errors.TopicAuthorizationFailedError or error in UNREADABLE:
             del pending[tp]
             return ""
         if not _passes(error):

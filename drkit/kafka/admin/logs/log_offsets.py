@@ -14,7 +14,7 @@ from kafka.protocol.admin import DeleteRecordsRequest, DescribeLogDirsRequest
 from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 
-from drkit.kafka.admin.admin_connection import AdminConnection, RetryLater, check, describe, error_class
+from drkit.kafka.admin.admin_connection import UNREADABLE, AdminConnection, RetryLater, check, describe, error_class
 from drkit.kafka.protocol.record_batch import UNKNOWN_EPOCH
 from drkit.model.clock import Deadline
 from drkit.model.errors import Refused, Unreachable
@@ -307,7 +307,7 @@ async def _ask(
                 answers.denied.add(tp)
                 answers.pending.pop(tp, None)
                 continue
-            if not error.retriable:
+            if not error.retriable and error not in UNREADABLE:
                 raise error(str(tp))
             answers.pending[tp] = describe(error)
 
