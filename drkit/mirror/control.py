@@ -24,6 +24,7 @@ from drkit.model.link_state import (
     RECORDS_UNMAPPED,
     RECOVERED_FROM_LOGS,
     RECREATED,
+    SOURCE_GAP,
     SOURCE_TRUNCATED,
     STORE_RECOVERED,
     TARGET_PURGED,
@@ -37,10 +38,18 @@ from drkit.model.runs import serve_again
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.model.wording import and_more
 from drkit.store.api import LinkStore, Store
-from drkit.store.link_notes import accept_purge, check_target_cluster, give_up_never_mirrored, note_clusters
+from drkit.store.link_notes import (
+    accept_purge,
+    accept_source_gap,
+    check_target_cluster,
+    give_up_never_mirrored,
+    note_clusters,
+)
 
 _TRIES = 10
-_BY_NAME = frozenset({DELETION_HELD, RECORDS_MISPLACED, RECORDS_RETURNED, RECOVERED_FROM_LOGS, TARGET_PURGED})
+_BY_NAME = frozenset(
+    {DELETION_HELD, RECORDS_MISPLACED, RECORDS_RETURNED, RECOVERED_FROM_LOGS, SOURCE_GAP, TARGET_PURGED}
+)
 """Acknowledging one of these needs the topic's name: it deletes a topic, gives up records, or makes positions exact
 that lie below duplicated records or that only the configuration vouches for."""
 
@@ -170,7 +179,7 @@ def resume_link(store: LinkStore, link: Link, topic: str | None = None) -> tuple
     return control, len(retried)
 
 
-def acknowledge(store: LinkStore, link: Link, kind: str, topic: str | None = None) -> tuple[LinkControl, list[Problem]]:
+def acknowledge(store: Store, link: Link, kind: str, topic: str | None = None) -> tuple[LinkControl, list[Problem]]:
     """An operator has read the problems of this kind, and goes on as they are: records that they name as missing count
     as given up. Returns the control state and the problems that are cleared; each is told again where more is lost.
 
@@ -207,7 +216,7 @@ def acknowledge(store: LinkStore, link: Link, kind: str, topic: str | None = Non
         raise Refused(
             f"{kind} can't be acknowledged", remedy="`drkit mirror` clears it, once it has compared both clusters"
         )
-    if any(problem.halted for problem in found):
+    if kind != SOURCE_GAP and any(problem.halted for problem in found):
         retry = f"; `drkit link resume '{link.id}' --topic {topics[0]}` retries at once"
         raise Refused(
             f"{kind} can't be acknowledged: {and_more(topics)} can't go on as long as its cause is there",
@@ -219,9 +228,8 @@ def acknowledge(store: LinkStore, link: Link, kind: str, topic: str | None = Non
             remedy=f"Name it: `drkit link acknowledge '{link.id}' {kind} --topic {topics[0]}`",
         )
     for problem in found:
-        if problem.partition is not None and problem.missing:
-            give_up = _accept_purge if kind == TARGET_PURGED else _give_up
-            give_up(store, link.id, TopicPartition(problem.topic, problem.partition), *problem.missing)
+        if problem.partition is not None:
+            _go_on_without(store, link.id, TopicPartition(problem.topic, problem.partition), problem)
         if problem.kind in {DELETION_HELD, ACL_REMOVAL_HELD}:
             _let_go(store, link.id, problem)
         store.clear_problem(link.id, problem)
@@ -233,6 +241,23 @@ def _accept_purge(store: LinkStore, link: LinkId, tp: TopicPartition, begin: int
     state = store.topic_states(link).get(tp.topic)
     if state is not None:  # else nothing of the topic is mirrored any more
         accept_purge(store, link, tp, state.epoch, begin, until)
+
+
+def _go_on_without(store: Store, link: LinkId, tp: TopicPartition, problem: Problem) -> None:
+    """Record that an operator goes on without the records that a problem names."""
+    if problem.kind == SOURCE_GAP:
+        _pass_gap(store, link, tp)
+    elif problem.missing:
+        give_up = _accept_purge if problem.kind == TARGET_PURGED else _give_up
+        give_up(store, link, tp, *problem.missing)
+
+
+def _pass_gap(store: Store, link: LinkId, tp: TopicPartition) -> None:
+    """Record that an operator goes on without what the source skips, while the problem stands."""
+    state = store.topic_states(link).get(tp.topic)
+    gap = None if state is None else accept_source_gap(store, link, tp, state.epoch)
+    if gap is not None:
+        _give_up(store, link, tp, *gap)
 
 
 def _let_go(store: LinkStore, link: LinkId, problem: Problem) -> None:

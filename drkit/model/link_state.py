@@ -134,6 +134,9 @@ sides."""
 STATE_TOPIC_FAILED = "state_topic_failed"
 """Kind of the problem that the copy of the link's state on the target can't be written."""
 
+SOURCE_GAP = "source_gap"
+"""Kind of the problem that the source skips offsets of a topic that isn't compacted."""
+
 RETENTION_GAP = "retention_gap"
 """Kind of the problem that the source removed records before they were mirrored."""
 

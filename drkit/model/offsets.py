@@ -153,6 +153,8 @@ class Translation:
 
 LOOKS_WITHIN_SECONDS = 30.0
 """A running mirror checks each partition every second, and stores the result every ten if there are very many."""
+HOLES_ANYWHERE = 2**63 - 1
+"""Where a log without gaps begins, of one that may have them anywhere: a compacted topic's."""
 MOST_RANGES = 100
 """So many ranges of offsets a note holds; of more, the older ones are joined or left out."""
 

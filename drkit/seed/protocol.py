@@ -142,13 +142,14 @@ def rows_from(document: Sequence[Sequence[Any]]) -> list[OffsetMapping]:
 def incident_document(incident: Incident) -> list[Any]:
     """Why a partition is halted."""
     tp = incident.tp
-    return [tp.topic, tp.partition, incident.kind.value, incident.reason, incident.remedy]
+    return [tp.topic, tp.partition, incident.kind.value, incident.reason, incident.remedy, incident.gap]
 
 
 def incident_from(document: Sequence[Any]) -> Incident:
     """The incident of `incident_document`."""
-    topic, partition, kind, reason, remedy = document
-    return Incident(TopicPartition(topic, partition), IncidentKind(kind), reason, remedy)
+    topic, partition, kind, reason, remedy, gap = document
+    tp = TopicPartition(topic, partition)
+    return Incident(tp, IncidentKind(kind), reason, remedy, None if gap is None else (gap[0], gap[1]))
 
 
 def notice_document(notice: Notice) -> list[Any]:

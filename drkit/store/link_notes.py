@@ -8,6 +8,8 @@
 | the furthest offset from which a group's commits moved back | group and partition |
 | the offsets that the source removed before they were mirrored | partition |
 | the offsets of a purged target that an operator goes on without | partition |
+| up to where gaps of the source's log are holes: it was compacted, or an operator says so | partition |
+| the offsets that a source skips though its topic isn't compacted | partition |
 | where a shared target's log begins (`drkit.mirror.resume.shared_target_start`) | partition |
 | drkit's ACLs on the target, with their roles (`drkit.model.topics.acls`) | ACL |
 | ACLs by which a cluster is fenced | ACL |
@@ -31,6 +33,7 @@ from drkit.model.link_state import (
     FOREIGN_WRITER,
     PARTED,
     RECORDS_UNMAPPED,
+    SOURCE_GAP,
     SOURCE_TRUNCATED,
     Alignment,
     Problem,
@@ -51,8 +54,9 @@ _STARTS = "shared_target_start"
 _NEWEST = "shared_target_newest"
 NEVER_MIRRORED = "never_mirrored"
 _ACCEPTED = "target_purged_accepted"
+_HOLES = "source_holes"
 _OF_AN_EPOCH = (
-    *(ALIGNMENTS, _STARTS, _NEWEST, NEVER_MIRRORED, _ACCEPTED),
+    *(ALIGNMENTS, _STARTS, _NEWEST, NEVER_MIRRORED, _ACCEPTED, _HOLES, SOURCE_GAP),
     *(FOREIGN_WRITER, RECORDS_UNMAPPED, SOURCE_TRUNCATED),  # which epoch such a problem halts
 )
 """Kinds of notes that hold for one epoch of a partition, by its name `topic:partition`."""
@@ -362,6 +366,41 @@ def accept_no_longer(store: LinkStore, link: LinkId, ends: Mapping[tuple[TopicPa
         if ranges and ranges[-1][1] > end:
             left = ((first, min(until, end)) for first, until in ranges if first < end)
             _write(store, link, _ACCEPTED, {tp: (epoch, *chain.from_iterable(left))})
+
+
+class SourceHoles(NamedTuple):
+    """Gaps of a source's log in this epoch are holes below offset `until` (`HOLES_ANYWHERE` while it is compacted)."""
+
+    epoch: int
+    until: int
+
+
+def source_holes(store: LinkStore, link: LinkId) -> dict[TopicPartition, SourceHoles]:
+    """What is noted of the partitions whose logs may have holes, by the source's names."""
+    return {tp: SourceHoles(*numbers) for tp, numbers in _read(store, link, _HOLES)}
+
+
+def put_source_holes(store: LinkStore, link: LinkId, found: Mapping[TopicPartition, SourceHoles]) -> None:
+    """Store it; durable on return."""
+    if found:
+        _write(store, link, _HOLES, found)
+
+
+def put_source_gap(store: LinkStore, link: LinkId, tp: TopicPartition, epoch: int, gap: tuple[int, int]) -> None:
+    """Store the offsets [first, end) that a source skips; durable on return."""
+    _write(store, link, SOURCE_GAP, {tp: (epoch, *gap)})
+
+
+def accept_source_gap(store: PositionStore, link: LinkId, tp: TopicPartition, epoch: int) -> tuple[int, int] | None:
+    """An operator goes on without what the source skips: gaps of what it held when it was last observed are holes.
+    Durable on return. Returns the noted offsets [first, end); None: none are noted of this epoch."""
+    noted = {each: tuple(numbers) for each, numbers in _read(store, link, SOURCE_GAP)}.get(tp)
+    if noted is None or noted[0] != epoch:
+        return None
+    _, first, end = noted
+    mark = store.watermarks(link).get(tp)
+    put_source_holes(store, link, {tp: SourceHoles(epoch, max(end, 0 if mark is None else mark.source_end))})
+    return first, end
 
 
 class JudgedStart(NamedTuple):

@@ -16,13 +16,14 @@ from typing import Any
 
 from drkit.kafka.protocol.records import Damaged
 from drkit.kafka.transform.record_transform import Alteration, AlterationFailed
-from drkit.mirror.engine.batch_splitter import Piece, TooLarge, pieces
+from drkit.mirror.engine.batch_splitter import Piece, SourceGap, TooLarge, pieces
 from drkit.mirror.engine.buffer_accounting import apart
 from drkit.mirror.engine.engine_state import EngineState
 from drkit.mirror.engine.fetcher import Read
 from drkit.mirror.engine.interface import (
     TRIED_AGAIN,
     UNREADABLE_REMEDY,
+    Incident,
     IncidentKind,
     KeepRows,
     Notice,
@@ -149,7 +150,7 @@ class Admission:
         if reasons:
             flow.rebuilt.update(reasons)
         if part.error is not None:
-            flow.halt_after_queue(partition, *_incident(partition, part.error))
+            flow.halt_after_queue(partition, _incident(partition, part.error))
         if (why := partition.take_deviation()) is not None:
             flow.notice(Notice(partition.tp, OFFSETS_DIFFER, why, _TRANSLATED))
         return rows
@@ -182,13 +183,19 @@ class Admission:
                 self.admit(stashed)
 
 
-def _incident(partition: BatchPartition, error: AlterationFailed | Damaged | TooLarge) -> tuple[IncidentKind, str, str]:
+def _incident(partition: BatchPartition, error: AlterationFailed | Damaged | TooLarge) -> Incident:
     """Why a partition is halted before something that can't be appended, and what to do."""
+    tp = partition.tp
     if isinstance(error, AlterationFailed):
-        return IncidentKind.REJECTED, str(error), _MEND
+        return Incident(tp, IncidentKind.REJECTED, str(error), _MEND)
+    if isinstance(error, SourceGap):
+        reason = (
+            f"the source has nothing at offsets {error.first} to {error.end - 1} of {tp}, though later ones are there"
+        )
+        return Incident(tp, IncidentKind.GAP, reason, gap=(error.first, error.end))
     if isinstance(error, Damaged):
-        place = f"{partition.tp} from offset {partition.next_source} on"
-        return IncidentKind.UNREADABLE, f"the source's records of {place} can't be read: {error}", UNREADABLE_REMEDY
+        reason = f"the source's records of {tp} from offset {partition.next_source} on can't be read: {error}"
+        return Incident(tp, IncidentKind.UNREADABLE, reason, UNREADABLE_REMEDY)
     remedy = f"Raise max.message.bytes of {partition.target_topic} on the target above its size. {TRIED_AGAIN}"
     reason = f"the target takes batches of {partition.limit} bytes only: {error}, of {partition.tp}"
-    return IncidentKind.REJECTED, reason, remedy
+    return Incident(tp, IncidentKind.REJECTED, reason, remedy)

@@ -24,7 +24,8 @@ from typing import NamedTuple
 from drkit.kafka.protocol.coalescing import CoalescedRun, Found, merged
 from drkit.kafka.protocol.committed_batches import CommittedFilter
 from drkit.kafka.protocol.record_batch import CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME, MAGIC, Batch
-from drkit.kafka.protocol.records import RawRecord, build, read, read_old
+from drkit.kafka.protocol.records import Damaged, RawRecord, build, read, read_old
+from drkit.model.offsets import HOLES_ANYWHERE
 
 _OLD_ATTRIBUTES_AT = 17
 _TINY_COUNT = 24
@@ -72,19 +73,39 @@ class TooLarge(Exception):
         self.size = size
 
 
+class SourceGap(Damaged):
+    """Nothing is read at offsets [first, end) of a log that has no gaps: the broker skips what it can't find."""
+
+    def __init__(self, first: int, end: int) -> None:
+        super().__init__(f"the broker skips offsets {first} to {end - 1}")
+        self.first = first
+        self.end = end
+
+
 class Rules(NamedTuple):
     """How batches are split.
 
     `committed`: leave out aborted records. `limit`: the largest batch to build; `most`: the target topic's
     max.message.bytes, the limit for a single record that is larger than `limit`.
     `keeps_apart`: whether a hole of that many offsets separates two runs (so that it can be matched on the
-    target) instead of being inside one run.
+    target) instead of being inside one run. `dense_from`: no gap is a hole from this source offset on.
     """
 
     committed: bool
     limit: int
     keeps_apart: Callable[[int], bool]
     most: int = 0
+    dense_from: int = HOLES_ANYWHERE
+
+    def check_gap(self, position: int, base_offset: int) -> None:
+        """Check a batch that begins beyond the position.
+
+        Raises:
+            SourceGap: the offsets between are no hole.
+        """
+        first = max(position, self.dense_from)
+        if base_offset > first:
+            raise SourceGap(first, base_offset)
 
 
 def pieces(
@@ -99,6 +120,7 @@ def pieces(
         rules: how batches are split.
 
     Raises:
+        SourceGap: offsets are skipped, and no hole explains it.
         Damaged: a batch must be taken apart but can't be read.
         TooLarge: a record can't be appended.
     """
@@ -166,6 +188,9 @@ class _Cutter:
         empty = not self._committed.holds(batch)
         if last < self._position:
             return
+        if batch.base_offset > self._position:
+            yield from self.finish()  # old messages say where they end only then
+            self._rules.check_gap(self._position, batch.base_offset)
         complete = not empty and batch.base_offset >= self._position and _is_complete(batch, self._rules.limit)
         if not (complete and self._tiny and _joins(self._tiny[-1], batch)):
             yield from self.finish()  # these come before the batch
@@ -187,6 +212,8 @@ class _Cutter:
         last = run.last_offset
         if last < self._position:
             return
+        if run.base_offset > self._position:
+            self._rules.check_gap(self._position, run.base_offset)
         if run.base_offset < self._position or len(run.payload) + HEADER_BYTES > self._rules.limit:
             records = [record for record in run.records() if record.offset >= self._position]
             yield from stretches(records, self._position, last + 1, 0, "merged", self._rules)

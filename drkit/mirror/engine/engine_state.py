@@ -150,9 +150,9 @@ class EngineState:
         self.free(partition.halt(Incident(partition.tp, kind, reason, remedy)))
         self.settle(partition)
 
-    def halt_after_queue(self, partition: BatchPartition, kind: IncidentKind, reason: str, remedy: str = "") -> None:
+    def halt_after_queue(self, partition: BatchPartition, incident: Incident) -> None:
         """Halt a partition once its queue is written, because the next source record can't be appended."""
-        partition.halt_after(Incident(partition.tp, kind, reason, remedy))
+        partition.halt_after(incident)
         self.settle(partition)
 
     def settle(self, partition: BatchPartition) -> None:

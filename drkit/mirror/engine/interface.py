@@ -31,7 +31,8 @@ from typing import NamedTuple, Protocol
 
 from drkit.kafka.protocol.record_batch import UNKNOWN_EPOCH
 from drkit.model.digests import RangeDigest
-from drkit.model.offsets import OffsetMapping, SourceBatch
+from drkit.model.link_state import SOURCE_GAP
+from drkit.model.offsets import HOLES_ANYWHERE, OffsetMapping, SourceBatch
 from drkit.model.statistics import EngineStatistics
 from drkit.model.topology import TopicPartition
 
@@ -76,7 +77,7 @@ NOT_MOVING = "not_moving"
 RECORD_REJECTED = "record_rejected"
 SOURCE_UNREADABLE = "source_unreadable"
 
-RETRIED = frozenset({NOT_MOVING, RECORD_REJECTED, SOURCE_UNREADABLE})
+RETRIED = frozenset({NOT_MOVING, RECORD_REJECTED, SOURCE_GAP, SOURCE_UNREADABLE})
 """Kinds of problems whose partitions are retried automatically: an operator who corrects the cause (a setting, a
 permission) need not tell drkit. Each clears when its partition moves."""
 
@@ -108,7 +109,8 @@ class PartitionStart:
     another one there isn't read from. `source_topic_id`, `target_topic_id`: Kafka's, in text form, or "";
     no other topic of the name is read or written, where brokers use ids. `target_leader_epoch`: of the
     target's leader, seen before its log was read; -1: any may lead. `looked_at`: when the source was compared, in
-    monotonic seconds; None: nobody knows.
+    monotonic seconds; None: nobody knows. `dense_from`: from this source offset on the log has no gaps: its topic
+    isn't compacted.
     """
 
     tp: TopicPartition
@@ -129,6 +131,7 @@ class PartitionStart:
     target_topic_id: str = ""
     target_leader_epoch: int = -1
     looked_at: float | None = None
+    dense_from: int = HOLES_ANYWHERE
 
 
 class PartitionProgress(NamedTuple):
@@ -151,17 +154,19 @@ class IncidentKind(StrEnum):
     MISPLACED = "misplaced"  # records are at unexpected offsets: read what is there
     REJECTED = "rejected"  # the target refuses a record with its current settings and permissions
     UNREADABLE = "unreadable"  # the source refuses or can't give a record
+    GAP = "gap"  # the source skips offsets of a topic that isn't compacted: a damaged batch may be there
     NOT_ALIGNED = "not_aligned"  # the target partition holds real records where filler is to be removed
 
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """A halted partition, and why."""
+    """A halted partition, and why. `gap`: the source offsets [first, end) that the source skips."""
 
     tp: TopicPartition
     kind: IncidentKind
     reason: str
     remedy: str = ""
+    gap: tuple[int, int] | None = None
 
 
 class Notice(NamedTuple):

@@ -142,6 +142,7 @@ class BatchPartition:
     __slots__ = (
         "_budget",
         "_budget_at",
+        "_dense_from",
         "_end_checked_on",
         "_end_known_at",
         "_leaderless_since",
@@ -207,6 +208,7 @@ class BatchPartition:
         self._sequence = start.sequence
         self.next_fetch = self.next_admit = self.next_source = start.source_offset
         self.next_target = start.target_offset
+        self._dense_from = start.dense_from
         self.shared = start.shared
         self.target_leader_epoch = start.target_leader_epoch
         window = SharedInFlight if start.shared else InFlight
@@ -308,7 +310,7 @@ class BatchPartition:
 
     def rules(self, *, committed: bool) -> Rules:
         """How its batches are split."""
-        return Rules(committed, self.limit, self._may_match, self.most)
+        return Rules(committed, self.limit, self._may_match, self.most, self._dense_from)
 
     def follows(self, begin: int, next_offset: int) -> bool:
         """Whether batches read from `begin` to `next_offset` come next; then they count as taken."""
@@ -542,6 +544,7 @@ class BatchPartition:
             leader_epoch=self.source_batches.epoch_below(self.next_source),
             source_topic_id=self._topic_ids[0],
             target_topic_id=self._topic_ids[1],
+            dense_from=self._dense_from,
         )
 
     # -- inside ------------------------------------------------------------------------------------

@@ -67,10 +67,10 @@ from drkit.model.link_state import (
     Problem,
     TopicState,
 )
-from drkit.model.offsets import OffsetMapping, Watermark
+from drkit.model.offsets import HOLES_ANYWHERE, OffsetMapping, Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.api import LinkStore, MappingStore
-from drkit.store.link_notes import add_never_mirrored
+from drkit.store.link_notes import SourceHoles, add_never_mirrored, put_source_gap, put_source_holes, source_holes
 
 log = logging.getLogger(__name__)
 
@@ -170,6 +170,8 @@ class Resumer:
         self._unmapped = UnmappedRecords(link, whole, problems)
         self._leave: Callable[[Collection[TopicPartition]], None] | None = None
         self._looked_at: float | None = None
+        self._holes: dict[TopicPartition, SourceHoles] = {}
+        self._new_holes: dict[TopicPartition, SourceHoles] = {}
         self.denied: dict[TopicPartition, DrkitError] = {}
         """From the last call of `resume`: partitions that a cluster refused to show, or not in time; the others
         continued."""
@@ -198,6 +200,7 @@ class Resumer:
         halted: dict[TopicPartition, TopicState] = {}
         self._leave, self._looked_at = leave, time.monotonic()
         self.denied.clear()
+        self._holes, self._new_holes = source_holes(self._notes, self._link), {}
         epochs = {tp: ready.state.epoch for tp, ready in wanted.items()}
         standing = {tp: self._problems.standing(KIND, tp, epoch) for tp, epoch in epochs.items()}
         lost = {tp: problem for tp, problem in standing.items() if problem is not None}
@@ -237,6 +240,7 @@ class Resumer:
                 resumed.append(outcome)
         self._withdraw(halted)
         resumed += self._repaired(repairs)
+        put_source_holes(self._notes, self._link, self._new_holes)
         for each in resumed:
             self._problems.settle(each.start.tp.topic, kinds=RESUME_KINDS, partition=each.start.tp.partition)
         return resumed
@@ -727,7 +731,32 @@ class Resumer:
     def _conditional(self, start: PartitionStart, seen: Observed) -> PartitionStart:
         """The start with producer id and sequence, which make each append conditional on the one before it."""
         sequence = self._producer.next_sequence(seen.last_sequence, start.target_offset)
-        return replace(start, producer_id=self._producer.id(), sequence=sequence, looked_at=self._looked_at)
+        dense_from = self._dense_from(seen)
+        return replace(
+            start,
+            producer_id=self._producer.id(),
+            sequence=sequence,
+            looked_at=self._looked_at,
+            dense_from=dense_from,
+        )
+
+    def _dense_from(self, seen: Observed) -> int:
+        """The source offset from which on its log has no gaps. One that was compacted has them in what it held then."""
+        epoch = seen.topic.state.epoch
+        known = self._holes.get(seen.tp)
+        until = 0 if known is None or known.epoch != epoch else known.until
+        due = until
+        if seen.topic.compacted:
+            due = HOLES_ANYWHERE
+        elif until == HOLES_ANYWHERE:
+            due = max(seen.source_end, 0 if seen.watermark is None else seen.watermark.source_end)
+        if due != until:
+            self._new_holes[seen.tp] = SourceHoles(epoch, due)
+        return due
+
+    def note_source_gap(self, tp: TopicPartition, epoch: int, gap: tuple[int, int]) -> None:
+        """Store what the source skips, so that an operator can go on without it."""
+        put_source_gap(self._notes, self._link, tp, epoch, gap)
 
     def _note_gap(self, seen: Observed, first: int) -> None:
         last = seen.source_start - 1

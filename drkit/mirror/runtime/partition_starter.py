@@ -25,7 +25,7 @@ from drkit.mirror.health.stalls import Stalls
 from drkit.mirror.resume.partition_resume import UNSEEN_REMEDY, Resumed, Resumer
 from drkit.mirror.workers.rebalance import Rebalance
 from drkit.model.errors import Fenced
-from drkit.model.link_state import TopicState
+from drkit.model.link_state import SOURCE_GAP, TopicState
 from drkit.model.topology import LinkId, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -36,6 +36,12 @@ of the link's watermarks and problems."""
 _UNSEEN = "its offsets on both sides could not be observed: a broker that leads it doesn't answer"
 _ANOTHER = "its topic is not listed on one side, or is another one than was mirrored"
 _REFUSED = {IncidentKind.REJECTED: RECORD_REJECTED, IncidentKind.UNREADABLE: SOURCE_UNREADABLE}
+
+
+_GAP = (
+    "The topic isn't compacted, so a broker skips a batch that it can't find behind a damaged length; or the topic was "
+    "compacted earlier, and drkit hasn't seen that"
+)
 
 
 class PartitionStarter:
@@ -160,19 +166,23 @@ class PartitionStarter:
                 self._stalls.failed(tp, *told)
 
     def _settle(self, incident: Incident) -> None:
-        tp = incident.tp
+        tp, ready = incident.tp, self._assignment.partitions().get(incident.tp)
         if incident.kind is IncidentKind.NOT_ALIGNED:
             reason, remedy = incident.reason, incident.remedy
             self._problems.put("alignment_refused", tp.topic, tp.partition, reason, remedy, halted=True)
-            ready = self._assignment.partitions().get(tp)
             self._assignment.halted([tp])
             if ready is not None:
                 self._halted[tp] = ready.state
             return
-        if incident.kind in _REFUSED:
+        if incident.kind is IncidentKind.GAP and incident.gap is not None and ready is not None and not ready.compacted:
+            self._resumer.note_source_gap(tp, ready.state.epoch, incident.gap)
+            self._stalls.refused(
+                tp, SOURCE_GAP, f"{incident.reason}. {_GAP}", self._gap_remedy(tp), self._positions().get(tp)
+            )
+        elif incident.kind in _REFUSED:
             kind, remedy = _REFUSED[incident.kind], incident.remedy or f"Remove the cause. {TRIED_AGAIN}"
             self._stalls.refused(tp, kind, incident.reason, remedy, self._positions().get(tp))
-        elif incident.kind is IncidentKind.SOURCE_AWAY:
+        elif incident.kind in {IncidentKind.SOURCE_AWAY, IncidentKind.GAP}:  # a topic that is compacted now has gaps
             log.info("%s %s: checking both sides again: %s", self._link, tp, incident.reason)
         else:
             log.warning("%s %s: checking both sides again: %s", self._link, tp, incident.reason)
@@ -182,3 +192,10 @@ class PartitionStarter:
         if incident.kind in {IncidentKind.TOPIC_GONE, IncidentKind.MISPLACED}:
             self._check_topics()
         self._assignment.observe_again(incident)
+
+    def _gap_remedy(self, tp: TopicPartition) -> str:
+        return (
+            f"If another replica of {tp} has the batch, let it lead (kafka-leader-election). Else, or if the topic was "
+            f"compacted: `drkit link acknowledge '{self._link}' {SOURCE_GAP} --topic {tp.topic}` goes on without these "
+            f"offsets, and takes gaps in all that {self._link.source} holds of it now for holes. {TRIED_AGAIN}"
+        )

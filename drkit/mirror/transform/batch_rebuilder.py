@@ -28,6 +28,7 @@ def altered_pieces(
 
     Raises:
         AlterationFailed: a callable fails on a record.
+        SourceGap: offsets are skipped, and no hole explains it.
         Damaged: a batch can't be read.
         TooLarge: a record can't be appended.
     """
@@ -39,6 +40,8 @@ def altered_pieces(
             codec, records = _records(found, committed)
             if last < position:
                 continue
+            if found.base_offset > gathered.through and not (isinstance(found, Batch) and found.magic < MAGIC):
+                rules.check_gap(gathered.through, found.base_offset)
             if codec is not None:
                 if codec != gathered.codec or gathered.size >= gathered.most:
                     yield from gathered.flush()

@@ -10,7 +10,7 @@ from drkit.kafka.protocol.coalescing import scan
 from drkit.kafka.protocol.record_batch import Batch
 from drkit.kafka.protocol.records import Damaged, RawRecord, decompress, read_plain
 from drkit.kafka.transform.record_transform import AlterationFailed
-from drkit.mirror.engine.batch_splitter import Hole, Piece, RecordRun, Rules, TooLarge
+from drkit.mirror.engine.batch_splitter import Hole, Piece, RecordRun, Rules, SourceGap, TooLarge
 from drkit.mirror.transform.batch_rebuilder import altered_pieces
 from tests.support.links.batches import CODECS, batch_bytes, control_bytes, retouched
 
@@ -147,3 +147,13 @@ def test_what_stands_before_damaged_records_is_given_out() -> None:
     with pytest.raises(Damaged):
         found.extend(altered_pieces(broken, (), 0, RULES, keep_all))
     assert sources(found) == [0, 1, 2, 3, 4]
+
+
+def test_a_gap_where_there_can_be_none_ends_what_is_appended():
+    found: list[Piece] = []
+    parts = batches(batch_bytes(rows(0, 5)), batch_bytes(rows(9, 5), base_offset=9))
+    with pytest.raises(SourceGap) as gap:
+        found.extend(altered_pieces(parts, (), 0, RULES._replace(dense_from=0), keep_all))  # before the error
+    assert sources(found) == list(range(5))
+    assert (gap.value.first, gap.value.end) == (5, 9)
+    assert sources(altered_pieces(parts, (), 0, RULES, keep_all)) == [*range(5), *range(9, 14)]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from drkit.kafka.protocol import records
 from drkit.kafka.protocol.coalescing import scan
-from drkit.mirror.engine.batch_splitter import Hole, RecordRun, Rules, TooLarge, pieces
+from drkit.mirror.engine.batch_splitter import Hole, RecordRun, Rules, SourceGap, TooLarge, pieces
 from tests.support.links.batches import batch_bytes, control_bytes, retouched, thinned
 
 pytestmark = pytest.mark.usefixtures("joining")
@@ -218,3 +218,39 @@ def test_old_formats_become_format_2():
     cut = _cut(batch_bytes(rows, magic=1, codec=1))
     assert _told(cut) == [("run", 0, 3, 3, "old_format")]
     assert cut[0].attributes == 1
+
+
+@pytest.mark.parametrize(
+    "last", [_large(60), batch_bytes([_ROW] * 2, base_offset=60), control_bytes(60, 5, commit=True)]
+)
+@pytest.mark.parametrize("begin", [30, 0])
+def test_a_gap_where_there_can_be_none_ends_what_is_appended(begin, last):
+    parts = (_large(0), last) if begin else (last,)
+    found = []
+    data, damaged = scan(memoryview(b"".join(parts)))
+    assert damaged is None
+    with pytest.raises(SourceGap) as gap:
+        found.extend(pieces(data, (), 0, RULES._replace(dense_from=0)))  # what comes before the error stays
+    assert _told(found) == ([("run", 0, 30, 30, None)] if begin else [])
+    assert (gap.value.first, gap.value.end) == (begin, 60)
+
+
+def test_gaps_below_where_a_log_becomes_dense_are_holes():
+    rules = RULES._replace(dense_from=60)
+    assert _told(_cut(_large(0), _large(60), rules=rules)) == [
+        ("run", 0, 30, 30, None),
+        ("hole", 60),
+        ("run", 60, 90, 30, None),
+    ]
+    with pytest.raises(SourceGap) as gap:
+        _cut(_large(0), _large(61), rules=rules)
+    assert (gap.value.first, gap.value.end) == (60, 61)
+
+
+def test_where_a_message_of_an_old_format_begins_is_unknown_and_no_gap():
+    old = (9).to_bytes(8, "big") + batch_bytes([_ROW] * 3, magic=1, codec=1)[8:]
+    rules = RULES._replace(dense_from=0)
+    assert _told(_cut(old, _large(10), rules=rules))[-1] == ("run", 10, 40, 30, None)
+    with pytest.raises(SourceGap) as gap:
+        _cut(old, _large(12), rules=rules)
+    assert (gap.value.first, gap.value.end) == (10, 12)

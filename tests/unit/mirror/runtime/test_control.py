@@ -24,13 +24,14 @@ from drkit.model.errors import ConfigError, NotShown, Refused
 from drkit.model.link_state import (
     RECORDS_GIVEN_UP,
     RECORDS_RETURNED,
+    SOURCE_GAP,
     TARGET_PURGED,
     Direction,
     LinkControl,
     Problem,
     TopicState,
 )
-from drkit.model.offsets import MOST_RANGES, OffsetMapping
+from drkit.model.offsets import MOST_RANGES, OffsetMapping, Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.store import open_store
 from drkit.store.api import Store
@@ -42,6 +43,8 @@ from drkit.store.link_notes import (
     known_target_cluster,
     never_mirrored,
     note_clusters,
+    put_source_gap,
+    source_holes,
 )
 
 LINK = Link(LinkId("primary", "dr"), topics=("flights", "orders"))
@@ -265,6 +268,19 @@ def test_what_is_accepted_as_purged_is_noted_by_who_accepts_it(store: Store) -> 
     for end, left in ((50, ((10, 25), (30, 40))), (35, ((10, 25), (30, 35))), (30, ((10, 25),)), (0, ())):
         accept_no_longer(store, LINK.id, {(tp, epoch): end, (tp, epoch + 1): 0, (TopicPartition("orders", 1), 1): 0})
         assert accepted_purges(store, LINK.id) == {(tp, epoch): left}, "the target has the rest again"
+
+
+@pytest.mark.parametrize(("epoch", "until"), [(3, 70), (2, None)], ids=["this topic", "a former one"])
+def test_gaps_that_are_accepted_are_holes_in_what_the_source_held(store: Store, epoch: int, until: int | None) -> None:
+    tp = TopicPartition("orders", 0)
+    store.put_topic_states(LINK.id, [TopicState("orders", "orders", "s", "t", 3, 1, created_by_drkit=True)])
+    store.put_watermarks(LINK.id, [Watermark("orders", 0, 3, 20, 20, 0, 70, 0, now())])
+    put_source_gap(store, LINK.id, tp, epoch, (20, 40))
+    store.put_problem(LINK.id, problem(SOURCE_GAP, "orders", 0))
+    acknowledge(store, LINK, SOURCE_GAP, "orders")
+    assert source_holes(store, LINK.id) == ({} if until is None else {tp: (3, until)})
+    given_up = [(each.kind, each.unsure_from, each.unsure_until) for each in store.problems(LINK.id)]
+    assert given_up == ([] if until is None else [(RECORDS_GIVEN_UP, 20, 40)])
 
 
 def test_of_very_many_ranges_the_lowest_are_told_again(store: Store) -> None:
