@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 from drkit.model.offsets import OffsetMapping, merged_ranges
+from drkit.model.topology import TopicPartition
 
 Ranges = tuple[tuple[int, int], ...]
 """Source offsets: ranges [first, end), ascending and apart."""
+LostRows = Mapping[TopicPartition, Sequence[OffsetMapping]]
+"""By partition, the rows that a store has lost, and its copy on the target has."""
 
 
 def around(rows: Sequence[OffsetMapping], source_offset: int) -> tuple[OffsetMapping | None, OffsetMapping | None]:

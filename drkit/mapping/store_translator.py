@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Protocol
 
-from drkit.mapping.mapping_rows import Ranges, conflict, floor, former_ranges, source_at
+from drkit.mapping.mapping_rows import (
+    LostRows,
+    Ranges,
+    conflict,
+    floor,
+    following,
+    former_ranges,
+    last_valid,
+    source_at,
+)
 from drkit.mapping.resume import settled_watermark
 from drkit.mapping.translate import doubted, heed, translate_by_rows, unavailable
 from drkit.model.link_state import Problem
@@ -28,12 +37,39 @@ class MappingSource(Protocol):
         """The known problems of the link."""
 
 
+class PartitionRows:
+    """The store's mapping rows, each partition's read once, when first needed, with those that it `lost`."""
+
+    def __init__(self, store: MappingSource, lost: LostRows | None = None) -> None:
+        self._lost = lost or {}
+        self._read = cache(store.mappings)
+
+    def mappings(self, link: LinkId, tp: TopicPartition, epoch: int) -> Sequence[OffsetMapping]:
+        """All rows of a partition in an epoch, ascending by source offset."""
+        lost = [row for row in self._lost.get(tp, ()) if row.epoch == epoch]
+        rows = self._read(link, tp, epoch)
+        return sorted({*rows, *lost}) if lost else rows
+
+    def next_mapping(self, link: LinkId, tp: TopicPartition, epoch: int, source_offset: int) -> OffsetMapping | None:
+        """The first row strictly above `source_offset`."""
+        return following(self.mappings(link, tp, epoch), source_offset)
+
+    def last_valid_mapping(self, link: LinkId, tp: TopicPartition, epoch: int, target_end: int) -> OffsetMapping | None:
+        """The last row whose `target_offset` isn't beyond `target_end`."""
+        return last_valid(self.mappings(link, tp, epoch), target_end)
+
+
 @dataclass(frozen=True, slots=True)
 class _Partition:
     watermark: Watermark
-    rows: list[OffsetMapping]
+    rows: Sequence[OffsetMapping]
     conflict: str | None
     former: Ranges
+
+    @property
+    def equal(self) -> bool:
+        """Whether all offsets are the same on both sides: then no row is needed but the first."""
+        return self.watermark.target_end == self.watermark.source_through and not any(row.delta for row in self.rows)
 
 
 class Translator:
@@ -50,6 +86,8 @@ class Translator:
     def __init__(self, store: MappingSource, link: LinkId) -> None:
         self._store = store
         self._link = link
+        self._rows = PartitionRows(store)
+        self._uncompared: str | None = None
         self._target_logs: Mapping[TopicPartition, tuple[int, int]] | None = None
         self._silent: str | None = None
         self._silent_of: Mapping[TopicPartition, str] = {}
@@ -82,6 +120,11 @@ class Translator:
         """
         self._problems, self._unsure = problems, unsure
 
+    def heed_age(self, rows: PartitionRows, uncompared: str | None) -> None:
+        """Use these rows: the store's, and those that it has lost. `uncompared`: why it isn't known whether it has lost
+        any: no position that needs them is exact then, and none is known to skip nothing."""
+        self._rows, self._uncompared = rows, uncompared
+
     def settle(self, source_ends: Mapping[TopicPartition, int | None], own_ends: Mapping[TopicPartition, int]) -> None:
         """Of these partitions, on which the target's log is the mirror's alone, also use what landed since their
         watermarks were stored, as far as the observed log ends and the rows prove it (`settled_watermark`).
@@ -98,11 +141,14 @@ class Translator:
         if self._problems is None:
             self._problems = self._store.problems(self._link)
         answer = heed(answer, self._problems, tp, lambda offset: self._by_rows(tp, offset))
-        if answer.certainty is not Certainty.EXACT:
+        if answer.certainty is Certainty.EXACT and self._target_logs is not None and tp not in self._target_logs:
+            answer = _as_last_seen(answer, self._silent_of.get(tp, self._silent))
+        answer = doubted(answer, self._unsure.get(tp))
+        partition = self._partition(tp)
+        if self._uncompared is None or answer.target_offset is None or partition is None or partition.equal:
             return answer
-        if self._target_logs is not None and tp not in self._target_logs:
-            return _as_last_seen(answer, self._silent_of.get(tp, self._silent))
-        return doubted(answer, self._unsure.get(tp))
+        reason = self._uncompared if answer.reason is None else f"{answer.reason}; {self._uncompared}"
+        return replace(answer, certainty=Certainty.CONSERVATIVE, reason=reason, reread=None, skipped=None)
 
     def _by_rows(self, tp: TopicPartition, source_offset: int) -> Translation:
         partition = self._partition(tp)
@@ -148,7 +194,7 @@ class Translator:
             watermark = self._all_watermarks().get(tp)
             if watermark is None:
                 return None
-            rows = self._store.mappings(self._link, tp, watermark.epoch)
+            rows = self._rows.mappings(self._link, tp, watermark.epoch)
             if self._target_logs is not None and tp in self._target_logs:
                 start, end = self._target_logs[tp]
                 watermark = _as_it_is(watermark, rows, start, end)
@@ -156,7 +202,7 @@ class Translator:
                 if tp in self._source_ends and own > watermark.target_end:
                     watermark = settled_watermark(watermark, rows, own, source_end=self._source_ends[tp]).watermark
             log = watermark.target_start, watermark.target_end
-            former = former_ranges(rows, watermark.epoch, log, partial(self._store.mappings, self._link, tp))
+            former = former_ranges(rows, watermark.epoch, log, partial(self._rows.mappings, self._link, tp))
             kept = self._partitions[tp] = _Partition(watermark, rows, conflict(rows), former)
         return kept
 

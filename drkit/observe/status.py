@@ -21,7 +21,7 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.clusters import Clusters, observing
 from drkit.lag.partition_lag import partition_lag
 from drkit.lag.problems_now import LinkRecord, LogsSeen, ProblemsNow, problems_now
-from drkit.mapping.store_translator import Translator
+from drkit.mapping.store_translator import PartitionRows, Translator
 from drkit.mapping.translate import doubted, why_set_back
 from drkit.model.clock import age_seconds, now
 from drkit.model.errors import AuthenticationError, DrkitError, NoAuthorizer, Refused, Unreachable, answered, unreached
@@ -45,7 +45,7 @@ from drkit.observe.drill_history import DrillKind, drills_document
 from drkit.observe.formatting import short
 from drkit.observe.poll_problems import blocked_problem, fence_problem, filler_problems, unfenced_problem
 from drkit.state_topic.guard import begun, interrupted
-from drkit.state_topic.store_age import older_store_problems
+from drkit.state_topic.store_age import NOT_OLDER, age_where_needed, not_compared, older_store_problems
 from drkit.store.api import Store
 from drkit.store.link_notes import behind_captured, check_source_cluster, unmovable_groups
 from drkit.store.workers import WorkerNote, fresh, read_workers, worker_statistics
@@ -333,8 +333,7 @@ def _link_status(
     translator.heed_silence(target.reason, silent_by_source(link, target.silent))
     flowing = control is None or control.direction.serves_source
     record = LinkRecord(link, control, watermarks, topics, running=running, flowing=flowing, left=not flowing)
-    problems += older_than_copy(clusters, store, record, target, at)
-    seen = problems_now(clusters, store, record, logs_seen(source, target), problems, at)
+    seen = compared_problems(clusters, store, record, source, target, problems, translator, at)
     problems = list(seen.problems)
     translator.heed_problems(seen.problems, seen.unsure)
     translator.settle(provable_ends(record, source, seen), seen.own_ends)
@@ -597,15 +596,32 @@ def _on_target(link: Link, silent: str | None) -> str | None:
     return None if silent is None else f"as last seen: {link.id.target} does not answer for it: {silent}"
 
 
-def older_than_copy(
-    clusters: Clusters, store: Store, record: LinkRecord, target: ClusterLogEnds, at: datetime
-) -> list[Problem]:
-    """The problem `store_older` of each partition that it concerns, where no mirror keeps the store up to date."""
-    if record.running or not record.flowing:
-        return []
+def compared_problems(
+    clusters: Clusters,
+    store: Store,
+    record: LinkRecord,
+    source: ClusterLogEnds,
+    target: ClusterLogEnds,
+    problems: Sequence[Problem],
+    translator: Translator,
+    at: datetime,
+) -> ProblemsNow:
+    """`problems_now`, after the store was compared with its copy where no mirror keeps it up to date: with the problem
+    `store_older` of each partition that it concerns, and with the rows that the store has lost. The translator heeds
+    the comparison, too.
+
+    `problems`: those on record.
+    """
     link, marks = record.link, record.watermarks.values()
-    connect = partial(clusters.admin, link.id.target, may_be_gone=True)
-    return older_store_problems(link, store, clusters.config_of(link.id.target), connect, marks, target.end, at)
+    age = NOT_OLDER
+    if record.flowing and not record.running:
+        connect = partial(clusters.admin, link.id.target, may_be_gone=True)
+        age = age_where_needed(link, store, clusters.config_of(link.id.target), connect, marks, target.end)
+    rows = PartitionRows(store, age.lost)
+    translator.heed_age(rows, None if age.unknown is None else not_compared(link.id, age.unknown))
+    problems = [*problems, *older_store_problems(link, age, marks, target.end, at)]
+    logs = logs_seen(source, target)
+    return problems_now(clusters, store, record, logs, problems, at, rows=rows if age.lost else None)
 
 
 def provable_ends(

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
+from types import MappingProxyType
 from typing import NamedTuple
 
 from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.mapping.mapping_rows import LostRows
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.link_state import (
     FOREIGN_WRITER,
@@ -26,7 +28,7 @@ from drkit.model.link_state import (
     LinkControl,
     Problem,
 )
-from drkit.model.offsets import Watermark
+from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.model.wording import and_more, counted
 from drkit.state_topic.connection import READ_SECONDS
@@ -65,9 +67,9 @@ class OlderStore(NamedTuple):
     `partitions`: those whose watermark is newer there. `decision`: the number of the later decision there. `unknown`:
     topics, partitions, epochs, never-mirrored ranges and problems that only the copy has, each in words; no mirror
     finds them again. `groups`: those whose positions are newer there, or only there. `observed_later`: those of the
-    partitions whose watermark there was also observed later: no mirror took it back since. `lost`: partitions whose
-    mapping rows below both watermarks are those of the copy without some of them, with the source offset of the first
-    that the store lacks; they are among `unknown`, too.
+    partitions whose watermark there was also observed later: no mirror took it back since. `lost`: of partitions whose
+    mapping rows below both watermarks are those of the copy without some of them, the rows that the store lacks,
+    ascending; they are among `unknown`, too.
     """
 
     partitions: list[TopicPartition]
@@ -75,7 +77,7 @@ class OlderStore(NamedTuple):
     unknown: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     observed_later: tuple[TopicPartition, ...] = ()
-    lost: Mapping[TopicPartition, int] = {}
+    lost: LostRows = MappingProxyType({})
 
     def knows_more(self) -> str:
         """What the copy knows, as a clause: "which has ..."."""
@@ -133,7 +135,9 @@ def older_than(copy: LinkCopy, store: Store, link: Link, target: ClusterAdmin) -
     since = _failed_back_since(copy.control, control)
     lost = {} if since else dict(_lost_rows(copy, store, link, marks, other))
     unknown = () if since else _unknown(copy, store, link, target, marks, later)
-    unknown += tuple(f"mapping rows of {tp} from source offset {first:,} on" for tp, first in sorted(lost.items()))
+    unknown += tuple(
+        f"mapping rows of {tp} from source offset {rows[0].source_offset:,} on" for tp, rows in sorted(lost.items())
+    )
     groups = _newer_groups(copy, store, link, marks.values())
     older = OlderStore(partitions, decision, unknown, groups, tuple(later), lost)
     return None if older == OlderStore([], None) else older
@@ -141,8 +145,8 @@ def older_than(copy: LinkCopy, store: Store, link: Link, target: ClusterAdmin) -
 
 def _lost_rows(
     copy: LinkCopy, store: Store, link: Link, marks: Mapping[TopicPartition, Watermark], other: Collection[str]
-) -> Iterator[tuple[TopicPartition, int]]:
-    """The partitions that have fewer rows in the store than in the copy, with the first that it lacks.
+) -> Iterator[tuple[TopicPartition, list[OffsetMapping]]]:
+    """The partitions that have fewer rows in the store than in the copy, with those that it lacks, ascending.
 
     Where the store has others than the copy, too, a mirror took its watermark back and copied again, and died before
     the copy was told.
@@ -152,14 +156,10 @@ def _lost_rows(
         if kept is None or kept.epoch != mark.epoch or tp.topic in other or len(copied) == 1:
             continue  # without its only row no offset has a place
         below = min(mark.source_through, kept.source_through)
-        there = {(row.source_offset, row.target_offset) for row in copied if row.source_offset < below}
-        here = {
-            (row.source_offset, row.target_offset)
-            for row in store.mappings(link.id, tp, mark.epoch)
-            if row.source_offset < below
-        }
+        there = {row for row in copied if row.source_offset < below}
+        here = {row for row in store.mappings(link.id, tp, mark.epoch) if row.source_offset < below}
         if here < there:
-            yield tp, min(there - here)[0]
+            yield tp, sorted(there - here)
 
 
 def _of_other_topics(copy: LinkCopy, store: Store, link: Link) -> set[str]:
@@ -259,9 +259,17 @@ class StoreAge(NamedTuple):
     """Whether the store is older than its copy on the target. `older`: by how much; None: it isn't, as far as that is
     known. `unknown`: why it isn't known. `denied`: only a right is missing."""
 
-    older: OlderStore | None
+    older: OlderStore | None = None
     unknown: str | None = None
     denied: bool = False
+
+    @property
+    def lost(self) -> LostRows:
+        """The rows that the store is known to have lost."""
+        return {} if self.older is None else self.older.lost
+
+
+NOT_OLDER = StoreAge()
 
 
 def read_age(
@@ -285,7 +293,7 @@ def read_age(
         admin = connect()
         copy = read_copy(link, store, target, admin, seconds=seconds)
         if copy is None:
-            return StoreAge(None)
+            return NOT_OLDER
         older = older_than(copy, store, link, admin)
         if not copy.unreadable:
             return StoreAge(older)
@@ -300,18 +308,16 @@ def not_compared(link: LinkId, why: str) -> str:
     return f"whether the store is older than its copy on {link.target} isn't known: {why}"
 
 
-def older_store_problems(
+def age_where_needed(
     link: Link,
     store: Store,
     target: ClusterConfig,
     connect: Callable[[], ClusterAdmin],
-    marks: Iterable[Watermark],
+    marks: Collection[Watermark],
     ends: Mapping[TopicPartition, int],
-    at: datetime,
-) -> list[Problem]:
-    """The problem `store_older` of each partition whose target holds more than the store's watermark, where the store
-    is older than its copy or that isn't known; and of each whose mapping rows the store has lost in part. The copy is
-    read only if there can be such a partition: where all offsets are equal, no row is needed but the first.
+) -> StoreAge:
+    """Compare the store with its copy if positions may depend on it: where all offsets are equal, no row is needed but
+    the first.
 
     Args:
         link: a link that flows, and that no mirror of this store runs on.
@@ -320,33 +326,49 @@ def older_store_problems(
         connect: makes a connection to it.
         marks: its watermarks, read before `ends`.
         ends: the target's log ends, by its own names.
-        at: now.
     """
     if link.inverse or link.shares_target:  # the way back has no copy; beside others positions go by provenance
+        return NOT_OLDER
+    if not _beyond(link, marks, ends) and all(mark.target_end == mark.source_through for mark in marks):
+        return NOT_OLDER
+    return read_age(link, store, target, connect, seconds=_LOOK_SECONDS)
+
+
+def older_store_problems(
+    link: Link, age: StoreAge, marks: Collection[Watermark], ends: Mapping[TopicPartition, int], at: datetime
+) -> list[Problem]:
+    """The problem `store_older` of each partition whose target holds more than the store's watermark, where the store
+    is older than its copy or that isn't known; and of each whose mapping rows the store has lost in part. Pure.
+
+    Args:
+        link: the link.
+        age: of its store.
+        marks: its watermarks, read before `ends`.
+        ends: the target's log ends, by its own names.
+        at: now.
+    """
+    if link.shares_target:
         return []
-    marks = list(marks)
-    beyond = [
-        mark
-        for mark in marks
-        if ends.get(TopicPartition(link.target_topic(mark.topic), mark.partition), 0) > mark.target_end
-    ]
-    if not beyond and all(mark.target_end == mark.source_through for mark in marks):
-        return []
-    older, unknown, denied = read_age(link, store, target, connect, seconds=_LOOK_SECONDS)
-    if unknown is not None:
-        why = not_compared(link.id, unknown)
+    if age.unknown is not None:
+        why = not_compared(link.id, age.unknown)
         remedy = (
             f"Grant drkit's principal READ on the copy's topic on {link.id.target} (`drkit acls` prints it)"
-            if denied
+            if age.denied
             else f"Try again when {link.id.target} answers for the copy's topic"
         )
-    elif older is not None:
-        why, remedy = f"the store is older than its copy on {link.id.target}", older.remedy(link)
+    elif age.older is not None:
+        why, remedy = f"the store is older than its copy on {link.id.target}", age.older.remedy(link)
     else:
         return []
-    lost = {} if older is None else older.lost
-    unsure = {mark.tp: mark.source_through for mark in beyond} | dict(lost)
+    unsure = {mark.tp: mark.source_through for mark in _beyond(link, marks, ends)}
+    unsure |= {tp: rows[0].source_offset for tp, rows in age.lost.items()}
     return [_older(link.id, mark, unsure[mark.tp], why, remedy, at) for mark in marks if mark.tp in unsure]
+
+
+def _beyond(link: Link, marks: Iterable[Watermark], ends: Mapping[TopicPartition, int]) -> list[Watermark]:
+    """Those that the target's log goes beyond."""
+    there = ((mark, TopicPartition(link.target_topic(mark.topic), mark.partition)) for mark in marks)
+    return [mark for mark, tp in there if ends.get(tp, 0) > mark.target_end]
 
 
 def _older(link: LinkId, mark: Watermark, first: int, why: str, remedy: str, at: datetime) -> Problem:

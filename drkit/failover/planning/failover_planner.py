@@ -55,7 +55,7 @@ from drkit.permissions.missing import Names
 from drkit.permissions.resolve import CLUSTER_NAME
 from drkit.permissions.table import Command, Operation, Side, Subject
 from drkit.state_topic.other_store import mirrors_of_other_stores
-from drkit.state_topic.store_age import OlderStore, not_compared
+from drkit.state_topic.store_age import NOT_OLDER, OlderStore, StoreAge, not_compared
 
 _SHOWN = 5
 
@@ -98,6 +98,8 @@ def make_plan(estate: ClusterContext, request: PlanRequest) -> FailoverPlan:
         asked_mirrors = pool.submit(_mirrors_of_other_stores, estate, link)
         snapshot, offsets, cut, request = _look(estate, link, request)
         age, elsewhere = asked.result(), asked_mirrors.result()
+    if age.older is not None and offsets is None:  # no run follows, but what is shown must be true
+        snapshot, offsets, cut, request = _look(estate, link, request, age)
     plan = plan_for(
         snapshot,
         request,
@@ -134,12 +136,12 @@ def _rights(estate: ClusterContext, link: Link, snapshot: Snapshot, plan: Failov
 
 
 def _look(
-    estate: ClusterContext, link: Link, request: PlanRequest
+    estate: ClusterContext, link: Link, request: PlanRequest, age: StoreAge = NOT_OLDER
 ) -> tuple[Snapshot, MirrorMakerOffsets | None, ConsistentCut | None, PlanRequest]:
     """The plan's input; a `--consistent` request gets its moment."""
     offsets = None if request.mirrormaker is None else read_mirrormaker(estate, link, request.mirrormaker)
     seen = () if offsets is None else captured(link, offsets)
-    snapshot = observe(estate, link, at=request.at, selection=request.selection, seen=seen)
+    snapshot = observe(estate, link, at=request.at, selection=request.selection, seen=seen, age=age)
     cut = None
     if request.consistent:
         _check_possible(snapshot)

@@ -15,7 +15,7 @@ from drkit.lag.partition_lag import NO_DOUBTS, Doubts, PartitionLag, partition_l
 from drkit.mapping.mapping_rows import Ranges
 from drkit.model.errors import Refused, unreached
 from drkit.model.groups import TransactionHistory, UnmovableGroup
-from drkit.model.link_state import STORE_RECOVERED, LinkControl, Problem, TopicState
+from drkit.model.link_state import STORE_OLDER, STORE_RECOVERED, LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, TopicPartition
 from drkit.model.totals import total
@@ -107,8 +107,8 @@ class PartitionView:
 
     @property
     def unproven(self) -> bool:
-        """Whether the store was lost, so that target records above the watermark are unknown."""
-        return any(problem.kind == STORE_RECOVERED for problem in self.problems)
+        """Whether the store was lost, or is older, so that target records above the watermark are unknown."""
+        return any(problem.kind in {STORE_RECOVERED, STORE_OLDER} for problem in self.problems)
 
     @property
     def missing(self) -> PartitionLag:

@@ -24,17 +24,18 @@ from drkit.failover.snapshot.snapshot import ClusterView, PartitionView, Snapsho
 from drkit.kafka.admin.cluster_admin import TopicInfo
 from drkit.kafka.groups.group_admin import read_unmovable
 from drkit.lag.problems_now import LinkRecord, LogsSeen, ProblemsNow, problems_now
-from drkit.mapping.mapping_rows import around, following, former_ranges, last_valid
+from drkit.mapping.mapping_rows import around, former_ranges
 from drkit.mapping.resume import settled_watermark
+from drkit.mapping.store_translator import PartitionRows
 from drkit.model.clock import now
 from drkit.model.errors import AuthenticationError, DrkitError, NotShown, Unreachable, answered
 from drkit.model.groups import TransactionHistory, UnmovableGroup
 from drkit.model.link_state import LinkControl, Problem, TopicState
-from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
-from drkit.model.topology import Link, LinkId, TopicPartition, is_canary
+from drkit.model.offsets import GroupPosition, Watermark
+from drkit.model.topology import Link, TopicPartition, is_canary
 from drkit.model.wording import and_more
 from drkit.state_topic.guard import check_recovered
-from drkit.store.api import Store
+from drkit.state_topic.store_age import NOT_OLDER, StoreAge, older_store_problems
 from drkit.store.link_notes import behind_captured, check_source_cluster, known_source_cluster, unmovable_groups
 from drkit.store.transactions import suspected_groups, transaction_history
 from drkit.store.workers import live_workers
@@ -69,21 +70,6 @@ class _Side:
 _TOPIC_PARTITION = attrgetter("topic", "partition")
 
 
-class _Rows:
-    """The store's mapping rows, each partition's read once, when first needed."""
-
-    def __init__(self, store: Store) -> None:
-        self.of = cache(store.mappings)
-
-    def next_mapping(self, link: LinkId, tp: TopicPartition, epoch: int, source_offset: int) -> OffsetMapping | None:
-        """The first row strictly above `source_offset`."""
-        return following(self.of(link, tp, epoch), source_offset)
-
-    def last_valid_mapping(self, link: LinkId, tp: TopicPartition, epoch: int, target_end: int) -> OffsetMapping | None:
-        """The last row whose `target_offset` isn't beyond `target_end`."""
-        return last_valid(self.of(link, tp, epoch), target_end)
-
-
 @dataclass(frozen=True, slots=True)
 class _Memory:
     """The store's data about the link, except for mapping rows."""
@@ -110,6 +96,7 @@ def observe(
     source_groups: bool = True,
     target_groups: bool = True,
     own_ends: Mapping[TopicPartition, int] | None = None,
+    age: StoreAge = NOT_OLDER,
 ) -> Snapshot:
     """Take a snapshot of the link.
 
@@ -128,6 +115,7 @@ def observe(
         source_groups: whether to read groups from the source; else the store's positions are used.
         target_groups: whether to read groups' offsets and members from the target.
         own_ends: where the copy ends on the target, by the target's partitions: what is behind that isn't looked at.
+        age: of the store: rows that only its copy has are used, and what is in doubt is named.
 
     Raises:
         Refused: a recovery of the store was interrupted.
@@ -161,10 +149,10 @@ def observe(
     unseen = sorted({position.group for position in positions} - remembered)
     if unseen and target_groups and target.view.reachable:
         target = _with_groups(estate, link, target, unseen)
-    rows = _Rows(estate.store)  # after the target's ends
+    rows = PartitionRows(estate.store, age.lost)  # after the target's ends
     flowing = settle if compare is None else compare
     left = compare is None and not flowing
-    seen_now = _problems_now(estate, link, memory, source, target, rows, flowing=flowing, left=left)
+    seen_now = _problems_now(estate, link, memory, source, target, rows, age, flowing=flowing, left=left)
     look = _Look(link, memory, source, target, rows, seen_now, settle)
     partitions = _partitions(look, positions)
     look, partitions = _looked_again(estate, look, partitions)
@@ -212,7 +200,8 @@ def _problems_now(
     memory: _Memory,
     source: _Side,
     target: _Side,
-    rows: _Rows,
+    rows: PartitionRows,
+    age: StoreAge,
     *,
     flowing: bool,
     left: bool,
@@ -234,7 +223,9 @@ def _problems_now(
         target_cluster=target.view.cluster_id,
         source_gone=not source.view.reachable,
     )
-    return problems_now(estate, estate.store, record, logs, estate.store.problems(link.id), now(), rows=rows)
+    problems, at = estate.store.problems(link.id), now()
+    problems += older_store_problems(link, age, memory.watermarks.values(), target.end, at)
+    return problems_now(estate, estate.store, record, logs, problems, at, rows=rows)
 
 
 def _unmovable(estate: ClusterContext, link: Link, source: _Side) -> tuple[UnmovableGroup, ...]:
@@ -457,7 +448,7 @@ class _Look:
     memory: _Memory
     source: _Side
     target: _Side
-    rows: _Rows
+    rows: PartitionRows
     seen: ProblemsNow
     settle: bool
 
@@ -531,14 +522,14 @@ def _with_rows(look: _Look, view: PartitionView, topic: TopicInfo | None, state:
     if mark is not None and view.target_start is not None:
         mark = replace(mark, target_start=view.target_start)  # a broker's crash undoes a DeleteRecords
         view = replace(view, watermark=mark)
-    rows = tuple(look.rows.of(look.link.id, view.tp, view.epoch))
+    rows = tuple(look.rows.mappings(look.link.id, view.tp, view.epoch))
     end = view.target_end
     if end is None:
         return replace(view, rows=rows)
     valid = tuple(row for row in rows if row.target_offset <= end)
     view = replace(view, rows=valid)
     former = former_ranges(
-        valid, view.epoch, (view.target_start or 0, end), partial(look.rows.of, look.link.id, view.tp)
+        valid, view.epoch, (view.target_start or 0, end), partial(look.rows.mappings, look.link.id, view.tp)
     )
     view = replace(view, former=former)
     if not look.settle or mark is None or view.unproven:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from drkit.mapping import Translator, heed
+from drkit.mapping.store_translator import PartitionRows
 from drkit.mapping.translate import unavailable
 from drkit.model.link_state import Problem
 from drkit.model.offsets import Certainty, OffsetMapping, Translation, Watermark
@@ -226,6 +227,33 @@ def test_of_a_target_that_is_not_seen_nothing_is_exact(store):
     assert "never mirrored" in str(translator.translate(TP, 7).reason), "what wasn't exact has its reason"
     translator.heed_silence(None, {TP: "it has no leader", TopicPartition("orders", 9): "another reason"})
     assert str(translator.translate(TP, 12).reason).endswith("can't be read now: it has no leader")
+
+
+def test_rows_that_the_store_has_lost_count(store):
+    part = open_store("sqlite:///:memory:")
+    part.append_mappings(LINK, [*OLDER, ROWS[0], ROWS[2]])
+    part.put_watermarks(LINK, [MARK])
+    translator = Translator(part, LINK)
+    translator.heed_age(PartitionRows(part, {TP: [ROWS[1]]}), None)
+    for committed in range(7, 32):
+        assert translator.translate(TP, committed) == Translator(store, LINK).translate(TP, committed)
+    part.close()
+
+
+def test_of_a_store_that_may_have_lost_rows_nothing_is_exact_that_needs_them(store):
+    equal = Watermark("equal", 0, 1, 5, 5, 0, 5, 0, AT)
+    store.append_mappings(LINK, [OffsetMapping("equal", 0, 1, 0, 0)])
+    store.put_watermarks(LINK, [equal])
+    translator = Translator(store, LINK)
+    translator.heed_age(PartitionRows(store), "the copy can't be read")
+    answer = translator.translate(TP, 12)
+    assert (answer.certainty, answer.target_offset) == (Certainty.CONSERVATIVE, 6)
+    assert (answer.reason, answer.reread, answer.skipped) == ("the copy can't be read", None, None)
+    below = translator.translate(TP, 7)
+    assert "never mirrored" in str(below.reason)
+    assert str(below.reason).endswith("; the copy can't be read")
+    assert below.skipped is None
+    assert translator.translate(equal.tp, 3) == Translation(3, Certainty.EXACT, 3)
 
 
 def test_of_a_source_that_may_have_lost_more_since_nothing_is_exact(store):

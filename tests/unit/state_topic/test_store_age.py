@@ -188,23 +188,23 @@ ROWS = [OffsetMapping(*PL, 1, source, target) for source, target in ((0, 0), (20
 
 
 @pytest.mark.parametrize(
-    ("kept", "first"),
+    ("kept", "lost"),
     [
-        (ROWS, None),
-        ([*ROWS, OffsetMapping(*PL, 1, 60, 44)], None),  # the copy is late
-        ([ROWS[0], ROWS[2]], 20),
-        (ROWS[:2], 40),
-        ([], 0),
-        ([ROWS[0], OffsetMapping(*PL, 1, 20, 12)], None),  # taken back and copied again
+        (ROWS, []),
+        ([*ROWS, OffsetMapping(*PL, 1, 60, 44)], []),  # the copy is late
+        ([ROWS[0], ROWS[2]], [ROWS[1]]),
+        (ROWS[:2], [ROWS[2]]),
+        ([], ROWS),
+        ([ROWS[0], OffsetMapping(*PL, 1, 20, 12)], []),  # taken back and copied again
     ],
 )
-def test_rows_that_only_the_copy_has_are_lost_unless_a_mirror_replaced_them(store, kept, first):
+def test_rows_that_only_the_copy_has_are_lost_unless_a_mirror_replaced_them(store, kept, lost):
     store.append_mappings(LINK.id, kept)
     copy = copied()
     copy.partitions[PL] = ProvenPartition(mark(), ROWS)
     found = older(copy, store)
-    assert (found and found.lost) == ({PL: first} if first is not None else None)
-    assert found is None or found.unknown == (f"mapping rows of pl:0 from source offset {first} on",)
+    assert (found and found.lost) == ({PL: lost} if lost else None)
+    assert found is None or found.unknown == (f"mapping rows of pl:0 from source offset {lost[0].source_offset} on",)
 
 
 def test_rows_above_the_stores_watermark_are_those_that_a_mirror_took_back_or_will_copy(store):

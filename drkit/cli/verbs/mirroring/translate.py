@@ -148,12 +148,12 @@ def _translator(run: Invocation, link: Link, tps: Collection[TopicPartition]) ->
         Refused: a recovery of the store was interrupted.
     """
     from drkit.kafka.admin.clusters import observing
-    from drkit.lag.problems_now import LinkRecord, made_anew, problems_now
+    from drkit.lag.problems_now import LinkRecord, made_anew
     from drkit.observe.status import (
         ClusterLogEnds,
+        compared_problems,
         logs_by_source,
         logs_seen,
-        older_than_copy,
         provable_ends,
         silent_by_source,
     )
@@ -183,11 +183,9 @@ def _translator(run: Invocation, link: Link, tps: Collection[TopicPartition]) ->
         marks = {tp: mark for tp in tps if (mark := translator.watermark(tp)) is not None}
         source = _look(clusters, link.id.source, set(marks)) if flowing else ClusterLogEnds(reason="it is not asked")
         record = LinkRecord(link, control, marks, topics, running=running, flowing=flowing)
-        logs = logs_seen(source, target)
-        problems += older_than_copy(clusters, store, record, target, at)
-        seen = problems_now(clusters, store, record, logs, problems, at)
+        seen = compared_problems(clusters, store, record, source, target, problems, translator, at)
         # where clients work on the target by now, a topic that they recreated is no fault; but no row is of it
-        anew = [] if flowing else made_anew(clusters, store, record, logs, problems, at)
+        anew = [] if flowing else made_anew(clusters, store, record, logs_seen(source, target), problems, at)
     translator.heed_problems([*seen.problems, *anew], seen.unsure)
     translator.settle(provable_ends(record, source, seen), seen.own_ends)
     return translator

@@ -43,14 +43,52 @@ def translated(own: OwnLink, topic: str, offset: int) -> tuple[str, int | None]:
     return position["translation"], position["target_offset"]
 
 
-def lose_row(own: OwnLink, topic: str, *, last: bool) -> None:
+def lose_rows(own: OwnLink, topic: str, numbers: list[int]) -> list[int]:
+    """The source offsets of these rows, which the store has no longer."""
     with closing(sqlite3.connect(own.config_path.with_name("drkit.db"))) as store, store:
         rows = [
             row for (row,) in store.execute("SELECT source_offset FROM mapping WHERE topic = ? ORDER BY 1", [topic])
         ]
         assert len(rows) == 4
-        gone = rows[-1] if last else rows[1]
-        assert store.execute("DELETE FROM mapping WHERE topic = ? AND source_offset = ?", [topic, gone]).rowcount == 1
+        for number in numbers:
+            store.execute("DELETE FROM mapping WHERE topic = ? AND source_offset = ?", [topic, rows[number]])
+    return [rows[number] for number in numbers]
+
+
+@pytest.mark.parametrize("numbers", [[0], [1], [1, 2], [3]], ids=str)
+def test_no_answer_skips_what_lost_rows_placed(lab: Lab, tmp_path: Path, unique_name: str, numbers: list[int]) -> None:
+    own = own_link(lab, tmp_path, unique_name, extra='offsets = "translate"')
+    topic = own.create("primary", "t", partitions=1)
+    for batch in "abc":
+        own.produce("primary", topic, texts(batch, 20, [0]))
+        aborted(own, topic, 5)
+    own.produce("primary", topic, texts("d", 5, [0]))
+    groups = {own.commit("primary", f"g{at}", topic, {0: at}): at for at in (1, 21, 27, 55, 79)}
+    mirror(own)
+    source, target = (own.records(cluster, topic)[0] for cluster in ("primary", "dr"))
+    places = {value: offset for offset, value in target.items()}
+
+    def check(at: int, answer: dict[str, Any]) -> str:
+        """The answer's certainty; it skips nothing."""
+        first = min(offset for offset in source if offset >= at)  # the next record to read
+        place = places[source[first]]
+        assert answer["target_offset"] <= place, (at, place, answer)
+        assert answer["target_offset"] == place or answer["translation"] == "conservative", (at, place, answer)
+        return str(answer["translation"])
+
+    for at in lose_rows(own, topic, numbers):
+        for near in (at - 1, at, at + 1):
+            if near >= 0:
+                (answer,) = run(own, "translate", "--topic", f"{topic}:0", "--offset", str(near), code=0)["positions"]
+                assert check(near, answer) == "conservative" or near < at
+    (link,) = run(own, "status", code=0)["links"]
+    assert [problem["kind"] for problem in link["problems"]] == ["store_older"], "and nothing that isn't so"
+    plan = run(own, "failover", "--to", "dr", "--unplanned", "--accept-unfenced", "--dry-run", code=3)
+    for positions in (link["groups"], plan["groups"]):
+        assert {each["group"] for each in positions} == set(groups)
+        for each in positions:
+            check(groups[each["group"]], each)
+    own.store.close()
 
 
 @pytest.mark.parametrize("last", [False, True], ids=["one within", "the last one"])
@@ -69,7 +107,7 @@ def test_what_a_lost_row_told_is_not_guessed_from_the_others(
     mirror(own)
     place = next(offset for offset, each in own.records("dr", topic)[0].items() if each == value)
     assert translated(own, topic, at) == ("exact", place)
-    lose_row(own, topic, last=last)
+    lose_rows(own, topic, [3 if last else 1])
 
     assert translated(own, topic, at)[0] != "exact"
     (position,) = run(own, "status", code=0)["links"][0]["groups"]
