@@ -795,8 +795,9 @@ def test_with_the_primary_gone_nothing_beyond_an_older_watermark_is_exact_where_
         damaged(own)
     burn_primary(own)
     found = translations(own, topic, LOOKED_UP)
+    below = "exact" if compared else "conservative"  # the store may have lost rows there, too
     assert {offset: answer for offset, answer in found.items() if offset < 30} == {
-        offset: answer for offset, answer in exact.items() if offset < 30
+        offset: (there, below) for offset, (there, _) in exact.items() if offset < 30
     }
     assert {answer for offset, answer in found.items() if offset >= 30} == {(exact[30][0], "conservative")}
     (link,) = run(own, "status", schema="status")["links"]
