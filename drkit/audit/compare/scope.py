@@ -26,7 +26,7 @@ from drkit.lag.batch_comparison import held_below
 from drkit.model.audit.audit_result import ANY_AGE, AuditRequest, PlacementBasis, TopicChoice
 from drkit.model.clock import now, to_millis
 from drkit.model.digests import RangeDigest
-from drkit.model.errors import ConfigError
+from drkit.model.errors import ConfigError, DrkitError
 from drkit.model.link_state import Direction, Problem, TopicState
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topics.standby import is_compacted
@@ -229,7 +229,7 @@ def observe_scope(request: AuditRequest, store: Store, config: Config) -> Scope:
 def refuse_unknown_topics(
     link: Link, choices: Sequence[TopicChoice], store: Store, source_cluster: ClusterConfig
 ) -> None:
-    """Raise `ConfigError` where one of the choices names no topic of the link."""
+    """Raise `NoSuchTopics` where some of the choices name no topic of the link."""
     with ClusterAdmin(link.id.source, source_cluster, timeout_seconds=_TIMEOUT_SECONDS) as admin:
         _chosen_topics(link, choices, admin.topics(), store.topic_states(link.id))
 
@@ -279,20 +279,55 @@ def _digests(
     }
 
 
+class NoSuchTopics(ConfigError):
+    """Choices that name no topic of a link; another link may have them."""
+
+    def __init__(self, link: LinkId, choices: Sequence[TopicChoice], covered: Sequence[str]) -> None:
+        known = ", ".join(covered[:10]) + (" …" if len(covered) > 10 else "")  # noqa: PLR2004 - enough to recognise
+        super().__init__(
+            f"--topic {choices[0].topic}: the link {link} has no such topic",
+            remedy=f"Its topics are: {known}" if covered else "The link covers no topic that exists on its source",
+        )
+        self.choices = frozenset(choices)
+
+
+def choices_by_link(
+    links: Sequence[Link], choices: Sequence[TopicChoice], store: Store, config: Config
+) -> dict[LinkId, tuple[TopicChoice, ...]]:
+    """What each of several links has of the choices; without links that have none of them. A link whose source doesn't
+    answer keeps all.
+
+    Raises:
+        NoSuchTopics: no link has one of them.
+    """
+    found = {link.id: tuple(choices) for link in links}
+    if not choices or len(links) == 1:
+        return found
+    refused: dict[LinkId, NoSuchTopics] = {}
+    for link in links:
+        try:
+            refuse_unknown_topics(link, choices, store, config.clusters[link.id.source])
+        except NoSuchTopics as error:
+            refused[link.id] = error
+            found[link.id] = tuple(each for each in choices if each not in error.choices)
+        except DrkitError:
+            continue
+    for choice in choices:
+        if not any(choice in some for some in found.values()):
+            raise next(error for error in refused.values() if choice in error.choices)
+    return {link: some for link, some in found.items() if some}
+
+
 def _chosen_topics(
     link: Link, choices: Iterable[TopicChoice], on_source: Mapping[str, TopicInfo], states: Mapping[str, TopicState]
 ) -> dict[str, frozenset[int] | None]:
     covered = sorted({name for name in (*on_source, *states) if link.covers_topic(name)})
+    named = {choice: [topic for topic in covered if choice.names(topic)] for choice in choices}
+    if unknown := [choice for choice, topics in named.items() if not topics]:
+        raise NoSuchTopics(link.id, unknown, covered)
     wanted: dict[str, frozenset[int] | None] = {}
-    for choice in choices:
-        named = [topic for topic in covered if choice.names(topic)]
-        if not named:
-            known = ", ".join(covered[:10]) + (" …" if len(covered) > 10 else "")  # noqa: PLR2004 - enough to recognise
-            raise ConfigError(
-                f"--topic {choice.topic}: the link {link.id} has no such topic",
-                remedy=f"Its topics are: {known}" if covered else "The link covers no topic that exists on its source",
-            )
-        for topic in named:
+    for choice, topics in named.items():
+        for topic in topics:
             before = wanted.get(topic, frozenset())
             wanted[topic] = None if before is None or choice.partitions is None else before | choice.partitions
     return wanted or dict.fromkeys(covered)

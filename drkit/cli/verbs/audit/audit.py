@@ -47,6 +47,7 @@ from drkit.model.audit.audit_result import (
     AuditResult,
     Counts,
     Finding,
+    FindingKind,
     ForeignKeyAudit,
     Verdict,
 )
@@ -130,6 +131,8 @@ def audit(
     if ctx.invoked_subcommand is not None:
         _refuse_before(ctx)
         return
+    from drkit.audit.compare.scope import choices_by_link
+
     with command(config, output, verbose, unfinished=NOTHING_KEPT, at_once=True) as run:
         require_spark("`drkit audit`")
         began, choices = now(), topic_choices(topic)
@@ -142,7 +145,9 @@ def audit(
         store, missing = run.store_if_any()
         if missing is not None:
             run.writer.log.print(Text(str(missing)))
-        links = flowing_links(run, link)
+        flowing = flowing_links(run, link)
+        chosen = choices_by_link(flowing, choices, store, run.config)
+        links = [each for each in flowing if each.id in chosen]
         folder = out or results_folder(began)
         runtime = spark_runtime(master, driver_memory, spark_conf)
         _check_table(findings_table, runtime)
@@ -151,7 +156,7 @@ def audit(
             AuditRequest(
                 link=each,
                 out=str(folder if len(links) == 1 else folder / str(each.id).replace("->", "-to-")),
-                topics=choices,
+                topics=chosen[each.id],
                 since=None if start is None else start.instant,
                 until=None if end is None else end.instant,
                 full=full,
@@ -329,7 +334,11 @@ def audit_document(results: Sequence[AuditResult], folder: Path, failures: Seque
     documents = [_document(result) for result in results]
     if len(documents) == 1 and not failures:
         return documents[0] | {"failures": []}
-    findings = [finding for document in documents for finding in document["findings"]][:MOST_FINDINGS]
+    gravest_first = [each.value for each in FindingKind]
+    findings = sorted(
+        (finding for document in documents for finding in document["findings"]),
+        key=lambda finding: gravest_first.index(finding["kind"]),
+    )[:MOST_FINDINGS]
     total = sum(result.findings_total for result in results)
     return {
         "verdict": overall(results, failures).value,

@@ -31,7 +31,7 @@ from drkit.cli.wiring.spark_options import (
     spark_progress,
     spark_runtime,
 )
-from drkit.model.audit.audit_result import AuditRequest, SalvageClass
+from drkit.model.audit.audit_result import AuditRequest, SalvageClass, TopicChoice
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, PartlyDone, Refused
 from drkit.model.topology import Link, is_internal
 from drkit.model.wording import and_more, counted
@@ -112,7 +112,7 @@ def salvage_verb(
         refuse_mirrored(replay_to, links[0].id.target, run.config, run.store())
         refuse_missing(replay_to, links[0].id.target, run.config)
 
-    kept = _salvage(run, links[0], folder, topic, runtime) if made else _manifest_document(folder)
+    kept = _salvage(run, links[0], folder, topic_choices(topic), runtime) if made else _manifest_document(folder)
     written = None
     if replay_to is not None:
         with spark_progress(run, f"replay to {replay_to}") as bar:
@@ -148,6 +148,10 @@ def _salvage_each(
     replay_to: str | None,
 ) -> None:
     """Several links, one after the other; a failing one doesn't stop the others."""
+    from drkit.audit.compare.scope import choices_by_link
+
+    chosen = choices_by_link(links, topic_choices(topics), run.store(), run.config)
+    links = [each for each in links if each.id in chosen]
     folders = {each.id: out / str(each.id).replace("->", "-to-") for each in links}
     alone = {link: f"drkit salvage --link '{link}' --out {folder}" for link, folder in folders.items()}
     if replay_to is not None:
@@ -175,7 +179,7 @@ def _salvage_each(
     run.unfinished = unfinished
     for each in links:
         try:
-            documents.append(_salvage(run, each, folders[each.id], topics, runtime) | {"replayed": None})
+            documents.append(_salvage(run, each, folders[each.id], chosen[each.id], runtime) | {"replayed": None})
         except DrkitError as why:
             if masked() is not None:
                 raise  # a signal is why it failed: no further link is begun
@@ -222,12 +226,12 @@ def _print_all(console: Console, documents: Sequence[dict[str, Any]]) -> None:
 
 
 def _salvage(
-    run: Invocation, link: Link, folder: Path, topics: list[str] | None, runtime: Callable[[], SparkRuntime]
+    run: Invocation, link: Link, folder: Path, topics: tuple[TopicChoice, ...], runtime: Callable[[], SparkRuntime]
 ) -> dict[str, Any]:
     from drkit.audit.salvage.salvage import salvage
 
     store = run.store()
-    request = AuditRequest(link, str(folder), topic_choices(topics))
+    request = AuditRequest(link, str(folder), topics)
     with spark_progress(run, f"salvage {link.id}") as bar:
         result = salvage(request, store, run.config, runtime(), progress=bar.step, tasks=bar.tasks)
     return {

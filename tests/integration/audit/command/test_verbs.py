@@ -169,6 +169,41 @@ def test_a_link_whose_audit_fails_is_in_no_other_s_way_and_leaves_a_trace(lab, u
     assert listed == {("primary->dr", "clean"), ("gone->dr", "failed")}
 
 
+def test_topics_of_several_links_are_each_looked_for_where_they_are(lab, unique_name, tmp_path):
+    url = f"sqlite:///{tmp_path / 'mapping.db'}"
+    bench = Bench(lab, open_store(url))
+    here, back = (bench.create(f"{unique_name}.{each}") for each in ("here", "back"))
+    for topic in (here, back):
+        for alias in ("primary", "dr"):
+            bench.produce(alias, topic, 0, records(10, rng=seeded(3)))
+    bench.remember(here, {0: {offset: offset for offset in range(10)}})
+    bench.store.close()
+    config = tmp_path / "drkit.toml"
+    config.write_text(
+        f'[clusters.primary]\nbootstrap_servers = "{lab.bootstrap("primary")}"\n'
+        f'[clusters.dr]\nbootstrap_servers = "{lab.bootstrap("dr")}"\n'
+        f'[store]\nurl = "{url}"\n'
+        f'[[links]]\nsource = "primary"\ntarget = "dr"\ntopics = ["{here}"]\n'
+        f'[[links]]\nsource = "dr"\ntarget = "primary"\ntopics = ["{back}"]\n'
+    )
+
+    both = drkit("audit", "--topic", here, "--topic", back, config=config, folder=tmp_path)
+    one = drkit("audit", "--topic", here, config=config, folder=tmp_path)
+    kept = drkit("salvage", "--out", "kept", "--topic", here, "--topic", back, config=config, folder=tmp_path)
+    none = [
+        drkit(*verb, "--topic", here, "--topic", "nowhere", config=config, folder=tmp_path)
+        for verb in (("audit",), ("salvage", "--out", "none"))
+    ]
+
+    found = document(both, "audit")
+    assert [(each["link"], each["topic"]) for each in found["topics"]] == [("primary->dr", here), ("dr->primary", back)]
+    assert found["failures"] == []
+    assert (one.returncode, document(one, "audit")["source"]) == (0, "primary"), one.stderr
+    assert [each["link"] for each in json.loads(kept.stdout)["links"]] == ["primary->dr", "dr->primary"], kept.stderr
+    for done in none:
+        assert (done.returncode, "--topic nowhere" in done.stdout) == (2, True), done.stdout
+
+
 def test_a_spark_that_does_not_start_says_why(lab, bench, unique_name, tmp_path):
     topic = bench.create(unique_name)
 
