@@ -47,6 +47,7 @@ from drkit.model.audit.audit_result import (
     PlacementBasis,
 )
 from drkit.model.errors import DrkitError, Refused
+from drkit.model.link_state import FOREIGN_WRITER
 from drkit.model.runs import serve_again
 from drkit.model.topology import Link, TopicPartition
 from drkit.model.wording import counted
@@ -160,9 +161,20 @@ def _audit(
         + tuple(reason for _, reason in unreadable_source(scope, found.judgement.comparison.source_unreadable))
         + tuple(each.words for each in hindered)
         + _hidden_by_compaction(scope, counts)
-        + _unproven(scope, counts),
+        + _unproven(scope, counts)
+        + _written_before(scope, store),
         overdue=overdue,
         whole=request.whole,
+    )
+
+
+def _written_before(scope: Scope, store: Store) -> tuple[str, ...]:
+    """What somebody else had written on the target before the link was sealed: since then its clients write there."""
+    appended = [each.tp for each in scope.partitions if each.sealed_at is not None and each.target_end > each.sealed_at]
+    return tuple(
+        f"{problem.reason}; the failover came later, so how much of what is appended there is foreign isn't known"
+        for problem in store.problems(scope.link.id)
+        if problem.kind == FOREIGN_WRITER and any(map(problem.concerns, appended))
     )
 
 

@@ -33,7 +33,17 @@ import typer
 
 from drkit.cli.output import NOTHING_DONE, OutputMode, OutputWriter, explain_os_error, interruption
 from drkit.cli.process.interrupts import TermSignal, acknowledge, mark_finished, masked, reraise_lost
-from drkit.model.errors import ConfigError, DrkitError, ExitCode, OutcomeUnknown, PartlyDone, StoreMissing, error_body
+from drkit.model.errors import (
+    AuthenticationError,
+    ConfigError,
+    DrkitError,
+    ExitCode,
+    OutcomeUnknown,
+    PartlyDone,
+    Refused,
+    StoreMissing,
+    error_body,
+)
 from drkit.model.link_patterns import matching
 from drkit.model.topology import Link, LinkId
 from drkit.model.wording import and_more, counted
@@ -323,8 +333,8 @@ def command(
                 raise typer.Exit(_interrupted(run, number)) from None
             acknowledge()  # by these two: what was changed matters more than the signal
         at_work = OutputWriter.wrote or (lines and run._store is not None)  # noqa: SLF001  # as above
-        if type(error) is ConfigError and not error.meaning and not at_work:
-            error.meaning = NOTHING_DONE
+        if not error.meaning and not at_work:
+            error.meaning = _nothing_happened(error)
         _write_error(writer, error, verbose=verbose)
         raise typer.Exit(int(error.exit_code)) from None
     except KeyboardInterrupt as interrupt:
@@ -384,6 +394,13 @@ def verb(
         return opened
 
     return decorate
+
+
+def _nothing_happened(error: DrkitError) -> str:
+    """What an error means that is found before anything is begun, where it doesn't say so itself."""
+    if isinstance(error, Refused):
+        return "Nothing was changed"
+    return NOTHING_DONE if isinstance(error, ConfigError) and not isinstance(error, AuthenticationError) else ""
 
 
 def _known(error: Exception) -> DrkitError | None:

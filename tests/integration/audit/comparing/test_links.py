@@ -13,7 +13,7 @@ from drkit.audit.run import run_audit
 from drkit.model.audit.audit_result import AuditRequest, Counts, TopicChoice, Verdict
 from drkit.model.clock import from_millis, now
 from drkit.model.errors import ConfigError, Refused
-from drkit.model.link_state import Direction, LinkControl
+from drkit.model.link_state import FOREIGN_WRITER, Direction, LinkControl, Problem
 from drkit.model.topology import Isolation, LinkId, TopicPartition, TopicPolicy
 from tests.support.audits.damage import LINK, RETAINED, STAMP, Record, damaged, dense, records, seeded
 from tests.support.collection.sampling import sampled, some_of
@@ -69,6 +69,12 @@ def test_a_sealed_link_ends_where_its_mirror_ended(bench, audit, unique_name):
     whole = audit(f"{topic}:0")
     assert whole.verdict is Verdict.CLEAN, "as the contract has it"
     assert whole.verdict_in_words == "clean as far as it was mirrored, 10 records unseen"
+    # What a failover finds of a foreign writer it keeps: nobody can tell those records from the clients' any more.
+    why = f"{topic}:0 on dr holds records that the mirror did not write, from target offset 40 on"
+    bench.store.put_problem(LINK, Problem(FOREIGN_WRITER, topic, 0, why, "do", halted=True, since=now()))
+    before, beside = audit(f"{topic}:0"), audit(f"{topic}:1")
+    assert (before.verdict, [why in each for each in before.incomplete]) == (Verdict.INCOMPLETE, [True])
+    assert beside.verdict is Verdict.CLEAN
 
 
 def test_topics_go_by_their_prefixed_names_on_the_target(bench, audit, unique_name):

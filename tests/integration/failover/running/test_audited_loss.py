@@ -3,7 +3,7 @@
 import pytest
 from confluent_kafka import Producer
 
-from drkit.drill.environment.log_surgery import stopped
+from drkit.drill.environment.log_surgery import flip, stopped
 from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.run.service import run_failover
 from drkit.failover.snapshot.take_snapshot import observe
@@ -16,6 +16,7 @@ from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, some_of("audited losses", 2)]
 
+LENGTH_AT = 8
 CALLABLES = "tests.support.links.callables"
 
 
@@ -82,6 +83,19 @@ def test_a_primary_that_lost_its_tail_and_was_set_back_further_has_lost_more(own
     away(own)
     (records, lower, _upper), reason = audited(own)
     assert (records, lower) == (70, False), reason
+
+
+def test_records_that_the_broker_passes_over_without_an_error_may_be_lost_too(own, lab):
+    """The length of the last batch reaches beyond the log: its offsets are no hole of a topic that isn't compacted."""
+    topic = own.create("primary", "t", partitions=1)
+    write(own, topic, "mirrored", 0, 30)
+    mirror(own)
+    write(own, topic, "left", 30, 100)
+    away(own)
+    flip(lab.dir / "nodes" / "primary-1" / "data" / f"{topic}-0", 95, LENGTH_AT, mask=0x7F)
+    (records, lower, upper), reason = audited(own)
+    assert (records, lower, upper) == (60, True, False), reason
+    assert f"{topic}:0" in reason
 
 
 def test_where_both_sides_part_may_be_unknown(own, lab, tmp_path):
