@@ -230,7 +230,9 @@ def explain_os_error(error: OSError | UnicodeEncodeError) -> DrkitError | None:
     if isinstance(error, UnicodeEncodeError):
         given = error.object[error.start : error.end]
         return ConfigError(
-            f"{given!r} is not text: its bytes are not UTF-8", remedy="Give the name as it is on the cluster"
+            f"{given!r} is not text: its bytes are not UTF-8",
+            meaning=NOTHING_DONE,
+            remedy="Give the name as it is on the cluster",
         )
     reason, remedy = _REASONS.get(error.errno or 0, (None, ""))
     if reason is None:

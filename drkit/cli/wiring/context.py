@@ -332,7 +332,7 @@ def command(
             if not isinstance(error, PartlyDone | OutcomeUnknown):
                 raise typer.Exit(_interrupted(run, number)) from None
             acknowledge()  # by these two: what was changed matters more than the signal
-        at_work = OutputWriter.wrote or (lines and run._store is not None)  # noqa: SLF001  # as above
+        at_work = writer.emitted or (lines and run._store is not None)  # noqa: SLF001  # as above
         if not error.meaning and not at_work:
             error.meaning = _nothing_happened(error)
         _write_error(writer, error, verbose=verbose)
