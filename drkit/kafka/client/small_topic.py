@@ -16,6 +16,7 @@ from drkit.kafka.admin.topic_requests import NewTopic
 from drkit.kafka.config.client_config import confluent_config
 from drkit.model.clock import Deadline
 from drkit.model.errors import DrkitError, Refused, Unreachable
+from drkit.model.topology import TopicPartition
 from drkit.model.wording import and_more
 
 if TYPE_CHECKING:  # it loads asyncio, and most commands read and write no such topic
@@ -58,16 +59,20 @@ def read_topics(
 ) -> set[str]:
     """Read every committed record that has a key, up to the topics' present ends; returns those topics that exist.
 
+    The ends are those of ListOffsets: Fetch shows a new leader's high watermark, which is too low until its followers
+    have fetched (KIP-207).
+
     Args:
         alias: the cluster's, for messages.
         cluster: where the topics are.
         topics: their names.
-        timeout_seconds: for all of it; transient errors are retried.
+        timeout_seconds: for each of the topics, their ends and their records; transient errors are retried.
         take: given the topic of each record, and the record, in the order of its partition.
 
     Raises:
         Unreachable: an end isn't reached in that time.
-        Refused: one may not be read.
+        Refused: one may not be seen or read.
+        AuthenticationError: the cluster and drkit don't accept each other.
     """
     from confluent_kafka import (  # noqa: PLC0415 - see above
         OFFSET_BEGINNING,
@@ -76,6 +81,12 @@ def read_topics(
     )
     from confluent_kafka import TopicPartition as ClientPartition  # noqa: PLC0415 - see above
 
+    with ClusterAdmin(alias, cluster, timeout_seconds=timeout_seconds) as admin:
+        there = admin.topics(topics)  # by name: brokers leave hidden ones out of a list of all
+        parts = {TopicPartition(name, number) for name, topic in there.items() for number in range(topic.partitions)}
+        ends = admin.end_offsets(parts, committed=True)
+    if gone := parts - ends.keys():
+        raise _unreadable(alias, {tp.topic for tp in gone}, "the brokers no longer show it")
     consumer = Consumer(
         confluent_config(
             cluster,
@@ -92,11 +103,9 @@ def read_topics(
     )
     deadline = Deadline.after(timeout_seconds)
     why = f"not read to its end within {timeout_seconds:g} s"
+    unread = set(ends)
     try:
-        known = consumer.list_topics(timeout=timeout_seconds).topics
-        there = {topic for topic in topics if topic in known}
-        unread = {(topic, number) for topic in there for number in known[topic].partitions}
-        consumer.assign([ClientPartition(topic, number, OFFSET_BEGINNING) for topic, number in unread])
+        consumer.assign([ClientPartition(*tp, OFFSET_BEGINNING) for tp in ends])
         while unread and not deadline.passed:
             first = consumer.poll(min(_POLL_SECONDS, deadline.left))  # consume() alone waits all of that time
             for message in [] if first is None else [first, *consumer.consume(_AT_ONCE, 0)]:
@@ -108,7 +117,8 @@ def read_topics(
                             remedy="Grant drkit's principal Read and Describe on it",
                         )
                     if error.code() == _EOF:
-                        unread.discard((message.topic(), message.partition()))
+                        tp = TopicPartition(str(message.topic()), message.partition())
+                        unread -= {tp} if message.offset() >= ends[tp] else set()  # below: it comes again at the end
                     else:
                         why = error.str()
                 elif isinstance(key, bytes):
@@ -119,8 +129,8 @@ def read_topics(
     finally:
         consumer.close()
     if unread:
-        raise _unreadable(alias, {topic for topic, _ in unread}, why)
-    return there
+        raise _unreadable(alias, {tp.topic for tp in unread}, why)
+    return set(there)
 
 
 def _unreadable(alias: str, topics: Iterable[str], why: str) -> Unreachable:
