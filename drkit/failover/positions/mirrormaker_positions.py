@@ -68,6 +68,7 @@ def read_mirrormaker(estate: ClusterContext, link: Link, alias: str) -> MirrorMa
 
     Raises:
         DrkitError: there are none.
+        Refused: drkit may not see the checkpoints.
         Unreachable: the target doesn't answer.
     """
     clusters = estate.config.clusters

@@ -21,7 +21,7 @@ from typing import NamedTuple, TypeVar
 
 from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.client.small_topic import SmallTopicRecord, read_topic
-from drkit.model.errors import DrkitError, Refused, Unreachable
+from drkit.model.errors import AuthenticationError, DrkitError, Refused, Unreachable
 from drkit.model.topology import TopicPartition
 
 _STRING = struct.Struct(">h")
@@ -147,6 +147,7 @@ def read_offsets(
     Raises:
         DrkitError: there is no checkpoint topic, or it holds something else.
         Unreachable: the target doesn't answer.
+        Refused: drkit may not see the checkpoint topic: whether there is one is unknown.
     """
     here, there = names
     topic = checkpoints_topic(here)
@@ -157,22 +158,24 @@ def read_offsets(
             meaning=f"MirrorMaker 2 keeps its checkpoints of {here} there (emit.checkpoints.enabled)",
             remedy="Name the source as MirrorMaker 2's configuration does: --positions-from mm2:ALIAS",
         )
-    syncs: list[OffsetSync] = []
-    notes = []
-    found = _read(there, target, syncs_topic(here), timeout_seconds, _decode_sync)
-    why = "there is none"
-    if found is None:
+    reasons = []
+    for alias, cluster, other, seconds, may_fail in (
+        (there, target, here, timeout_seconds, (Refused,)),
+        (here, source, there, patience_seconds, (Refused, Unreachable, AuthenticationError)),
+    ):
         try:
-            found = _read(here, source, syncs_topic(there), patience_seconds, _decode_sync)
-        except (Unreachable, Refused) as error:
-            why = error.what
-    if found is None:
-        notes.append(
-            f"no offset-sync topic of MirrorMaker 2 can be read ({why}): positions are its checkpoints', which fall "
-            "back the further the older they are; offset-syncs.topic.location = target keeps the syncs on the target"
-        )
-    syncs += found or []
-    return MirrorMakerOffsets(newest(read), by_partition(syncs), tuple(notes))
+            found = _read(alias, cluster, syncs_topic(other), seconds, _decode_sync)
+        except may_fail as error:
+            reasons.append(error.what)
+            continue
+        if found is not None:
+            return MirrorMakerOffsets(newest(read), by_partition(found))
+    note = (
+        f"no offset-sync topic of MirrorMaker 2 can be read ({'; '.join(reasons) or 'there is none'}): positions are "
+        "its checkpoints', which fall back the further the older they are; offset-syncs.topic.location = target keeps "
+        "the syncs on the target"
+    )
+    return MirrorMakerOffsets(newest(read), notes=(note,))
 
 
 def _read(
