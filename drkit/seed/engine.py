@@ -8,8 +8,8 @@ engine assigns partitions range by range, never one to two tasks at a time (`drk
 task is lost (an executor died, a connection was cut) becomes an incident of kind UNCERTAIN once that task can no longer
 produce: the session checks both clusters, as after a crash of its own, and starts the partition again.
 
-Ranges end at the source's log end at the start of the partition: the mirror copies later records. Before each further
-range the source is compared with what was read last: nothing reads a partition between two of them.
+Partitions end at the session's goals: the mirror copies later records. Before each further range the source is compared
+with what was read last: nothing reads a partition between two of them.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typing import Any, Protocol
 
 from drkit.mirror.engine.interface import (
     BatchBelow,
+    Goals,
     Incident,
     KeepRows,
     Notice,
@@ -63,9 +64,6 @@ class Jobs(Protocol):
         """Stop the running tasks."""
 
 
-Ends = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]]
-"""Returns the current log ends (exclusive) of the source's partitions. Raises Unreachable."""
-
 Changed = Callable[[Mapping[TopicPartition, SourceBatch]], Collection[TopicPartition]]
 """Returns those of the source's partitions that hold something else in the place of these batches. Raises
 Unreachable."""
@@ -76,7 +74,7 @@ class SparkEngine:
 
     Args:
         jobs: runs tasks.
-        ends: where the source ends.
+        goals: where each partition ends; nothing is copied before they are set.
         changed: whether the source still holds what was read.
         keep_rows: makes mapping rows durable.
         may_produce: whether the session holds the right to produce.
@@ -87,7 +85,7 @@ class SparkEngine:
     def __init__(
         self,
         jobs: Jobs,
-        ends: Ends,
+        goals: Goals,
         changed: Changed,
         *,
         keep_rows: KeepRows,
@@ -96,7 +94,7 @@ class SparkEngine:
         bytes_per_second: float | None = None,
     ) -> None:
         self._jobs = jobs
-        self._ends = ends
+        self._goals = goals
         self._changed = changed
         self._keep_rows = keep_rows
         self._may_produce = may_produce
@@ -181,6 +179,11 @@ class SparkEngine:
         with self._lock:
             return self._ledger.statistics()
 
+    def unasked(self) -> set[TopicPartition]:
+        """See `Engine.unasked`."""
+        with self._lock:
+            return self._ledger.unasked()
+
     def waits_for(self, tp: TopicPartition) -> str | None:
         """See `Engine.waits_for`."""
         with self._lock:
@@ -226,23 +229,10 @@ class SparkEngine:
     def _schedule(self) -> None:
         try:
             while not self._closing.wait(_TICK_SECONDS):
-                self._look_for_ends()
                 self._look_after_tasks()
                 self._give_out()
         except BaseException as error:  # noqa: BLE001 - raised again by `poll`
             self._failure = self._failure or error
-
-    def _look_for_ends(self) -> None:
-        with self._lock:
-            unknown = self._ledger.endless()
-        if not unknown:
-            return
-        try:
-            ends = self._ends(unknown)
-        except Unreachable:
-            return  # the session observes the source, too, and reports it
-        with self._lock:
-            self._ledger.set_ends(ends)
 
     def _look_after_tasks(self) -> None:
         with self._lock:
@@ -258,6 +248,8 @@ class SparkEngine:
     def _give_out(self) -> None:
         """Assign ready partitions to as many tasks as there are free slots."""
         with self._lock:
+            if self._ledger.endless():
+                self._ledger.set_ends(self._goals())
             ready = self._ledger.ready()
         if not ready or not self._may_produce():
             return
@@ -268,7 +260,7 @@ class SparkEngine:
         try:
             changed = self._changed(read) if read else ()
         except Unreachable:
-            return  # as above
+            return  # the session observes the source, too, and reports it
         with self._lock:
             self._ledger.changed(changed)
             left = {(each.tp, each.first) for each in self._ledger.ready()}

@@ -88,8 +88,8 @@ def share_out(ready: Iterable[Ready], slots: int, most: int = RANGE_OFFSETS) -> 
 class SeedPartition:
     """One partition since it was started, or returned.
 
-    `until`: its source's log end then (None: not read yet); `goal`: the end of its task's range; `task`: its current
-    task; `still`: it is halted until it is restarted.
+    `until`: the source offset at which it is done (None: not known yet); `goal`: the end of its task's range; `task`:
+    its current task; `still`: it is halted until it is restarted.
     """
 
     start: PartitionStart
@@ -200,6 +200,16 @@ class SeedLedger:
         running = [task for task in self._tasks.values() if task.taken_up and task.alive]
         return sum(max(task.in_flight, int(task.orders < self._orders)) for task in running)
 
+    def unasked(self) -> set[TopicPartition]:
+        """Partitions that no task is to move now: they are copied, or they wait while tasks have others."""
+        busy = self.running() > 0
+        return {tp for tp, part in self._parts.items() if not part.still and self._is_unasked(part, busy=busy)}
+
+    def _is_unasked(self, part: SeedPartition, *, busy: bool) -> bool:
+        if part.task is None:
+            return busy or (part.until is not None and not part.ready())
+        return not self._tasks[part.task].taken_up or part.position.source_through >= part.goal
+
     def waits_for(self, tp: TopicPartition) -> str | None:
         """What a partition waits for; None if it isn't here."""
         part = self._parts.get(tp)
@@ -211,16 +221,16 @@ class SeedLedger:
 
     # -- giving out --------------------------------------------------------------------------------
 
-    def endless(self) -> list[TopicPartition]:
-        """Partitions whose source's log end isn't known yet."""
-        return [tp for tp, part in self._parts.items() if part.until is None]
+    def endless(self) -> bool:
+        """Whether there are partitions whose end isn't set."""
+        return any(part.until is None for part in self._parts.values())
 
     def set_ends(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Set the sources' current log ends: records are copied up to there."""
+        """Set the source offsets up to which records are copied, where they aren't set yet."""
         for tp, end in ends.items():
             part = self._parts.get(tp)
             if part is not None and part.until is None:
-                part.until = end
+                part.until = max(end, part.start.source_offset)
 
     def ready(self) -> list[Ready]:
         """Partitions that tasks could continue."""

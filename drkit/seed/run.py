@@ -15,7 +15,7 @@ from drkit.config import Config
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.config.client_config import packed
 from drkit.lag.batch_comparison import BatchComparison, compare_known
-from drkit.mirror.engine.interface import Engine, KeepRows
+from drkit.mirror.engine.interface import Engine, Goals, KeepRows
 from drkit.mirror.runtime.events import OnEvent
 from drkit.mirror.runtime.mirror_runtime import MirrorReport, MirrorRuntime
 from drkit.model.topology import Link, TopicPartition
@@ -80,10 +80,10 @@ def bulk_seed(
 
 
 def _maker(jobs: SparkJobs, source: ClusterAdmin, link: Link, range_offsets: int) -> Callable[..., Engine]:
-    def make(*, keep_rows: KeepRows, may_produce: Callable[[], bool]) -> Engine:
+    def make(*, keep_rows: KeepRows, may_produce: Callable[[], bool], goals: Goals) -> Engine:
         return SparkEngine(
             jobs,
-            lambda tps: source.end_offsets(tps, committed=link.committed, partial=True),
+            goals,
             lambda read: _changed(compare_known(source, read)),
             keep_rows=keep_rows,
             may_produce=may_produce,

@@ -191,6 +191,10 @@ class BatchEngine:
         """The engine's counters. May be called from any thread."""
         return self._flow.statistics() if self._flow is not None else EngineStatistics()
 
+    def unasked(self) -> frozenset[TopicPartition]:
+        """See `Engine.unasked`: it moves all of them."""
+        return frozenset()
+
     def waits_for(self, tp: TopicPartition) -> str | None:  # noqa: PLR0911 - a reason each
         """What a partition waits for; None where it isn't mirrored here. May be called from any thread."""
         partition = self._partitions().get(tp)

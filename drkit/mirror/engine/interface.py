@@ -23,7 +23,7 @@ All methods must be called from one thread, unless they say otherwise.
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -192,6 +192,11 @@ def gathered(incidents: queue.Queue[Incident], wait_seconds: float) -> list[Inci
     return found
 
 
+Goals = Callable[[], Mapping[TopicPartition, int]]
+"""Returns the source offsets up to which a run that ends mirrors each partition; empty until they are set. Called
+only once partitions were started."""
+
+
 class Engine(Protocol):
     """Moves the records of one link."""
 
@@ -245,6 +250,10 @@ class Engine(Protocol):
 
     def statistics(self) -> EngineStatistics:
         """The engine's counters. From any thread."""
+
+    def unasked(self) -> Collection[TopicPartition]:
+        """Those that it isn't asked to move now, though their source holds more: they don't count as stuck. From any
+        thread."""
 
     def waits_for(self, tp: TopicPartition) -> str | None:
         """What a partition waits for; None where it isn't mirrored here. From any thread."""

@@ -28,7 +28,7 @@ class PartitionObservation:
         mirrored_through: the source offset up to which all is on the target.
         source_end: the source's end, as last seen.
         fresh: whether that was seen recently.
-        held: whether it is paused, or halted by a problem.
+        held: whether it is paused, halted by a problem, or its engine isn't asked to move it (`Engine.unasked`).
         turn_seconds: how long it may take until it has its turn, where a backlog is copied below full speed.
     """
 

@@ -76,6 +76,11 @@ class CatchUp:
         """The problems that halt other workers' partitions, as of the last `refresh`."""
         return tuple(chain.from_iterable(self._halted.values()))
 
+    @property
+    def goals(self) -> Mapping[TopicPartition, int]:
+        """The source offsets up to which to mirror; empty until they are set."""
+        return self._goals or {}
+
     def begin(self, wanted: Mapping[TopicPartition, ReadyTopic]) -> None:
         """Set the goals to what the sources of the link's partitions hold now. Only the first call counts.
 

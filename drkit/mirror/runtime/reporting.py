@@ -163,13 +163,14 @@ class Reporting:
 
     def _observations(self, watermarks: Iterable[Watermark], turn: float) -> list[PartitionObservation]:
         run, at = self._run, now()
+        unasked = run.engine.unasked()
         return [
             PartitionObservation(
                 mark.tp,
                 mark.source_through,
                 mark.source_end,
                 fresh=at - mark.observed_at <= _FRESH,
-                held=run.holds(mark.topic) or run.problems.halts(mark.tp),
+                held=run.holds(mark.topic) or run.problems.halts(mark.tp) or mark.tp in unasked,
                 turn_seconds=turn,
             )
             for mark in watermarks

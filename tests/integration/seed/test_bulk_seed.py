@@ -11,7 +11,8 @@ import pytest
 
 from drkit.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.mirror.runtime.events import ProgressEvent
+from drkit.mirror.health import stalls
+from drkit.mirror.runtime.events import ProblemEvent, ProgressEvent
 from drkit.model.errors import Refused
 from drkit.model.topology import TopicPartition
 from drkit.seed.run import SparkJobs, bulk_seed
@@ -134,6 +135,37 @@ def test_a_killed_task_costs_no_record_and_doubles_none(mirrored: Mirrored, spar
     assert report.caught_up
     for partition in range(PARTITIONS):
         assert mirrored.target.read(topic, partition, committed=False) == mirrored.assert_same(topic, partition)
+    assert mirrored.problems() == []
+
+
+def test_what_is_copied_or_waits_for_a_task_does_not_count_as_stuck_while_the_source_grows(
+    mirrored: Mirrored, spark, monkeypatch
+) -> None:
+    monkeypatch.setattr(stalls, "SILENT_SECONDS", 3.0)  # half a minute otherwise
+    mirrored.configure("max_bytes_per_second = 300000")
+    topic = mirrored.name("grows")
+    mirrored.source.create(topic, PARTITIONS + 1)
+    write(mirrored, topic, 0, 12_000)  # the last partition gets what `grow` writes alone, and is soon copied
+    producer = mirrored.source.producer(linger_ms=0)
+    told: list[ProblemEvent] = []
+
+    def grow(event: object) -> None:
+        """With each report."""
+        if isinstance(event, ProblemEvent):
+            told.append(event)
+        for number in range(PARTITIONS + 1):
+            producer.produce(topic, value=b"later", partition=number)
+        producer.flush(30)
+
+    grow(None)
+    report = bulk_seed(mirrored.config, mirrored.link, mirrored.store, spark, on_progress=grow, range_offsets=1_500)
+    assert report.caught_up
+    assert [event.problem.reason for event in told] == []
+    assert not report.halted
+    assert mirrored.source.end(topic, PARTITIONS) > mirrored.through(topic, PARTITIONS) > 0, "it grew past its goal"
+    assert mirrored.catch_up().caught_up
+    for number in range(PARTITIONS + 1):
+        mirrored.assert_same(topic, number)
     assert mirrored.problems() == []
 
 

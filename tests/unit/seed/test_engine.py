@@ -19,6 +19,7 @@ from drkit.seed.protocol import DriverConnection, rows_document, start_document,
 from tests.support.wait import wait_until
 
 TP = TopicPartition("t", 0)
+GOALS = {TopicPartition("t", number): 100 for number in range(3)}
 
 
 class HandJobs:
@@ -56,7 +57,7 @@ class Made:
         self.slow: Callable[[Any], None] | None = None
         self.engine = SparkEngine(
             self.jobs,
-            lambda tps: dict.fromkeys(tps, 100),
+            lambda: GOALS,
             lambda read: [tp for tp in read if self.set_back],
             keep_rows=self.keep,
             may_produce=lambda: self.may,
@@ -238,7 +239,7 @@ def test_tasks_share_the_link_s_limit_as_many_as_they_are(monkeypatch: pytest.Mo
     jobs = HandJobs()
     limited = SparkEngine(
         jobs,
-        lambda tps: dict.fromkeys(tps, 100),
+        lambda: GOALS,
         lambda _: (),
         keep_rows=lambda _: None,
         may_produce=lambda: True,

@@ -137,9 +137,33 @@ def test_incidents_notices_and_orders_pass(ledger: SeedLedger) -> None:
 def test_an_empty_partition_is_given_out_only_to_be_filled(clock: Clock) -> None:
     ledger = SeedLedger(clock)
     ledger.start([begin(A, 50), begin(B, 50, fill_to=50)])
-    assert ledger.endless() == [A, B]
     ledger.set_ends({A: 50, B: 50})
     assert [each.tp for each in ledger.ready()] == [B]
+
+
+def test_only_what_a_task_is_to_move_now_may_be_stuck(clock: Clock) -> None:
+    c, later = TopicPartition("t", 2), TopicPartition("t", 3)
+    ledger = SeedLedger(clock)
+    ledger.start([begin(A), begin(B), begin(c, 50)])
+    assert ledger.unasked() == set(), "nobody has said where they end"
+    ledger.set_ends({A: 100, B: 60, c: 40})
+    assert ledger.endless() is False
+    assert ledger.unasked() == {c}, "what the goal lies behind of is copied; nothing runs that the others wait for"
+
+    name = ledger.give([each for each in ledger.ready() if each.tp == A])
+    assert ledger.unasked() == {A, B, c}, "Spark hasn't begun the task yet"
+    assert ledger.take_up(name) is not None
+    assert ledger.unasked() == {B, c}, "a task has A, and B waits for its end"
+    ledger.heartbeat(name, said((A, 1, 100)))
+    assert ledger.unasked() == {A, B, c}, "its range is copied"
+    ledger.done(name, [start_document(begin(A, 100), 1, 0)])
+    assert ledger.unasked() == {A, c}, "B could be given out"
+
+    name = give(ledger)
+    ledger.heartbeat(name, said(incidents=[incident_document(Incident(B, IncidentKind.UNCERTAIN, "why"))]))
+    assert B not in ledger.unasked(), "it stands still until the session has settled that"
+    ledger.start([begin(later)])
+    assert later in ledger.unasked(), "a task runs"
 
 
 def test_counters_survive_their_tasks_and_losses_without_progress_are_counted(ledger: SeedLedger, clock: Clock) -> None:
