@@ -117,8 +117,8 @@ def read_topics(
                             remedy="Grant drkit's principal Read and Describe on it",
                         )
                     if error.code() == _EOF:
-                        tp = TopicPartition(str(message.topic()), message.partition())
-                        unread -= {tp} if message.offset() >= ends[tp] else set()  # below: it comes again at the end
+                        tp = TopicPartition(str(message.topic()), message.partition() or 0)
+                        unread -= {tp} if (message.offset() or 0) >= ends[tp] else set()  # below: it comes again
                     else:
                         why = error.str()
                 elif isinstance(key, bytes):

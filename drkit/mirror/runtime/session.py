@@ -115,6 +115,8 @@ class MirrorReport:
 class Session:
     """One run: the parts, the threads, the data thread's loop."""
 
+    _catch_up: CatchUp  # it needs the engine, which asks for its goals later
+
     def __init__(
         self,
         config: Config,
