@@ -393,9 +393,14 @@ def test_output_that_goes_to_none_of_the_links_topics_makes_nothing_exact(lab, o
         history = transaction_history(own.store, own.link.id)
         return captured(own) and history is not None and history.elsewhere.get(own.topic("app"))
 
+    def mirrored():
+        marks = own.store.watermarks(own.link.id)
+        return [marks[each].source_through for each in ((topic, 0), (topic, 1)) if each in marks] == [300, 300]
+
     with mirroring(own):
         app = App(own, "primary", topic, [output])
         assert wait_until(seen, 60, "the group is known to commit in transactions") == {output}
+        wait_until(mirrored, 60, "what it reads, of which it has a place then")
         with frozen(lab):
             app.kill()
             with own.estate(without_primary(own)) as estate:
