@@ -226,11 +226,11 @@ class SeedLedger:
         return any(part.until is None for part in self._parts.values())
 
     def set_ends(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Set the source offsets up to which records are copied, where they aren't set yet."""
-        for tp, end in ends.items():
-            part = self._parts.get(tp)
-            if part is not None and part.until is None:
-                part.until = max(end, part.start.source_offset)
+        """Set the source offsets up to which records are copied, where they aren't set yet; of a partition that is none
+        of them (it came later) nothing is. Nothing is set while there are none."""
+        for tp, part in self._parts.items() if ends else ():
+            if part.until is None:
+                part.until = max(ends.get(tp, 0), part.start.source_offset)
 
     def ready(self) -> list[Ready]:
         """Partitions that tasks could continue."""

@@ -22,7 +22,7 @@ Workers' notes are in `drkit.store.workers`.
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
 from typing import NamedTuple, Protocol
@@ -41,7 +41,7 @@ from drkit.model.link_state import (
     read_alignment,
 )
 from drkit.model.offsets import MOST_RANGES, GroupPosition, Watermark, merged_ranges, without_ranges
-from drkit.model.topics.acls import ACL_NOTES, REMOVED_ACL_NOTES, Acl, AclRole, fence_rules_kind
+from drkit.model.topics.acls import ACL_NOTES, REMOVED_ACL_NOTES, Acl, AclRole, fence_rules_kind, still_carried
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.store.api import LinkStore, MappingStore
 
@@ -197,6 +197,16 @@ def noted_rules(store: LinkStore, link: LinkId) -> dict[Acl, AclRole]:
 def removed_rules(store: LinkStore, link: LinkId) -> set[Acl]:
     """The ACLs that drkit took from the link's target, because the source no longer had them."""
     return {Acl.parse(key) for key in store.notes(link, REMOVED_ACL_NOTES)}
+
+
+def returned_rules(
+    store: LinkStore, link: Link, links: Iterable[LinkId], there: Collection[Acl], own: Collection[str]
+) -> set[Acl]:
+    """Those of the target's ACLs (`there`) that drkit once took from it, and that no link has put there. `links`: the
+    configuration's; `own`: drkit's principals."""
+    beside = {link.id, *(each for each in links if each.target == link.id.target)}
+    put = set().union(*(noted_rules(store, each) for each in beside))
+    return {rule for rule in (removed_rules(store, link.id) & set(there)) - put if still_carried(rule, link, own)}
 
 
 def fence_rules(store: LinkStore, links: Iterable[LinkId], cluster: str) -> set[Acl]:

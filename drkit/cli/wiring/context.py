@@ -40,7 +40,6 @@ from drkit.model.errors import (
     ExitCode,
     OutcomeUnknown,
     PartlyDone,
-    Refused,
     StoreMissing,
     error_body,
 )
@@ -333,8 +332,9 @@ def command(
                 raise typer.Exit(_interrupted(run, number)) from None
             acknowledge()  # by these two: what was changed matters more than the signal
         at_work = writer.emitted or (lines and run._store is not None)  # noqa: SLF001  # as above
-        if not error.meaning and not at_work:
-            error.meaning = _nothing_happened(error)
+        of_usage = isinstance(error, ConfigError) and not isinstance(error, AuthenticationError)
+        if of_usage and not error.meaning and not at_work:
+            error.meaning = NOTHING_DONE
         _write_error(writer, error, verbose=verbose)
         raise typer.Exit(int(error.exit_code)) from None
     except KeyboardInterrupt as interrupt:
@@ -394,13 +394,6 @@ def verb(
         return opened
 
     return decorate
-
-
-def _nothing_happened(error: DrkitError) -> str:
-    """What an error means that is found before anything is begun, where it doesn't say so itself."""
-    if isinstance(error, Refused):
-        return "Nothing was changed"
-    return NOTHING_DONE if isinstance(error, ConfigError) and not isinstance(error, AuthenticationError) else ""
 
 
 def _known(error: Exception) -> DrkitError | None:

@@ -66,7 +66,7 @@ def read_topics(
         alias: the cluster's, for messages.
         cluster: where the topics are.
         topics: their names.
-        timeout_seconds: for each of the topics, their ends and their records; transient errors are retried.
+        timeout_seconds: for all of it, but that each request waits so long at most; transient errors are retried.
         take: given the topic of each record, and the record, in the order of its partition.
 
     Raises:
@@ -81,6 +81,7 @@ def read_topics(
     )
     from confluent_kafka import TopicPartition as ClientPartition  # noqa: PLC0415 - see above
 
+    deadline = Deadline.after(timeout_seconds)
     with ClusterAdmin(alias, cluster, timeout_seconds=timeout_seconds) as admin:
         there = admin.topics(topics)  # by name: brokers leave hidden ones out of a list of all
         parts = {TopicPartition(name, number) for name, topic in there.items() for number in range(topic.partitions)}
@@ -101,7 +102,6 @@ def read_topics(
         ),
         logger=_LOG,
     )
-    deadline = Deadline.after(timeout_seconds)
     why = f"not read to its end within {timeout_seconds:g} s"
     unread = set(ends)
     try:

@@ -40,7 +40,7 @@ from drkit.model.topics.acls import (
 from drkit.model.topology import Link, LinkId
 from drkit.model.wording import and_more, counted
 from drkit.store.api import Store
-from drkit.store.link_notes import fence_rules, noted_rules, removed_rules
+from drkit.store.link_notes import fence_rules, noted_rules, removed_rules, returned_rules
 
 log = logging.getLogger(__name__)
 
@@ -126,8 +126,7 @@ class AclSync:
         self._growth.saw_rules({rule.key for rule in wanted}, {rule.key for rule in noted})
         removed = removed_rules(self._store, self._link.id)
         self._store.forget_notes(self._link.id, REMOVED_ACL_NOTES, [rule.key for rule in removed & wanted.keys()])
-        again = (removed & there) - wanted.keys() - noted.keys()
-        again = {rule for rule in again if still_carried(rule, self._link, self._own)}
+        again = returned_rules(self._store, self._link, self._links, there, self._own) - wanted.keys()
         todo = self._patiently(changes(wanted, noted, there), wanted)
         empty = all(rule.principal in self._own for rule in theirs)
         todo = self._without_held(todo, wanted, again, look, empty=empty)

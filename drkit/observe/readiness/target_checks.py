@@ -6,7 +6,7 @@ ids are no mirror's to copy.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ from drkit.model.wording import and_more, counted
 from drkit.observe.readiness.check import Check, CheckOutcome
 from drkit.observe.status import LinkStatus
 from drkit.store.api import LinkStore
-from drkit.store.link_notes import fence_rules, noted_rules, removed_rules
+from drkit.store.link_notes import fence_rules, noted_rules, returned_rules
 
 VERSIONS = "versions"
 _METADATA_VERSION = "metadata.version"
@@ -281,7 +281,9 @@ ACCESS_RULES = "access rules"
 _SHOWN = 3
 
 
-def access_rules_check(status: LinkStatus, store: LinkStore, clusters: Clusters, links: Iterable[LinkId] = ()) -> Check:
+def access_rules_check(
+    status: LinkStatus, store: LinkStore, clusters: Clusters, links: Collection[LinkId] = ()
+) -> Check:
     """Compare as the mirror's ACL sync does. `links`: the configuration's, whose fences may have put ACLs.
 
     Raises:
@@ -305,7 +307,7 @@ def access_rules_check(status: LinkStatus, store: LinkStore, clusters: Clusters,
     if noted and all(rule.principal in own for rule in theirs):
         why = f"{source.alias} has no rules any more; on {target.alias} they stay as they are"
         return Check(ACCESS_RULES, CheckOutcome.WARN, why, f"Give {source.alias} its rules back")
-    again = (removed_rules(store, link.id) & there) - noted.keys() - set(ours)
+    again = returned_rules(store, link, links, there, own) - set(ours)
     return compared_rules(link, ours, noted, there, again, mirrors=status.worker is not None)
 
 
@@ -370,7 +372,10 @@ def compared_rules(
     unnoted = sorted(rule for rule, role in todo.note.items() if role is AclRole.DUE)
     parts += [f"not noted for the switch: {_some(unnoted)}"] if unnoted else []
     if parts:
-        remedy = "Start drkit mirror: it puts what is lacking; of what is too much it removes what it can prove"
+        remedy = (
+            "Start drkit mirror: it puts what is lacking. Of what is too much it removes what it can prove, and holds "
+            "the rest until an operator decides (`drkit status` has the problem then)"
+        )
         if mirrors:
             remedy = (
                 f"The mirror does so within seconds; what it holds, or {ids.target} refuses, is a problem in status"

@@ -164,6 +164,10 @@ def test_only_what_a_task_is_to_move_now_may_be_stuck(clock: Clock) -> None:
     assert B not in ledger.unasked(), "it stands still until the session has settled that"
     ledger.start([begin(later)])
     assert later in ledger.unasked(), "a task runs"
+    ledger.set_ends({A: 100, B: 60, c: 40})
+    ledger.done(name, [])
+    assert later in ledger.unasked(), "it came later than the goals: the mirror copies it"
+    assert (ledger.endless(), later in {each.tp for each in ledger.ready()}) == (False, False)
 
 
 def test_counters_survive_their_tasks_and_losses_without_progress_are_counted(ledger: SeedLedger, clock: Clock) -> None:

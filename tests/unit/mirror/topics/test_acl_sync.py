@@ -18,12 +18,13 @@ from drkit.mirror.topics.source_growth import SourceGrowth
 from drkit.mirror.topics.topic_snapshot import TopicSnapshot
 from drkit.model.link_state import ACL_REMOVAL_HELD, SOURCE_TRUNCATED, TopicState
 from drkit.model.topic_policy import AclMode
-from drkit.model.topics.acls import Acl
+from drkit.model.topics.acls import ACL_NOTES, Acl, AclRole
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.store import open_store
 from drkit.store.link_notes import noted_rules
 
 LINK = Link(LinkId("primary", "dr"), topics=(".*",), acls=AclMode.STANDBY)
+BESIDE = LinkId("west", "dr")
 OWN = Acl("topic", "", "prefixed", "User:drkit", "*", "read", "allow")
 READ = Acl("topic", "orders", "literal", "User:app", "*", "read", "allow")
 DENIED = replace(READ, operation="read", permission="deny", principal="User:guest")
@@ -78,7 +79,14 @@ class World:
         self.problems = Problems(self.store, LINK.id, lambda _: None)
         self.growth = SourceGrowth(self.source)
         self.sync = AclSync(
-            link, self.source, self.target, self.store, self.problems, self.growth, clock=lambda: self.at
+            link,
+            self.source,
+            self.target,
+            self.store,
+            self.problems,
+            self.growth,
+            links=[BESIDE],
+            clock=lambda: self.at,
         )
 
     def looks(self, times: int = MISSES + 1, *, takes: bool = True) -> None:
@@ -192,6 +200,16 @@ def test_a_rule_that_a_target_has_again_is_told_and_goes_on_an_operators_word() 
         world.source.rules.add(READ)
         world.looks()
         assert (world.target.rules, world.held()) == ({READ, DENIED}, "")
+
+
+def test_a_rule_that_another_link_put_on_the_target_is_not_there_again() -> None:
+    world = World(READ, DENIED)
+    world.source.rules = {OWN, DENIED}
+    world.looks()
+    world.store.put_notes(BESIDE, ACL_NOTES, {READ.key: AclRole.ON.value})
+    world.target.rules.add(READ)
+    world.looks()
+    assert (world.target.rules, world.held()) == ({READ, DENIED}, "")
 
 
 def test_a_mirror_that_ends_once_it_has_caught_up_removes_what_was_acknowledged_at_its_first_look() -> None:
