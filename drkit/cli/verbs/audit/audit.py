@@ -131,10 +131,10 @@ def audit(
     if ctx.invoked_subcommand is not None:
         _refuse_before(ctx)
         return
-    from drkit.audit.compare.scope import choices_by_link
-
     with command(config, output, verbose, unfinished=NOTHING_KEPT, at_once=True) as run:
         require_spark("`drkit audit`")
+        from drkit.audit.compare.scope import choices_by_link
+
         began, choices = now(), topic_choices(topic)
         unseen_since = overdue_since(fail_on, began)
         if from_digests:
