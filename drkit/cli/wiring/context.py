@@ -262,12 +262,7 @@ def links_like(config: Config, patterns: Sequence[str] | None) -> list[Link]:
     Raises:
         ConfigError: one of them means no link, or none is configured.
     """
-    links = [link.link() for link in config.links]
-    if not links:
-        raise ConfigError(
-            f"{config.file or 'the configuration'}: links: none is configured",
-            remedy="Add a [[links]] section with source and target",
-        )
+    links = config.required_links()
     return matching(links, patterns) if patterns else links
 
 

@@ -25,6 +25,7 @@ from drkit.config.schema.base import (
     scalars_as_text,
 )
 from drkit.config.schema.directory import DirectoryConfig, HooksConfig
+from drkit.model.errors import ConfigError
 from drkit.model.topic_policy import FOLLOWED, OPTIONAL, AclMode, Deletions, TopicOverride, TopicSettings
 from drkit.model.topics.cycles import clash_error, cycle_error, find_clash, find_cycle, names_to_try, sharing
 from drkit.model.topics.standby import STANDBY
@@ -635,6 +636,19 @@ class Config(Strict):
         for link in self.links:
             link._shares_target = LinkId(link.source, link.target) in shared  # noqa: SLF001 - as above
         return self
+
+    def required_links(self) -> list[Link]:
+        """The configured links.
+
+        Raises:
+            ConfigError: there are none.
+        """
+        if not self.links:
+            raise ConfigError(
+                f"{self.file or 'the configuration'}: links: none is configured",
+                remedy="Add a [[links]] section with source and target",
+            )
+        return [each.link() for each in self.links]
 
     def directories(self, link: LinkId) -> tuple[DirectoryConfig, ...]:
         """The directories that hold this link's entry."""

@@ -111,12 +111,7 @@ def leading_away(config: Config, to: str | None, only: Link | None = None) -> li
     """
     if to is not None:
         _check_cluster(config, to)
-    links = _configured(config)
-    if not links:
-        raise ConfigError(
-            f"{config.file or 'the configuration'}: links: none is configured",
-            remedy="Add a [[links]] section with source and target",
-        )
+    links = config.required_links()
     leading = [link for link in links if to in {None, link.id.source} and only in {None, link}]
     if not leading:
         remedy = f"Links: {_names(links)}"

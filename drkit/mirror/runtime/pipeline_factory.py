@@ -19,7 +19,7 @@ from drkit.lag.fence_markers import link_producers
 from drkit.lag.unmirrored_tail import LinkSides
 from drkit.mirror.control import Orders
 from drkit.mirror.engine.batch_engine import BatchEngine
-from drkit.mirror.engine.interface import Engine, Goals, KeepRows
+from drkit.mirror.engine.interface import Engine, KeepRows
 from drkit.mirror.engine.pacing.throttle import Throttle
 from drkit.mirror.engine.producer_id import LinkProducer
 from drkit.mirror.health.problems import Problems
@@ -73,9 +73,8 @@ class PipelineFactory:
         self._producers.close()
         self._trimmer.close()
 
-    def engine(self, *, keep_rows: KeepRows, may_produce: Callable[[], bool], goals: Goals) -> Engine:
-        """The engine; arguments as `BatchEngine`'s. `goals`: for engines that end there; this one mirrors on."""
-        del goals
+    def engine(self, *, keep_rows: KeepRows, may_produce: Callable[[], bool]) -> Engine:
+        """The engine; arguments as `BatchEngine`'s."""
         link, (source, target) = self._link, self._configs
         throttle = Throttle(link.max_bytes_per_second)
         return BatchEngine(

@@ -180,8 +180,9 @@ class Session:
         # the path of a record
         mappings, may_write = self._rebalance.mappings, self._worker.valid
         self._rows = MappingWriter(link.id, mappings, may_write, self._rebalance.fenced, ending)
-        make = options.engine or self._pipeline.engine
-        self._engine = make(keep_rows=self._rows.keep, may_produce=may_write, goals=lambda: self._catch_up.goals)
+        # the link's own engine mirrors on; another one ends where the run does
+        other = options.engine and partial(options.engine, goals=lambda: self._catch_up.goals)
+        self._engine = (other or self._pipeline.engine)(keep_rows=self._rows.keep, may_produce=may_write)
         self._progress = MirrorProgress(
             link.id,
             self._source,

@@ -136,22 +136,33 @@ def test_the_audit_ends_with_0_where_all_is_well_and_with_8_where_no_mapping_say
     assert found["findings_path"] == str(tmp_path / "found" / "findings.parquet")
 
 
-def test_a_link_whose_audit_fails_is_in_no_other_s_way_and_leaves_a_trace(lab, unique_name, tmp_path):
-    url = f"sqlite:///{tmp_path / 'mapping.db'}"
+def configured(lab, folder: Path, topics: list[str], more: str) -> Path:
+    """A configuration with a store of its own, and topics that both clusters hold, of which the first is mirrored from
+    primary to dr. `more`: its links, and other clusters."""
+    url = f"sqlite:///{folder / 'mapping.db'}"
     bench = Bench(lab, open_store(url))
-    topic = bench.create(unique_name)
-    for alias in ("primary", "dr"):
-        bench.produce(alias, topic, 0, records(10, rng=seeded(3)))
-    bench.remember(topic, {0: {offset: offset for offset in range(10)}})
+    for topic in map(bench.create, topics):
+        for alias in ("primary", "dr"):
+            bench.produce(alias, topic, 0, records(10, rng=seeded(3)))
+    bench.remember(topics[0], {0: {offset: offset for offset in range(10)}})
     bench.store.close()
-    config = tmp_path / "drkit.toml"
+    config = folder / "drkit.toml"
     config.write_text(
         f'[clusters.primary]\nbootstrap_servers = "{lab.bootstrap("primary")}"\n'
         f'[clusters.dr]\nbootstrap_servers = "{lab.bootstrap("dr")}"\n'
+        f'[store]\nurl = "{url}"\n{more}'
+    )
+    return config
+
+
+def test_a_link_whose_audit_fails_is_in_no_other_s_way_and_leaves_a_trace(lab, unique_name, tmp_path):
+    config = configured(
+        lab,
+        tmp_path,
+        [unique_name],
         '[clusters.gone]\nbootstrap_servers = "127.0.0.1:1"\n'
-        f'[store]\nurl = "{url}"\n'
-        f'[[links]]\nsource = "primary"\ntarget = "dr"\ntopics = ["{topic}"]\n'
-        '[[links]]\nsource = "gone"\ntarget = "dr"\ntopics = ["nowhere"]\n'
+        f'[[links]]\nsource = "primary"\ntarget = "dr"\ntopics = ["{unique_name}"]\n'
+        '[[links]]\nsource = "gone"\ntarget = "dr"\ntopics = ["nowhere"]\n',
     )
 
     both = drkit("audit", config=config, folder=tmp_path)
@@ -170,21 +181,13 @@ def test_a_link_whose_audit_fails_is_in_no_other_s_way_and_leaves_a_trace(lab, u
 
 
 def test_topics_of_several_links_are_each_looked_for_where_they_are(lab, unique_name, tmp_path):
-    url = f"sqlite:///{tmp_path / 'mapping.db'}"
-    bench = Bench(lab, open_store(url))
-    here, back = (bench.create(f"{unique_name}.{each}") for each in ("here", "back"))
-    for topic in (here, back):
-        for alias in ("primary", "dr"):
-            bench.produce(alias, topic, 0, records(10, rng=seeded(3)))
-    bench.remember(here, {0: {offset: offset for offset in range(10)}})
-    bench.store.close()
-    config = tmp_path / "drkit.toml"
-    config.write_text(
-        f'[clusters.primary]\nbootstrap_servers = "{lab.bootstrap("primary")}"\n'
-        f'[clusters.dr]\nbootstrap_servers = "{lab.bootstrap("dr")}"\n'
-        f'[store]\nurl = "{url}"\n'
+    here, back = f"{unique_name}.here", f"{unique_name}.back"
+    config = configured(
+        lab,
+        tmp_path,
+        [here, back],
         f'[[links]]\nsource = "primary"\ntarget = "dr"\ntopics = ["{here}"]\n'
-        f'[[links]]\nsource = "dr"\ntarget = "primary"\ntopics = ["{back}"]\n'
+        f'[[links]]\nsource = "dr"\ntarget = "primary"\ntopics = ["{back}"]\n',
     )
 
     both = drkit("audit", "--topic", here, "--topic", back, config=config, folder=tmp_path)
