@@ -472,6 +472,7 @@ def _settings(runtime: SparkRuntime, folder: Path, *, brief: bool) -> dict[str, 
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.redaction.regex": _HIDDEN,
+        "spark.hadoop.fs.permissions.umask-mode": "077",  # Hadoop sets modes itself, whatever this process's umask is
         # A sort that went to disk often opens all its files at once, 3 MiB of heap each; without reading ahead, 1 MiB.
         "spark.unsafe.sorter.spill.read.ahead.enabled": "false",
         "spark.memory.storageFraction": "0.1",  # what is kept between steps goes to disk before a sort does

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import re
+import stat
 import subprocess
 import sys
 from dataclasses import replace
@@ -265,6 +266,8 @@ def test_salvage_keeps_all_that_only_the_source_holds(bench, spark, damage, tmp_
     listed = {file["path"] for file in manifest["files"]} | {"manifest.json"}
     on_disk = {path.relative_to(result.path).as_posix() for path in Path(result.path).rglob("*") if path.is_file()}
     assert on_disk == listed
+    written = [Path(result.path), *(path for path in Path(result.path).rglob("*") if path.name != "manifest.json")]
+    assert {stat.S_IMODE(path.stat().st_mode) & 0o077 for path in written} == {0}, "what Spark writes is its owner's"
     lines = [
         json.loads(line)
         for path in sorted((Path(result.path) / "replay").iterdir())
