@@ -45,6 +45,13 @@ def test_only_known_programs_are_called(file):
     assert called <= {"drkit"} | OTHER_PROGRAMS
 
 
+@pytest.mark.parametrize("file", RUNBOOKS, ids=lambda file: file.name)
+def test_kafkas_own_tools_are_told_how_to_log_in(file):
+    for command in read_runbook(file).commands:
+        if command.argv[0].startswith("kafka-"):
+            assert {"--config", "--command-config"} & set(command.argv), command.place
+
+
 @pytest.mark.parametrize("name", ["unplanned-failover.md", "failback.md"])
 def test_every_exit_code_that_can_come_has_its_row(name):
     text = (ROOT / "runbooks" / name).read_text()
