@@ -104,7 +104,8 @@ def test_a_pod_is_restricted_and_its_commands_are_drkits(name):
 def test_probes_ask_what_the_command_serves(name):
     (container,) = PODS[name]["spec"]["containers"]
     ports = {each["name"]: each["containerPort"] for each in container["ports"]}
-    served = {"mirror": {"/metrics"}, "page": {"/healthz", "/login"}}[name]
+    served = {"mirror": {"/livez", "/readyz"}, "page": {"/livez", "/healthz", "/login"}}[name]
+    assert container["livenessProbe"]["httpGet"]["path"] == "/livez", "what else fails, a restart doesn't mend"
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         asked = container[probe]["httpGet"]
         assert asked["port"] in ports
