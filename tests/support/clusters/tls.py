@@ -13,7 +13,7 @@ KEY_PASSWORD = "keysecret"  # noqa: S105 - of keys made for one test run
 """The password of the clients' keys."""
 
 SCRAM = "SCRAM-SHA-512"
-"""The mechanism of the listener `scram`."""
+"""A mechanism of the listener `scram`; the other one is SCRAM-SHA-256."""
 
 _AS_USER = "RULE:.*CN=([a-z]+).*/$1/"
 """A client's certificate for `CN=mirror` authenticates it as the user `mirror`, like its password."""
@@ -62,9 +62,10 @@ def make_certificates(folder: Path) -> Pem:
 
 def tls_listeners(pem: Pem, users: dict[str, str]) -> dict[str, dict[str, str]]:
     """Listeners of a lab (`Lab.up`): `tls` with users and passwords, `scram` with users that an administrator makes
-    later (SCRAM-SHA-512), `mtls` with clients' certificates, and two like `tls` with a certificate that no client
-    should take: `expired`, and `elsewhere`, made out to another host.
+    later (SCRAM-SHA-256 or 512), `mtls` with clients' certificates, and two like `tls` with a certificate that no
+    client should take: `expired`, and `elsewhere`, made out to another host.
     """
+    scram = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
     login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
     known = " ".join(f'user_{name}="{password}"' for name, password in users.items())
 
@@ -82,8 +83,9 @@ def tls_listeners(pem: Pem, users: dict[str, str]) -> dict[str, dict[str, str]]:
         "elsewhere": with_passwords("elsewhere"),
         "scram": {
             "security.protocol": "SASL_SSL",
-            "sasl.enabled.mechanisms": SCRAM,
-            "scram-sha-512.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required;",
+            "sasl.enabled.mechanisms": f"{SCRAM},SCRAM-SHA-256",
+            "scram-sha-512.sasl.jaas.config": scram,
+            "scram-sha-256.sasl.jaas.config": scram,
             **_keystore(pem, "broker"),
         },
         "mtls": {

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
 from drkit.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
@@ -135,7 +136,7 @@ def test_a_link_over_tls(world: Mirrored, pem: Pem, toolchain: Toolchain) -> Non
         ask_by_java(world, alias, topic, toolchain)
 
 
-def assert_mirrors_by_tokens(world: Mirrored, listener: str, client: dict[str, str]) -> str:
+def assert_mirrors(world: Mirrored, listener: str, client: dict[str, str]) -> str:
     """Records that are written are on the target, with each of the three libraries logged in; their topic."""
     for alias in ("primary", "dr"):
         say(world, alias, listener, client)
@@ -148,6 +149,18 @@ def assert_mirrors_by_tokens(world: Mirrored, listener: str, client: dict[str, s
     assert len(world.assert_same(topic)) == 300
     assert world.problems() == []
     return topic
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_a_link_with_scram(world: Mirrored, pem: Pem, toolchain: Toolchain, mechanism: str) -> None:
+    kind = ScramMechanism[mechanism.replace("-", "_")]
+    for alias in ("primary", "dr"):
+        admin = AdminClient({"bootstrap.servers": world.lab.bootstrap(alias)})
+        user = UserScramCredentialUpsertion("mirror", ScramCredentialInfo(kind, 4096), USERS["mirror"].encode())
+        admin.alter_user_scram_credentials([user])["mirror"].result(20)
+    topic = assert_mirrors(world, "scram", with_password(pem, sasl_mechanisms=mechanism))
+    for alias in ("primary", "dr"):
+        ask_by_java(world, alias, topic, toolchain)
 
 
 def test_a_link_with_oauth(world: Mirrored, pem: Pem, issuer: Issuer, toolchain: Toolchain) -> None:
@@ -163,7 +176,7 @@ def test_a_link_with_oauth(world: Mirrored, pem: Pem, issuer: Issuer, toolchain:
             "sasl.oauthbearer.extensions": "pool=one",
             "https.ca.location": str(pem.ca),
         }
-        topic = assert_mirrors_by_tokens(world, "oauth", client)
+        topic = assert_mirrors(world, "oauth", client)
         assert all(form["scope"] == "kafka" for form in endpoint.asked)
         ask_by_java(
             world, "primary", topic, toolchain, f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={endpoint.url}"
@@ -197,7 +210,7 @@ def test_a_link_with_tokens_as_msk_takes_them(
         "sasl.mechanisms": "AWS_MSK_IAM",
         "ssl.ca.location": str(pem.ca),
     }
-    assert_mirrors_by_tokens(world, "oauthtls", client)
+    assert_mirrors(world, "oauthtls", client)
     assert made == ["eu-test-1"]
 
 
