@@ -1,7 +1,10 @@
-"""Whether what isn't mirrored yet will reach the target: the source's retention, and room on the target's disks.
+"""Whether what isn't mirrored yet will reach the target: the source's retention, and room on the target's disks; and
+how many brokers the target has to carry the source's clients.
 
 A limit counts as used up by what isn't mirrored: by the age of its oldest records against `retention.ms`, by its bytes
 against `retention.bytes`. Half of a limit is a warning: what is behind by half of it may need the other half to come.
+A compacted topic drops its tombstones `delete.retention.ms` after they were cleaned: a mirror that is behind for longer
+may never see that a key was deleted.
 """
 
 from __future__ import annotations
@@ -15,13 +18,14 @@ from drkit.kafka.admin.cluster_description import Disk
 from drkit.kafka.admin.clusters import Clusters
 from drkit.model.clock import to_millis
 from drkit.model.errors import NotShown, Refused
-from drkit.model.topology import TopicPartition
+from drkit.model.topology import LinkId, TopicPartition
 from drkit.model.wording import and_more, counted
 from drkit.observe.drill_history import age_in_words
 from drkit.observe.readiness.check import Check, CheckOutcome
 from drkit.observe.status import LinkStatus, PartitionStatus
 
 DISKS = "disks of the target"
+BROKERS = "brokers of the target"
 _LEAST_SHARE = 0.1
 _REMEDY = "Make room on {target}: once a disk is full its broker stops, and with it the mirror"
 _MIB = 1 << 20
@@ -79,26 +83,52 @@ def judged_disks(target: str, disks: Sequence[Disk], coming: int) -> Check:
     return Check(DISKS, CheckOutcome.OK, f"the fullest: {free}; about {coming / _MIB:,.0f} MiB are still to come")
 
 
+def brokers_check(link: LinkId, clusters: Clusters) -> Check:
+    """Compare how many brokers of both clusters live.
+
+    Raises:
+        Unreachable: a cluster doesn't answer.
+    """
+    here, there = (len(clusters.admin(alias, may_be_gone=True).brokers()) for alias in (link.source, link.target))
+    return judged_brokers(link, here, there)
+
+
+def judged_brokers(link: LinkId, here: int, there: int) -> Check:
+    """The check of what was seen. Pure."""
+    why = f"{link.target} has {counted(there, 'broker')}, {link.source} {here}"
+    if there >= here:
+        return Check(BROKERS, CheckOutcome.OK, why)
+    return Check(
+        BROKERS,
+        CheckOutcome.WARN,
+        f"{why}: after a failover each carries {here / max(1, there):.1f} times as much",
+        f"Bring up, or add, brokers of {link.target}; else know which clients have to wait after a failover",
+    )
+
+
 RETENTION = "retention on the source"
-_TIME, _BYTES, _CLEANUP = "retention.ms", "retention.bytes", "cleanup.policy"
+_TIME, _BYTES, _TOMBSTONES, _CLEANUP = "retention.ms", "retention.bytes", "delete.retention.ms", "cleanup.policy"
 _HALF = 0.5
 _SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a topic's retention keeps; None: no limit."""
+    """What a topic's retention keeps, and for how long a compacted topic keeps tombstones; None: no limit."""
 
     milliseconds: int | None = None
     bytes: int | None = None
+    tombstones: int | None = None
 
     @classmethod
     def of(cls, settings: Mapping[str, str]) -> Limits:
-        """Those of a topic's effective settings; a topic that is only compacted has none."""
-        if "delete" not in settings.get(_CLEANUP, "delete"):
-            return cls()
-        time, size = (int(settings.get(name, -1)) for name in (_TIME, _BYTES))
-        return cls(time if time >= 0 else None, size if size >= 0 else None)
+        """Those of a topic's effective settings."""
+        policy = settings.get(_CLEANUP, "delete")
+        found = (
+            (int(settings.get(name, -1)) if does in policy else -1)
+            for name, does in ((_TIME, "delete"), (_BYTES, "delete"), (_TOMBSTONES, "compact"))
+        )
+        return cls(*(limit if limit >= 0 else None for limit in found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +158,9 @@ class Unmirrored:
             stamped = 1.0 if self.older_than_limit else _HALF if self.older_than_half else 0.0
             behind = (self.seconds or 0.0) * 1000 / max(1, limit)
             shares.append((max(stamped, behind), f"{_TIME} is {age_in_words(limit / 1000)}"))
+        if (limit := self.limits.tombstones) is not None:
+            behind = (self.seconds or 0.0) * 1000 / max(1, limit)
+            shares.append((behind, f"tombstones: {_TOMBSTONES} is {age_in_words(limit / 1000)}"))
         if (size := self.limits.bytes) is not None and self.bytes is not None:
             shares.append((self.bytes / max(1, size), f"{_BYTES} is {size:,}"))
         return max(shares)
@@ -147,7 +180,7 @@ def retention_check(status: LinkStatus, clusters: Clusters, at: datetime) -> Che
     behind = {_tp(each): each for each in seen if _reached(each) < (each.source_end or 0) and _tp(each) not in unknown}
     source = clusters.admin(status.link.id.source, may_be_gone=True)
     hidden: set[str] = set()
-    keys = (_CLEANUP, _TIME, _BYTES)
+    keys = (_CLEANUP, _TIME, _BYTES, _TOMBSTONES)
     settings = source.topic_configs({tp.topic for tp in behind}, keys=keys, denied=hidden)
     unknown |= {tp: "drkit may not see its settings" for tp in behind if tp.topic not in settings}
     limits = {tp: Limits.of(settings[tp.topic]) for tp in behind if tp.topic in settings}
@@ -193,7 +226,7 @@ def forecast(source: str, behind: Sequence[Unmirrored], unknown: Mapping[TopicPa
     untold = f"not known of {and_more(named, shown=_SHOWN)}" if unknown else ""
     if parts:
         remedy = (
-            f"Until the mirror has caught up, raise {_TIME} or {_BYTES} of these topics on {source}: kafka-configs.sh "
+            f"Until the mirror has caught up, raise what is named of these topics on {source}: kafka-configs.sh "
             "--alter --entity-type topics --entity-name TOPIC --add-config …; `drkit status` shows how far it is"
         )
         return Check(RETENTION, CheckOutcome.WARN, "; ".join(filter(None, (*parts, untold))), remedy)

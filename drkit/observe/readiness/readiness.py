@@ -28,7 +28,14 @@ from drkit.model.wording import and_more, counted
 from drkit.observe.drill_history import PASSED, DrillKind, age_in_words
 from drkit.observe.formatting import loss, short
 from drkit.observe.poll_problems import FENCED
-from drkit.observe.readiness.backlog_checks import DISKS, RETENTION, disk_check, retention_check
+from drkit.observe.readiness.backlog_checks import (
+    BROKERS,
+    DISKS,
+    RETENTION,
+    brokers_check,
+    disk_check,
+    retention_check,
+)
 from drkit.observe.readiness.check import Check, CheckOutcome, worst_outcome
 from drkit.observe.readiness.store_safety import copy_of_store, placement
 from drkit.observe.readiness.target_checks import (
@@ -115,6 +122,7 @@ def _answered(
             checks.append(_shown(TOPIC_SETTINGS, lambda: topic_settings_check(status, store, clusters)))
             checks.append(_shown(ACCESS_RULES, lambda: access_rules_check(status, store, clusters, links)))
             checks.append(_shown(CLIENT_SETTINGS, lambda: client_settings_check(link.id, clusters)))
+            checks.append(_shown(BROKERS, lambda: brokers_check(link.id, clusters)))
         checks.append(_shown(RETENTION, lambda: retention_check(status, clusters, now())))
     if status.target_reachable:
         checks.append(_shown(DISKS, lambda: disk_check(status, clusters)))

@@ -1,10 +1,10 @@
-"""Room on the target's disks against what is still to come."""
+"""Room on the target's disks against what is still to come, and its brokers against the source's."""
 
 from __future__ import annotations
 
 from drkit.kafka.admin.cluster_description import Disk
-from drkit.model.topology import TopicPartition
-from drkit.observe.readiness.backlog_checks import judged_disks, to_come
+from drkit.model.topology import LinkId, TopicPartition
+from drkit.observe.readiness.backlog_checks import judged_brokers, judged_disks, to_come
 from drkit.observe.readiness.check import CheckOutcome
 
 MIB = 1 << 20
@@ -35,3 +35,11 @@ def test_more_to_come_than_there_is_room_for() -> None:
 def test_a_broker_that_does_not_tell_is_not_called_well() -> None:
     assert judged_disks("dr", [Disk(1, "/d", MIB, MIB), Disk(2, "/d", None, None)], 0).outcome is CheckOutcome.UNKNOWN
     assert judged_disks("dr", [], 0).outcome is CheckOutcome.UNKNOWN
+
+
+def test_fewer_brokers_than_the_source_has_are_told_with_what_each_will_carry() -> None:
+    link = LinkId("primary", "dr")
+    assert judged_brokers(link, 3, 3).outcome is CheckOutcome.OK
+    told = judged_brokers(link, 3, 2)
+    assert told.outcome is CheckOutcome.WARN
+    assert told.reason == "dr has 2 brokers, primary 3: after a failover each carries 1.5 times as much"

@@ -19,6 +19,9 @@ SIZE = Limits(bytes=1_000)
         ({"cleanup.policy": "delete", "retention.ms": "5", "retention.bytes": "-1"}, Limits(5, None)),
         ({"cleanup.policy": "compact,delete", "retention.ms": "-1", "retention.bytes": "7"}, Limits(None, 7)),
         ({"cleanup.policy": "compact", "retention.ms": "5", "retention.bytes": "7"}, Limits()),
+        ({"cleanup.policy": "compact", "delete.retention.ms": "9"}, Limits(tombstones=9)),
+        ({"cleanup.policy": "compact,delete", "retention.ms": "5", "delete.retention.ms": "9"}, Limits(5, None, 9)),
+        ({"cleanup.policy": "delete", "delete.retention.ms": "9"}, Limits()),
         ({"retention.ms": "0"}, Limits(0, None)),
     ],
 )
@@ -35,6 +38,8 @@ def test_the_limits_of_a_topic(settings, limits) -> None:
         (Unmirrored(TP, DAY, 10.0, older_than_half=True), 0.5),
         (Unmirrored(TP, DAY, 10.0, older_than_half=True, older_than_limit=True), 1),
         (Unmirrored(TP, DAY, 172_800.0), 2),
+        (Unmirrored(TP, Limits(tombstones=86_400_000), 43_200.0), 0.5),
+        (Unmirrored(TP, Limits(tombstones=86_400_000), None), 0),
         (Unmirrored(TP, SIZE, 1e9, bytes=700), 0.7),
         (Unmirrored(TP, SIZE, 1e9), 0),
         (Unmirrored(TP, Limits(86_400_000, 1_000), 43_200.0, bytes=900), 0.9),

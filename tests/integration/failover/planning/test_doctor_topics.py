@@ -9,9 +9,10 @@ import pytest
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.clusters import observing
 from drkit.model.clock import now, to_millis
-from drkit.observe.readiness.check import CheckOutcome
+from drkit.observe.readiness.check import Check, CheckOutcome
 from drkit.observe.readiness.readiness import readiness
 from tests.support.links.estates import OwnLink, mirror, texts
+from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab
 SETTINGS, RETENTION = "topic settings", "retention on the source"
@@ -28,12 +29,8 @@ def test_a_setting_that_somebody_changed_on_dr_is_told_until_the_mirror_puts_it_
     own.produce("primary", topic, texts("orders", 20))
     mirror(own)
     found = checks(own)
-    assert {name: found[name].outcome for name in (SETTINGS, RETENTION, "versions", "access rules")} == {
-        SETTINGS: CheckOutcome.OK,
-        RETENTION: CheckOutcome.OK,
-        "versions": CheckOutcome.OK,
-        "access rules": CheckOutcome.OK,
-    }
+    compared = (SETTINGS, RETENTION, "versions", "access rules", "brokers of the target")
+    assert {name: found[name].outcome for name in compared} == dict.fromkeys(compared, CheckOutcome.OK)
     assert "metadata.version " in found["versions"].reason
     assert "not told" not in found["versions"].reason
     with ClusterAdmin("dr", own.config.clusters["dr"]) as dr:
@@ -62,3 +59,20 @@ def test_what_retention_may_remove_before_it_is_mirrored_is_told(own: OwnLink) -
     assert topics["young"] not in told.reason
     mirror(own)
     assert checks(own)[RETENTION].outcome is CheckOutcome.OK
+
+
+def test_tombstones_that_compaction_may_remove_before_they_are_mirrored_are_told(own: OwnLink) -> None:
+    topic = own.create("primary", "latest", cleanup_policy="compact", delete_retention_ms="1")
+    own.produce("primary", topic, texts("before", 5))
+    mirror(own)
+    own.produce("primary", topic, texts("later", 5))
+    told = wait_until(lambda: _warned(own), what="a limit that is over")
+    assert f"{topic}:0 (tombstones: delete.retention.ms is" in told.reason
+    mirror(own)
+    assert checks(own)[RETENTION].outcome is CheckOutcome.OK
+
+
+def _warned(own: OwnLink) -> Check:
+    told = checks(own)[RETENTION]
+    assert told.outcome is CheckOutcome.WARN, told
+    return told
