@@ -1,9 +1,10 @@
 """A recording of a command at a terminal: as an asciinema cast (v2), and as an animated SVG that a README can show.
 
-    python -m tools.recording docs/demo.cast docs/demo-run.svg -- drkit demo
+    python -m tools.recording build/demo.cast docs/demo-run.svg -- drkit demo
 
 The cast holds what the command wrote, when it did, except for pauses above two seconds, which are cut to that. The SVG
-shows the same, on a terminal of 80 columns, with at most four pictures a second: CSS only, no script, nothing loaded.
+shows the same on a terminal of 80 columns, a long run faster than it was (the title says how much), with at most four
+pictures a second: CSS only, no script, nothing loaded.
 """
 
 from __future__ import annotations
@@ -30,11 +31,15 @@ LONGEST_PAUSE = 2.0
 """Seconds: longer ones are cut to this."""
 STEP = 0.25
 """Seconds: what is written within one is one event, and one picture."""
+LAPSE_SECONDS = 40.0
+"""How long the pictures take in all: a longer run is shown faster."""
 LAST_SECONDS = 8.0
 """How long the last picture is shown before it begins again."""
 _CHUNK = 65_536
 _CELL_WIDTH, _CELL_HEIGHT, _MARGIN = 8.43, 18, 10
 _TOKEN = re.compile(r"\x1b\[([?0-9;]*)([A-Za-z])|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[()][A-Z0-9]|([\r\n])|([^\x1b])")
+_CUT = re.compile(r"\x1b(?:\[[?0-9;]*)?\Z")
+"""A control sequence whose end is to come."""
 _COLOURS = ("#5c6370", "#e06c75", "#98c379", "#e5c07b", "#61afef", "#c678dd", "#56b6c2", "#dcdfe4")
 _INK, _PAPER = "#dcdfe4", "#1e2127"
 
@@ -73,9 +78,14 @@ class Screen:
         self._rows: list[list[Cell]] = [[]]
         self._row = self._column = 0
         self._style = Style()
+        self._cut = ""
 
     def write(self, text: str) -> None:
         """Show what a command writes."""
+        text = self._cut + text
+        cut = _CUT.search(text)
+        self._cut = "" if cut is None else cut[0]
+        text = text.removesuffix(self._cut)
         for found in _TOKEN.finditer(text):
             numbers, control, special, plain = found.groups()
             if control is not None:
@@ -200,6 +210,18 @@ def pictures(events: Iterable[Event]) -> list[tuple[float, Picture]]:
     return found
 
 
+def quickened(shown: Iterable[tuple[float, Picture]], factor: float) -> list[tuple[float, Picture]]:
+    """The same so many times as fast; of pictures within one step the last."""
+    found: list[tuple[float, Picture]] = []
+    for begin, picture in shown:
+        at = begin / factor
+        if found and at - found[-1][0] < STEP:
+            found[-1] = found[-1][0], picture
+        else:
+            found.append((at, picture))
+    return found
+
+
 def animation(shown: Sequence[tuple[float, Picture]], title: str) -> str:
     """The pictures as one SVG. Lines that several of them have are in it once."""
     total = shown[-1][0] + LAST_SECONDS
@@ -265,8 +287,13 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     kept = shortened(events)
     title = " ".join(Path(word).name if number == 0 else word for number, word in enumerate(command))
+    shown = pictures(kept)
+    factor = max(1.0, shown[-1][0] / LAPSE_SECONDS) if shown else 1.0
+    faster = f", {factor:.1f} times as fast as it was" if factor > 1 else ""
+    for file in (cast_file, svg_file):
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
     Path(cast_file).write_text(cast(kept, title, at), encoding="utf-8")
-    Path(svg_file).write_text(animation(pictures(kept), title), encoding="utf-8")
+    Path(svg_file).write_text(animation(quickened(shown, factor), title + faster), encoding="utf-8")
     return 0
 
 

@@ -15,6 +15,7 @@ from tools.recording import (
     cast,
     main,
     pictures,
+    quickened,
     record,
     shortened,
 )
@@ -38,6 +39,22 @@ def test_a_line_that_is_written_anew_stands_once():
 def test_pauses_are_cut_and_what_comes_at_once_is_one_event():
     found = shortened([Event(0.5, "a"), Event(0.6, "b"), Event(60.6, "c"), Event(61.6, "d")])
     assert found == [Event(0.5, "ab"), Event(pytest.approx(0.6 + LONGEST_PAUSE), "c"), Event(pytest.approx(3.6), "d")]
+
+
+def test_a_control_sequence_that_is_written_in_two_parts_is_none_of_the_text():
+    screen = Screen()
+    for part in ("plain \x1b", "[1", "mbold"):
+        screen.write(part)
+    assert text_of(screen.picture()) == ["plain bold"]
+    assert screen.picture()[0][6].style.bold
+
+
+def test_a_long_run_is_shown_faster_with_the_last_picture_of_each_step():
+    shown = pictures([Event(at, f"{at}\r\n") for at in range(9)])
+    assert [at for at, _ in quickened(shown, 1)] == list(range(9))
+    fast = quickened(shown, 16)
+    assert [at for at, _ in fast] == [0, 0.25, 0.5]
+    assert [text_of(picture)[-2] for _, picture in fast] == ["3", "7", "8"]
 
 
 def test_a_cast_is_of_version_2():
