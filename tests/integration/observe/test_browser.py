@@ -96,6 +96,11 @@ def test_the_page_answers_pages_searches_and_sorts_by_keyboard(browser, many):
     page.goto(f"{many.url}/#partitions")
     shows(page, f"1{TO}50 of 10,000")
     assert page.locator("tbody tr").count() == 50, "the server sends a page, never everything"
+    landmarks = [
+        each.get_attribute("aria-label") or each.get_attribute("aria-labelledby")
+        for each in page.locator("section, [role=region]").all()
+    ]
+    assert len(set(landmarks)) == len(landmarks), "a screen reader tells them apart by their names"
     page.locator("thead button", has_text="Source end").focus()
     page.keyboard.press("Enter")
     page.wait_for_selector("th[aria-sort=descending] button:has-text('Source end')")

@@ -87,7 +87,7 @@ export class Table {
       element("form", { class: "controls", role: "search", onsubmit: (event) => { event.preventDefault(); this.soon(0); } },
         element("div", {}, element("label", { for: "search" }, "Search "), this.search)),
       this.failed,
-      element("div", { class: "scroll", role: "region", "aria-labelledby": "table-title", tabindex: "0" },
+      element("div", { class: "scroll", role: "region", "aria-label": `Rows of ${title}`, tabindex: "0" },
         element("table", {}, element("caption", { class: "only-read" }, `${title}; columns with buttons can be sorted`), element("thead", {}, this.heads), this.body)),
       element("div", { class: "pager" }, this.first, this.before, this.after, this.last, this.status));
     this.load();
