@@ -14,7 +14,7 @@ from drkit.failover.plan.waves import waves_of
 from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.run.service import plan_again
 from drkit.failover.snapshot.choose_links import LinkLeftOut, other_links
-from drkit.failover.snapshot.selection import Selection, UnknownNames
+from drkit.failover.snapshot.selection import Selection, UnknownNames, known_names
 from drkit.model.clock import now
 from drkit.model.errors import Refused, StalePlan
 from drkit.model.runs import ACCEPT_LOSS
@@ -134,9 +134,7 @@ def _planned_each(
     looked = dict(zip([link.id for link in site.links], site.side_by_side(look), strict=True))
     errors = {link: found for link, found in looked.items() if isinstance(found, UnknownNames)}
     if len(errors) == len(looked):
-        for kind in ("groups", "topics"):
-            if frozenset.intersection(*(getattr(error, kind) for error in errors.values())):
-                raise next(iter(errors.values()))
+        check_known(list(errors.values()))
     selections = dict.fromkeys(looked, asked)
     left_out = []
     for link, error in errors.items():
@@ -152,6 +150,27 @@ def _planned_each(
     again = {plan.link: plan for plan in site.side_by_side(look_again, narrowed_links)}
     plans = [again.get(link, found) for link, found in looked.items() if link in selections]
     return [plan for plan in plans if isinstance(plan, FailoverPlan)], selections, left_out
+
+
+def check_known(errors: Sequence[UnknownNames]) -> None:
+    """Raise an error about the first name that no link knows, with what any of them does know. One link's stays."""
+    groups = frozenset.intersection(*(error.groups for error in errors))
+    topics = frozenset.intersection(*(error.topics for error in errors))
+    if not groups and not topics:
+        return
+    if len(errors) == 1:
+        raise errors[0]
+    known_groups = frozenset[str]().union(*(error.known_groups for error in errors))
+    known_topics = frozenset[str]().union(*(error.known_topics for error in errors))
+    kind, name, known = ("group", min(groups), known_groups) if groups else ("topic", min(topics), known_topics)
+    raise UnknownNames(
+        f"none of the {len(errors)} links knows {kind} {name}",
+        remedy=f"Known {kind}s: {known_names(known)}",
+        groups=groups,
+        topics=topics,
+        known_groups=known_groups,
+        known_topics=known_topics,
+    )
 
 
 def _without(selection: Selection, unknown: UnknownNames) -> Selection:

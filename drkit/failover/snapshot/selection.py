@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from operator import attrgetter
 
 from drkit.failover.snapshot.point_in_time import Moment
 from drkit.failover.snapshot.snapshot import Snapshot
 from drkit.model.errors import ConfigError
 from drkit.model.topology import TopicPartition
+from drkit.model.wording import and_more
 
 
 class Edge(StrEnum):
@@ -107,14 +109,25 @@ def parse_topic_selector(text: str) -> TopicSelector:
 
 
 class UnknownNames(ConfigError):
-    """Groups and topics of a selection that a link doesn't know; another link of the run may know them."""
+    """Groups and topics of a selection that a link doesn't know; another link of the run may know them.
+
+    `known_groups`, `known_topics`: what may be named instead.
+    """
 
     def __init__(
-        self, what: str, *, meaning: str = "", remedy: str = "", groups: Collection[str], topics: Collection[str]
+        self,
+        what: str,
+        *,
+        meaning: str = "",
+        remedy: str = "",
+        groups: Collection[str],
+        topics: Collection[str],
+        known_groups: Collection[str],
+        known_topics: Collection[str],
     ) -> None:
         super().__init__(what, meaning=meaning, remedy=remedy)
-        self.groups = frozenset(groups)
-        self.topics = frozenset(topics)
+        self.groups, self.topics = frozenset(groups), frozenset(topics)
+        self.known_groups, self.known_topics = frozenset(known_groups), frozenset(known_topics)
 
 
 def check_names(snapshot: Snapshot, selection: Selection) -> None:
@@ -126,27 +139,24 @@ def check_names(snapshot: Snapshot, selection: Selection) -> None:
     )
     groups = [group for group in selection.named if group not in known_groups]
     topics = [selector.topic for selector in selection.topics if selector.topic not in known_topics]
+    unknown = partial(
+        UnknownNames,
+        groups=groups,
+        topics=topics,
+        known_groups=known_groups | on_target,
+        known_topics=known_topics,
+    )
     for group in groups:
         if group in on_target:
-            raise UnknownNames(
+            raise unknown(
                 f"group {group} has no position on {snapshot.source.alias}",
                 meaning=f"It has committed only on {snapshot.target.alias}, where it stays",
-                remedy=f"Leave it out; groups to move: {_list(known_groups)}",
-                groups=groups,
-                topics=topics,
+                remedy=f"Leave it out; groups to move: {known_names(known_groups)}",
             )
-        raise UnknownNames(
-            f"no group {group} is known",
-            remedy=f"Known groups: {_list(known_groups | on_target)}",
-            groups=groups,
-            topics=topics,
-        )
+        raise unknown(f"no group {group} is known", remedy=f"Known groups: {known_names(known_groups | on_target)}")
     for topic in topics:
-        raise UnknownNames(
-            f"the link {snapshot.link.id} carries no topic {topic}",
-            remedy=f"Known topics: {_list(known_topics)}",
-            groups=groups,
-            topics=topics,
+        raise unknown(
+            f"the link {snapshot.link.id} carries no topic {topic}", remedy=f"Known topics: {known_names(known_topics)}"
         )
     for selector in selection.topics:
         there = {tp.partition for tp in snapshot.partitions if tp.topic == selector.topic}
@@ -158,7 +168,6 @@ def check_names(snapshot: Snapshot, selection: Selection) -> None:
             )
 
 
-def _list(names: Iterable[str]) -> str:
-    known: Sequence[str] = sorted(names)
-    shown = ", ".join(known[:20]) or "none"
-    return shown + (f" and {len(known) - 20} more" if len(known) > 20 else "")  # noqa: PLR2004 - a screenful
+def known_names(names: Iterable[str]) -> str:
+    """Names in their order, as many as fit on a screen."""
+    return and_more(sorted(names), shown=20) or "none"

@@ -7,9 +7,9 @@
     observe, save                log ends; watermarks
     users                        whether others use the target (`drkit.mirror.health.target_users`)
     target                       what the target has lost (`drkit.mirror.health.truncation_watches`, `purge_watch`)
-    source                       what the source loses of what stands still
-    (`drkit.mirror.health.truncation_watches`) groups, transactions         positions of consumer groups; what they
-    commit in transactions report, statistics, canary   what the run shows of itself (`drkit.mirror.runtime.reporting`)
+    source                       what the source loses of what stands still (`truncation_watches`)
+    groups, transactions         positions of consumer groups; what they commit in transactions
+    report, statistics, canary   what the run shows of itself (`drkit.mirror.runtime.reporting`)
 
 The data thread never waits for a cluster's admin calls or (except for mapping rows) for the store, so a slow
 partition or a hanging observation delays no other partition.

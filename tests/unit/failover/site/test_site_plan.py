@@ -28,8 +28,9 @@ from drkit.failover.planning.failover_planner import PlanRequest, plan_for
 from drkit.failover.run.run_document import plan_document
 from drkit.failover.site.shared_groups import SharedGroups
 from drkit.failover.site.site_document import link_document, site_plan_document
-from drkit.failover.site.site_planner import _accepting
+from drkit.failover.site.site_planner import _accepting, check_known
 from drkit.failover.snapshot.choose_links import LinkLeftOut, other_links
+from drkit.failover.snapshot.selection import UnknownNames
 from drkit.model.errors import ConfigError, PartlyDone
 from drkit.model.link_patterns import matching
 from drkit.model.runs import ACCEPT_LOSS, ACCEPT_UNFENCED
@@ -274,6 +275,29 @@ def test_the_name_accepts_what_was_shown_of_each_link_and_nothing_else():
 )
 def test_a_site_stands_where_its_last_link_does(states, stands):
     assert least_far(states) is stands
+
+
+# -- names that no link knows ----------------------------------------------------------------------
+
+
+def a_link_without(groups, topics, knows_groups, knows_topics):
+    return UnknownNames("unknown", groups=groups, topics=topics, known_groups=knows_groups, known_topics=knows_topics)
+
+
+def test_a_name_that_no_link_knows_is_told_with_what_any_of_them_knows():
+    east = a_link_without({"nope", "billing"}, {"no"}, {"audit"}, {"t"})
+    west = a_link_without({"nope"}, {"no"}, {"billing"}, {"u"})
+    with pytest.raises(UnknownNames) as caught:
+        check_known([east, west])
+    assert str(caught.value.what) == "none of the 2 links knows group nope"
+    assert caught.value.remedy == "Known groups: audit, billing"
+    with pytest.raises(UnknownNames) as caught:
+        check_known([a_link_without((), {"no"}, {"audit"}, {"t"}), west])
+    assert caught.value.remedy == "Known topics: t, u"
+
+
+def test_names_that_some_link_knows_are_left_to_it():
+    check_known([a_link_without({"billing"}, (), {"audit"}, ()), a_link_without({"audit"}, (), {"billing"}, ())])
 
 
 # -- groups on several links -----------------------------------------------------------------------
