@@ -215,6 +215,10 @@ class RunJournal(Protocol):
 class Store(MappingStore, TimelineStore, LinkStore, LeaseStore, RunJournal, Protocol):
     """All of drkit's durable state."""
 
+    def replicas(self) -> dict[str, int] | None:
+        """How many nodes keep each row, by data centre; the name is empty where data centres don't count. None: the
+        store is a file."""
+
     def close(self) -> None:
         """Release connections. Don't use the object afterwards."""
 

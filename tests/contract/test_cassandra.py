@@ -82,6 +82,17 @@ def test_the_keyspace_is_replicated_as_the_url_says_and_never_by_simple_strategy
     assert replication[location.dc] == "1"
 
 
+def test_it_tells_on_how_many_nodes_a_row_is_kept(cassandra_url):
+    location = parse_cassandra_url(cassandra_url)
+    alter = f"ALTER KEYSPACE {location.keyspace} WITH replication = "
+    with closing(open_store(cassandra_url)) as store, closing(CassandraSession(location)) as session:
+        assert store.replicas() == {location.dc: 1}
+        session.change_schema(alter + f"{{'class': 'NetworkTopologyStrategy', '{location.dc}': 2}}")
+        assert store.replicas() == {location.dc: 2}
+        session.change_schema(alter + "{'class': 'SimpleStrategy', 'replication_factor': 3}")
+        assert store.replicas() == {"": 3}
+
+
 def test_a_keyspace_is_not_created_without_knowing_its_replication(cassandra_url):
     bare = cassandra_url.partition("&replication_factor")[0]
     with pytest.raises(ConfigError, match="doesn't say how to replicate it"):

@@ -37,7 +37,7 @@ from drkit.observe.readiness.backlog_checks import (
     retention_check,
 )
 from drkit.observe.readiness.check import Check, CheckOutcome, worst_outcome
-from drkit.observe.readiness.store_safety import copy_of_store, placement
+from drkit.observe.readiness.store_safety import copy_of_store, store_checks
 from drkit.observe.readiness.target_checks import (
     ACCESS_RULES,
     CLIENT_SETTINGS,
@@ -130,8 +130,7 @@ def _answered(
     if _moved(status):
         checks.append(_asked("groups on the target", lambda: _groups(status, link.id.target, clusters)))
     checks.append(_asked("rights", lambda: _rights(config, store, status, clusters)))
-    checks.append(placement(config, link, clusters))
-    checks.append(copied)
+    checks += [*store_checks(config, store, link, clusters), copied]
     checks.append(installation())
     point = status.recovery_point
     return Readiness(link, tuple(checks), point.records, point.seconds)
@@ -144,10 +143,10 @@ def _of_failed_over(
 
     They check whether the target serves, and what is on the source.
     """
-    placed = placement(config, link, clusters)
+    stored = store_checks(config, store, link, clusters)
     rights = _asked("rights", lambda: _rights(config, store, status, clusters))
     seen = (_mirror(status), _left_behind(status), *_problems(status), _serving(status))
-    checks = (*seen, rights, placed, copied, installation())
+    checks = (*seen, rights, *stored, copied, installation())
     return Readiness(link, checks, None, None)
 
 

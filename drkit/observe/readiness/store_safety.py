@@ -1,11 +1,11 @@
-"""Checks whether the store survives the loss of the source: where it runs, and how complete its copy is."""
+"""Checks whether the store survives a loss: where it runs, on how many nodes, and how complete its copy is."""
 
 from __future__ import annotations
 
 import ipaddress
 import socket
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 
@@ -29,6 +29,9 @@ OLD_SECONDS = 60.0
 """A copy whose last record is older than this isn't updated (a record is written every few seconds)."""
 _RESOLVE_SECONDS = 2.0
 _PLACEMENT = "store placement"
+_REPLICATION = "store replication"
+_SAFE_REPLICAS = 3
+"""A quorum of them is left when a node is lost."""
 STORE_COPY = "copy of the store"
 
 
@@ -54,6 +57,41 @@ def placement(config: Config, link: Link, clusters: Clusters) -> Check:
         f"{what} shares a host with {link.id.source}{both}: {and_more(sorted(shared))}. Losing that host loses both",
         f"Keep the store on the side of {link.id.target} (docs/store.md); until then a loss costs "
         f"`drkit store recover --from {link.id.target}`",
+    )
+
+
+def store_checks(config: Config, store: Store, link: Link, clusters: Clusters) -> list[Check]:
+    """Where the store is, and, where it has nodes, on how many of them each row is kept.
+
+    Raises:
+        Unreachable: the store doesn't answer.
+    """
+    checks = [placement(config, link, clusters)]
+    replicas = store.replicas()
+    if replicas is not None:
+        location = parse_cassandra_url(config.store.plain_url)
+        checks.append(judged_replication(location.keyspace, location.dc, replicas))
+    return checks
+
+
+def judged_replication(keyspace: str, dc: str, replicas: Mapping[str, int]) -> Check:
+    """The check of a keyspace whose quorum is asked in this data centre, by its replicas in each (`Store.replicas`)."""
+    here = replicas.get(dc, 0)
+    if "" in replicas:
+        count = counted(replicas[""], "replica")
+        why = f"keyspace {keyspace} (SimpleStrategy) has {count} of a row on any nodes, maybe on none of {dc}"
+    elif here >= _SAFE_REPLICAS:
+        return Check(_REPLICATION, CheckOutcome.OK, f"keyspace {keyspace} has {here} replicas in {dc}")
+    elif here > 1:
+        why = f"keyspace {keyspace} has {here} replicas in {dc}: a quorum is both, so the store stops with either"
+    elif here:
+        why = f"keyspace {keyspace} has one replica in {dc}: the store stops with a node, and loses what its disk has"
+    else:
+        why = f"keyspace {keyspace} has no replica in {dc}, whose quorum drkit asks"
+    wanted = f"{{'class': 'NetworkTopologyStrategy', '{dc}': {_SAFE_REPLICAS}}}"
+    repaired = f"then nodetool repair -full {keyspace} on each node"
+    return Check(
+        _REPLICATION, CheckOutcome.WARN, why, f"ALTER KEYSPACE {keyspace} WITH replication = {wanted}, {repaired}"
     )
 
 

@@ -234,6 +234,15 @@ class CassandraStore(CassandraTimeline, CassandraDigests, CassandraContents):
         self._put(link, self._do.forget_problem, found)
         return len(found)
 
+    # ---- the store itself -------------------------------------------------------------------------
+
+    def replicas(self) -> dict[str, int] | None:
+        query = "SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = %s"
+        (options,) = self._session.row(query, (self._session.location.keyspace,))
+        # "3/1": of three replicas one is transient, and keeps no row for good
+        counts = {name: _kept(text) for name, text in options.items() if name != "class"}
+        return {"" if name == "replication_factor" else name: count for name, count in counts.items()}
+
     # ---- leases -----------------------------------------------------------------------------------
 
     def time(self) -> datetime:
@@ -355,3 +364,9 @@ class CassandraStore(CassandraTimeline, CassandraDigests, CassandraContents):
 def _pause() -> None:
     """Wait a random time, so that competing processes don't retry in step."""
     time.sleep(random.uniform(0, _LARGEST_PAUSE_SECONDS))  # noqa: S311  # not a secret
+
+
+def _kept(replicas: str) -> int:
+    """Full replicas, of a keyspace's option: a number, or all of them and how many of these are transient."""
+    count, _, transient = replicas.partition("/")
+    return int(count) - int(transient or 0)

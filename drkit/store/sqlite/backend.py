@@ -413,6 +413,11 @@ class SqliteStore:
                 (str(link), topic, kind),
             ).rowcount
 
+    # ---- the store itself -------------------------------------------------------------------------
+
+    def replicas(self) -> None:
+        return None
+
     # ---- leases -----------------------------------------------------------------------------------
 
     def time(self) -> datetime:
