@@ -179,7 +179,9 @@ def resume_link(store: LinkStore, link: Link, topic: str | None = None) -> tuple
     return control, len(retried)
 
 
-def acknowledge(store: Store, link: Link, kind: str, topic: str | None = None) -> tuple[LinkControl, list[Problem]]:
+def acknowledge(
+    store: Store, link: Link, kind: str, topic: str | None = None, *, compacted: bool = False
+) -> tuple[LinkControl, list[Problem]]:
     """An operator has read the problems of this kind, and goes on as they are: records that they name as missing count
     as given up. Returns the control state and the problems that are cleared; each is told again where more is lost.
 
@@ -229,7 +231,8 @@ def acknowledge(store: Store, link: Link, kind: str, topic: str | None = None) -
         )
     for problem in found:
         if problem.partition is not None:
-            _go_on_without(store, link.id, TopicPartition(problem.topic, problem.partition), problem)
+            place = TopicPartition(problem.topic, problem.partition)
+            _go_on_without(store, link.id, place, problem, compacted=compacted)
         if problem.kind in {DELETION_HELD, ACL_REMOVAL_HELD}:
             _let_go(store, link.id, problem)
         store.clear_problem(link.id, problem)
@@ -243,19 +246,19 @@ def _accept_purge(store: LinkStore, link: LinkId, tp: TopicPartition, begin: int
         accept_purge(store, link, tp, state.epoch, begin, until)
 
 
-def _go_on_without(store: Store, link: LinkId, tp: TopicPartition, problem: Problem) -> None:
+def _go_on_without(store: Store, link: LinkId, tp: TopicPartition, problem: Problem, *, compacted: bool) -> None:
     """Record that an operator goes on without the records that a problem names."""
     if problem.kind == SOURCE_GAP:
-        _pass_gap(store, link, tp)
+        _pass_gap(store, link, tp, compacted=compacted)
     elif problem.missing:
         give_up = _accept_purge if problem.kind == TARGET_PURGED else _give_up
         give_up(store, link, tp, *problem.missing)
 
 
-def _pass_gap(store: Store, link: LinkId, tp: TopicPartition) -> None:
+def _pass_gap(store: Store, link: LinkId, tp: TopicPartition, *, compacted: bool) -> None:
     """Record that an operator goes on without what the source skips, while the problem stands."""
     state = store.topic_states(link).get(tp.topic)
-    gap = None if state is None else accept_source_gap(store, link, tp, state.epoch)
+    gap = None if state is None else accept_source_gap(store, link, tp, state.epoch, compacted=compacted)
     if gap is not None:
         _give_up(store, link, tp, *gap)
 

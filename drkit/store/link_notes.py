@@ -401,15 +401,33 @@ def put_source_gap(store: LinkStore, link: LinkId, tp: TopicPartition, epoch: in
     _write(store, link, SOURCE_GAP, {tp: (epoch, *gap)})
 
 
-def accept_source_gap(store: PositionStore, link: LinkId, tp: TopicPartition, epoch: int) -> tuple[int, int] | None:
-    """An operator goes on without what the source skips: gaps of what it held when it was last observed are holes.
-    Durable on return. Returns the noted offsets [first, end); None: none are noted of this epoch."""
-    noted = {each: tuple(numbers) for each, numbers in _read(store, link, SOURCE_GAP)}.get(tp)
+def source_gaps(store: LinkStore, link: LinkId) -> dict[TopicPartition, tuple[int, int, int]]:
+    """What a source skips and no operator has accepted, by the source's names: epoch, first offset, end."""
+    return {tp: (next(numbers), next(numbers), next(numbers)) for tp, numbers in _read(store, link, SOURCE_GAP)}
+
+
+def accept_source_gap(
+    store: PositionStore, link: LinkId, tp: TopicPartition, epoch: int, *, compacted: bool
+) -> tuple[int, int] | None:
+    """An operator goes on without what the source skips. Durable on return.
+
+    Args:
+        store: the store.
+        link: the link.
+        tp: the partition, by the source's name.
+        epoch: its topic's.
+        compacted: the topic was compacted: every gap of what the source held when it was last observed is a hole.
+
+    Returns:
+        the noted offsets [first, end); None: none are noted of this epoch.
+    """
+    noted = source_gaps(store, link).get(tp)
     if noted is None or noted[0] != epoch:
         return None
     _, first, end = noted
-    mark = store.watermarks(link).get(tp)
+    mark = store.watermarks(link).get(tp) if compacted else None
     put_source_holes(store, link, {tp: SourceHoles(epoch, max(end, 0 if mark is None else mark.source_end))})
+    store.forget_notes(link, SOURCE_GAP, [str(tp)])
     return first, end
 
 

@@ -70,7 +70,14 @@ from drkit.model.link_state import (
 from drkit.model.offsets import HOLES_ANYWHERE, OffsetMapping, Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.api import LinkStore, MappingStore
-from drkit.store.link_notes import SourceHoles, add_never_mirrored, put_source_gap, put_source_holes, source_holes
+from drkit.store.link_notes import (
+    SourceHoles,
+    add_never_mirrored,
+    put_source_gap,
+    put_source_holes,
+    source_gaps,
+    source_holes,
+)
 
 log = logging.getLogger(__name__)
 
@@ -172,6 +179,7 @@ class Resumer:
         self._looked_at: float | None = None
         self._holes: dict[TopicPartition, SourceHoles] = {}
         self._new_holes: dict[TopicPartition, SourceHoles] = {}
+        self._gaps: dict[TopicPartition, tuple[int, int, int]] = {}
         self.denied: dict[TopicPartition, DrkitError] = {}
         """From the last call of `resume`: partitions that a cluster refused to show, or not in time; the others
         continued."""
@@ -201,6 +209,7 @@ class Resumer:
         self._leave, self._looked_at = leave, time.monotonic()
         self.denied.clear()
         self._holes, self._new_holes = source_holes(self._notes, self._link), {}
+        self._gaps = source_gaps(self._notes, self._link)
         epochs = {tp: ready.state.epoch for tp, ready in wanted.items()}
         standing = {tp: self._problems.standing(KIND, tp, epoch) for tp, epoch in epochs.items()}
         lost = {tp: problem for tp, problem in standing.items() if problem is not None}
@@ -731,7 +740,7 @@ class Resumer:
     def _conditional(self, start: PartitionStart, seen: Observed) -> PartitionStart:
         """The start with producer id and sequence, which make each append conditional on the one before it."""
         sequence = self._producer.next_sequence(seen.last_sequence, start.target_offset)
-        dense_from = self._dense_from(seen)
+        dense_from = self._dense_from(seen, start.source_offset)
         return replace(
             start,
             producer_id=self._producer.id(),
@@ -740,11 +749,17 @@ class Resumer:
             dense_from=dense_from,
         )
 
-    def _dense_from(self, seen: Observed) -> int:
-        """The source offset from which on its log has no gaps. One that was compacted has them in what it held then."""
+    def _dense_from(self, seen: Observed, source_offset: int) -> int:
+        """The source offset from which on its log has no gaps. One that was compacted has them in what it held then.
+
+        A gap that was told stands until an operator accepts it: compaction that began later didn't make it.
+        """
         epoch = seen.topic.state.epoch
         known = self._holes.get(seen.tp)
         until = 0 if known is None or known.epoch != epoch else known.until
+        told, first, end = self._gaps.get(seen.tp, (None, 0, 0))
+        if told == epoch and first >= source_offset and end > until:
+            return first if seen.topic.compacted else until
         due = until
         if seen.topic.compacted:
             due = HOLES_ANYWHERE
@@ -753,6 +768,10 @@ class Resumer:
         if due != until:
             self._new_holes[seen.tp] = SourceHoles(epoch, due)
         return due
+
+    def told_gap(self, tp: TopicPartition, epoch: int, gap: tuple[int, int]) -> bool:
+        """Whether what the source skips was told before, and no operator has accepted it."""
+        return self._gaps.get(tp) == (epoch, *gap)
 
     def note_source_gap(self, tp: TopicPartition, epoch: int, gap: tuple[int, int]) -> None:
         """Store what the source skips, so that an operator can go on without it."""

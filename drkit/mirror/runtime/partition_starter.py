@@ -23,6 +23,7 @@ from drkit.mirror.health.purge_watch import PurgeWatch
 from drkit.mirror.health.returned_records import ReturnedRecords
 from drkit.mirror.health.stalls import Stalls
 from drkit.mirror.resume.partition_resume import UNSEEN_REMEDY, Resumed, Resumer
+from drkit.mirror.topics.topic_sync import ReadyTopic
 from drkit.mirror.workers.rebalance import Rebalance
 from drkit.model.errors import Fenced
 from drkit.model.link_state import SOURCE_GAP, TopicState
@@ -174,7 +175,7 @@ class PartitionStarter:
             if ready is not None:
                 self._halted[tp] = ready.state
             return
-        if incident.kind is IncidentKind.GAP and incident.gap is not None and ready is not None and not ready.compacted:
+        if incident.gap is not None and ready is not None and self._is_loss(tp, ready, incident.gap):
             self._resumer.note_source_gap(tp, ready.state.epoch, incident.gap)
             self._stalls.refused(
                 tp, SOURCE_GAP, f"{incident.reason}. {_GAP}", self._gap_remedy(tp), self._positions().get(tp)
@@ -193,9 +194,15 @@ class PartitionStarter:
             self._check_topics()
         self._assignment.observe_again(incident)
 
+    def _is_loss(self, tp: TopicPartition, ready: ReadyTopic, gap: tuple[int, int]) -> bool:
+        """Whether compaction doesn't explain what the source skips: a topic that is compacted now may have other gaps
+        than those that were told before."""
+        return not ready.compacted or self._resumer.told_gap(tp, ready.state.epoch, gap)
+
     def _gap_remedy(self, tp: TopicPartition) -> str:
         return (
-            f"If another replica of {tp} has the batch, let it lead (kafka-leader-election). Else, or if the topic was "
-            f"compacted: `drkit link acknowledge '{self._link}' {SOURCE_GAP} --topic {tp.topic}` goes on without these "
-            f"offsets, and takes gaps in all that {self._link.source} holds of it now for holes. {TRIED_AGAIN}"
+            f"If another replica of {tp} has the batch, let it lead (kafka-leader-election). Else `drkit link "
+            f"acknowledge '{self._link}' {SOURCE_GAP} --topic {tp.topic}` goes on without these offsets. If the topic "
+            f"was compacted once, --compacted goes on without any gap in what {self._link.source} holds of it now. "
+            f"{TRIED_AGAIN}"
         )

@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from drkit.cli.wiring.context import Invocation, verb
 from drkit.model.errors import ConfigError, Refused
-from drkit.model.link_state import Direction, LinkControl
+from drkit.model.link_state import SOURCE_GAP, Direction, LinkControl
 from drkit.model.runs import CLUSTER_ID
 from drkit.model.topology import Link, LinkId
 from drkit.model.wording import and_more, counted
@@ -129,6 +129,13 @@ def acknowledge_problem(
     link: LinkArgument,
     kind: Annotated[str, typer.Argument(help="The kind of problem, as `drkit status` shows it.", metavar="PROBLEM")],
     topic: TopicOption = None,
+    compacted: Annotated[
+        bool,
+        typer.Option(
+            "--compacted",
+            help="With source_gap: the topic was compacted once, so every gap that its log has now is a hole.",
+        ),
+    ] = False,
 ) -> None:
     """Acknowledge a problem that was read and is left as it is: records that it names as missing count as given up.
 
@@ -137,9 +144,11 @@ def acknowledge_problem(
     from drkit.mirror.control import acknowledge
     from drkit.mirror.runtime.events import problem_document
 
+    if compacted and kind != SOURCE_GAP:
+        raise ConfigError(f"--compacted says nothing about {kind}", remedy=f"Use it with {SOURCE_GAP}, or leave it out")
     chosen = _link(run, link)
     _check_restored(run, chosen)
-    control, done = acknowledge(run.store(), chosen, kind, topic)
+    control, done = acknowledge(run.store(), chosen, kind, topic, compacted=compacted)
     document = _document(control) | {"acknowledged": [problem_document(problem) for problem in done]}
 
     def human(console: Console) -> None:

@@ -66,8 +66,8 @@ def _values(records: Sequence) -> list[int]:
     return [int(record.value) for record in records]
 
 
-def _acknowledge(mirrored: Mirrored, topic: str) -> None:
-    told = mirrored.drkit("link", "acknowledge", str(mirrored.link.id), SOURCE_GAP, "--topic", topic)
+def _acknowledge(mirrored: Mirrored, topic: str, *flags: str) -> None:
+    told = mirrored.drkit("link", "acknowledge", str(mirrored.link.id), SOURCE_GAP, "--topic", topic, *flags)
     assert told.returncode == 0, told.stderr
 
 
@@ -100,12 +100,39 @@ def test_offsets_that_a_broker_skips_halt_the_partition_until_an_operator_goes_o
     assert _values(mirrored.target.read(topic)) == [*range(20), *range(40, 60)]
     (given_up,) = mirrored.problems(RECORDS_GIVEN_UP)
     assert (given_up.unsure_from, given_up.unsure_until) == (20, 40)
-    _write(mirrored, topic, range(60, 80), hour=2)
-    _write(mirrored, topic, range(80, 90), hour=3)
-    _damage(mirrored, topic, 75)  # what was accepted ends where the log ended
+
+
+def test_an_accepted_gap_says_nothing_of_the_next_one(mirrored: Mirrored) -> None:
+    topic = mirrored.name("two")
+    mirrored.source.create(topic, segment_ms="60000")
+    for hour in range(4):
+        _write(mirrored, topic, range(20 * hour, 20 * hour + 20), hour)
+    for damaged in (15, 55):
+        _damage(mirrored, topic, damaged)
+    for first in (10, 50):
+        report = mirrored.catch_up()
+        assert [each.kind for each in report.halted] == [SOURCE_GAP]
+        assert f"offsets {first} to {first + 9}" in report.halted[0].reason
+        _acknowledge(mirrored, topic)
+    assert not mirrored.catch_up().halted
+    assert _values(mirrored.target.read(topic)) == [*range(10), *range(20, 50), *range(60, 80)]
+
+
+def test_compaction_that_begins_later_explains_no_gap_that_was_told(mirrored: Mirrored) -> None:
+    topic = mirrored.name("later")
+    mirrored.source.create(topic, segment_ms="60000")
+    _write(mirrored, topic, range(20))
+    _write(mirrored, topic, range(20, 40), hour=1)
+    _damage(mirrored, topic, 15)
+    assert [each.kind for each in mirrored.catch_up().halted] == [SOURCE_GAP]
+    _set(mirrored, topic, cleanup_policy="compact", min_cleanable_dirty_ratio="1.0")
     report = mirrored.catch_up()
     assert [each.kind for each in report.halted] == [SOURCE_GAP]
-    assert "offsets 70 to 79" in report.halted[0].reason
+    assert "offsets 10 to 19" in report.halted[0].reason
+    assert mirrored.through(topic) == 10
+    _acknowledge(mirrored, topic)
+    assert not mirrored.catch_up().halted
+    assert _values(mirrored.target.read(topic)) == [*range(10), *range(20, 40)]
 
 
 def test_a_log_whose_last_batch_a_broker_does_not_find_moves_on_only_by_an_operator(mirrored: Mirrored) -> None:
@@ -150,7 +177,7 @@ def test_a_topic_that_was_compacted_before_goes_on_once_an_operator_says_so(mirr
     _set(mirrored, topic, cleanup_policy="delete", segment_ms="604800000")
     report = mirrored.catch_up()
     assert [each.kind for each in report.halted] == [SOURCE_GAP]
-    _acknowledge(mirrored, topic)
+    _acknowledge(mirrored, topic, "--compacted")
     assert not mirrored.catch_up().halted
     mirrored.assert_same(topic)
 
