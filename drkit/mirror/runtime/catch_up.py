@@ -17,15 +17,19 @@ from drkit.mirror.runtime.periodic_task import Periodic
 from drkit.mirror.topics.topic_sync import ReadyTopic
 from drkit.model.clock import now
 from drkit.model.errors import Unreachable
-from drkit.model.link_state import Problem
+from drkit.model.link_state import SOURCE_TOPIC_DELETED, Problem
 from drkit.model.offsets import Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.model.wording import and_more
 from drkit.store.api import Store
 
+_VOID_SECONDS = 2.0
+
 
 class CatchUp:
     """The goal: everything that each source partition of the link held at the first look. Threads may share it.
+
+    A goal is of the topic as it was then: none is left of one that is deleted meanwhile, or accepted as a new one.
 
     For other workers' partitions a watermark counts only if a living worker has stored it since then, for the current
     topic, and if the target's log still reaches that far: an older one may belong to an earlier topic, or to logs that
@@ -68,6 +72,8 @@ class CatchUp:
         self._wanted: Mapping[TopicPartition, ReadyTopic] = {}
         self._kept_before: dict[TopicPartition, datetime] | None = None
         self._elsewhere: set[TopicPartition] = set()
+        self._void: frozenset[str] = frozenset()
+        self._void_at = float("-inf")
         self._moved = 0
         self._moved_at = time.monotonic()
 
@@ -75,6 +81,11 @@ class CatchUp:
     def halted(self) -> tuple[Problem, ...]:
         """The problems that halt other workers' partitions, as of the last `refresh`."""
         return tuple(chain.from_iterable(self._halted.values()))
+
+    @property
+    def void(self) -> frozenset[str]:
+        """Topics of the goals that the source has deleted since, or that were accepted as new ones."""
+        return self._void
 
     @property
     def goals(self) -> Mapping[TopicPartition, int]:
@@ -159,6 +170,11 @@ class CatchUp:
         if self._goals is None:
             return False
         left, positions = self._left(), self._engine.positions()
+        try:
+            if self._look_for_void(settling=not left):
+                left = self._left()
+        except Unreachable:
+            return False
         if left and all(tp in positions and positions[tp].source_through >= self._goals[tp] for tp in left):
             record()
         return not left
@@ -180,8 +196,33 @@ class CatchUp:
         return [
             tp
             for tp, goal in (self._goals or {}).items()
-            if kept.get(tp, -1) < goal and tp not in self._elsewhere and not self._halts(tp)
+            if kept.get(tp, -1) < goal
+            and tp not in self._elsewhere
+            and tp.topic not in self._void
+            and not self._halts(tp)
         ]
+
+    def _look_for_void(self, *, settling: bool) -> bool:
+        """Look for topics whose goals mean nothing any more; returns whether there are others than before. While
+        partitions are left, every few seconds.
+
+        Raises:
+            Unreachable: the store doesn't answer.
+        """
+        at = time.monotonic()
+        if not settling and at - self._void_at < _VOID_SECONDS:
+            return False
+        states = self._store.topic_states(self._link)
+        before, self._void_at = self._void, at
+        epochs = {tp.topic: ready.state.epoch for tp, ready in self._wanted.items()}
+        self._void = frozenset(
+            topic
+            for topic, epoch in epochs.items()
+            if (state := states.get(topic)) is None
+            or state.epoch != epoch
+            or self._problems.knows(SOURCE_TOPIC_DELETED, topic)
+        )
+        return self._void != before
 
     def held_back(self) -> int:
         """The source offsets behind its partitions' last stable ones: a transaction is open there, and nothing behind

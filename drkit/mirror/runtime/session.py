@@ -57,9 +57,10 @@ from drkit.mirror.workers.leader_lease import TTL_SECONDS, LeaderLease
 from drkit.mirror.workers.rebalance import Rebalance
 from drkit.mirror.workers.worker import HEARTBEAT_SECONDS
 from drkit.model.errors import BrokerTooOld, DrkitError, Fenced, OtherSchema, Refused, StoreMissing, Unreachable
-from drkit.model.link_state import Problem
+from drkit.model.link_state import SOURCE_TOPIC_DELETED, Problem
 from drkit.model.process import keeping_context
 from drkit.model.topology import Link, TopicPartition
+from drkit.model.wording import and_more
 from drkit.state_topic.guard import check_may_begin
 from drkit.state_topic.other_store import check_one_store, worker_client_id
 from drkit.store.api import Store
@@ -102,6 +103,8 @@ class MirrorReport:
     """How a run ended. `caught_up`: everything that the source held at the start is on the target and recorded;
     None where that wasn't requested. `halted`: what is halted, and why. `missing`: what the source holds and no mirror
     brings to the target. `held_back`: the source offsets behind its last stable ones then, which can't be read yet.
+    `gone`: topics that were mirrored and that the source no longer has; a source that has none of them isn't caught up
+    with. `empty`: it had no topic that the link covers.
     """
 
     link: Link
@@ -110,6 +113,8 @@ class MirrorReport:
     halted: tuple[Problem, ...]
     missing: tuple[Problem, ...] = ()
     held_back: int = 0
+    gone: tuple[str, ...] = ()
+    empty: bool = False
 
 
 class Session:
@@ -299,6 +304,8 @@ class Session:
     def run(self) -> MirrorReport:
         """Start the threads, move records until the end, stop normally."""
         caught_up = False
+        gone: tuple[str, ...] = ()
+        replaced: tuple[str, ...] = ()
         try:
             self._begin()
             self._problems.follow()
@@ -315,15 +322,22 @@ class Session:
             self._finish(caught_up=caught_up)
             caught_up = caught_up and self._still_there()
             held = self._catch_up.held_back() if caught_up else 0
+            if caught_up:
+                gone, replaced = self._gone()
+            empty = not self._catch_up.goals
         finally:
             self._close()
+        if replaced:
+            log.warning("%s: accepted as new topics meanwhile: %s. Run it again", self._link.id, and_more(replaced))
         return MirrorReport(
             self._link,
             self._engine.moved(),
-            caught_up if self._options.until_caught_up else None,
+            caught_up and not replaced and not (gone and empty) if self._options.until_caught_up else None,
             (*self._problems.halted(), *self._catch_up.halted),
             self._problems.missing(),
             held,
+            gone,
+            empty and caught_up and not gone,
         )
 
     def _begin(self) -> None:
@@ -618,6 +632,12 @@ class Session:
             log.warning("%s: of %s not all is mirrored that its source held at the start", self._link.id, tp)
         self._problems.follow()  # what the others have told, too
         return self._resume.join(0) and not (lost or gone or removed or missed)
+
+    def _gone(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The topics that were mirrored and that the source no longer has; those of the goals that are others now."""
+        states = sorted(self._store.topic_states(self._link.id))
+        gone = tuple(topic for topic in states if self._problems.knows(SOURCE_TOPIC_DELETED, topic))
+        return gone, tuple(topic for topic in states if topic in self._catch_up.void and topic not in gone)
 
     def _close(self) -> None:
         self._ending.set()

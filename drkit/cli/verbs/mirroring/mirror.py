@@ -31,7 +31,7 @@ from drkit.mirror.runtime.events import DoneEvent, MirrorEvent, ProgressEvent
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, Unreachable, error_body
 from drkit.model.process import working_on
 from drkit.model.topology import Link, LinkId
-from drkit.model.wording import counted
+from drkit.model.wording import and_more, counted
 from drkit.observe import formatting
 from drkit.observe.metrics.worker_health import ENDED, WAITING, WorkerHealth
 
@@ -289,6 +289,12 @@ def _end(run: Invocation, workers: list[_Worker], *, until_caught_up: bool) -> N
             raise worker.error
     reports = [worker.report for worker in workers if worker.report is not None]
     for report in reports:
+        ids = report.link.id
+        if report.gone:
+            gone = f"{ids}: {ids.source} no longer has {and_more(report.gone)}, which {ids.target} has from it"
+            run.writer.log.print(Text(f"{gone}: see `drkit status`"))
+        elif report.empty:
+            run.writer.log.print(Text(f"{ids}: {ids.source} shows no topic that the link's `topics` cover"))
         if report.held_back:
             run.writer.log.print(
                 Text(

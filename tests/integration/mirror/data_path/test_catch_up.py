@@ -145,3 +145,12 @@ def test_clusters_that_changed_places_are_refused_before_anything_is_written(mir
     write(mirrored, topic, ALL, ALL + 10)
     assert mirrored.catch_up().caught_up
     mirrored.assert_same(topic)
+
+
+def test_a_source_that_has_none_of_the_mirrored_topics_is_not_caught_up_with(mirrored: Mirrored) -> None:
+    """It came back as it was before they were made: there is nothing to copy, and nothing that dr was compared with."""
+    topic = mirrored_topic(mirrored, "gone")
+    mirrored.source.delete(topic)
+    report = mirrored.catch_up()
+    assert not report.caught_up
+    assert (report.gone, report.empty) == ((topic,), False)

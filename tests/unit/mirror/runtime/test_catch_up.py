@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -15,10 +16,11 @@ from drkit.mirror.runtime.catch_up import CatchUp
 from drkit.mirror.topics.topic_snapshot import ReadyTopic
 from drkit.model.clock import now
 from drkit.model.errors import Unreachable
-from drkit.model.link_state import TopicState
+from drkit.model.link_state import SOURCE_TOPIC_DELETED, TopicState
 from drkit.model.offsets import Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store import open_store
+from tests.support.wait import wait_until
 
 LINK = LinkId("primary", "dr")
 OURS, THEIRS = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -129,3 +131,21 @@ def test_what_a_resume_stores_at_the_end_counts(world: World, through: int) -> N
     world.kept = {}
     world.store.put_watermarks(LINK, [Watermark(*OURS, 1, through, through, 0, 10, 0, now())])
     assert world.catch_up.missed() == ([OURS] if through < 10 else [])
+
+
+def test_a_topic_that_is_deleted_on_the_way_has_no_goal_any_more(world: World) -> None:
+    """Its partitions leave the engine: no watermark of them comes."""
+    world.catch_up.begin(dict.fromkeys(READY.tps(), READY))
+    world.kept = {}
+    assert not world.is_done()
+    world.problems.put(SOURCE_TOPIC_DELETED, "t", None, "the topic is gone", "", halted=False)
+    wait_until(world.is_done, what="the goals to be dropped")
+    assert world.catch_up.void == {"t"}
+
+
+def test_what_is_mirrored_of_a_topic_accepted_on_the_way_reaches_no_goal_of_the_former_one(world: World) -> None:
+    world.catch_up.begin(dict.fromkeys(READY.tps(), READY))
+    world.kept = {OURS: 10, THEIRS: 10}
+    world.store.put_topic_states(LINK, [replace(READY.state, epoch=2)])
+    assert world.is_done()
+    assert world.catch_up.void == {"t"}
