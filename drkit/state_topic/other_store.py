@@ -65,12 +65,21 @@ def mirrors_of_any_store(groups: GroupAdmin, link: Link, copy: str) -> list[str]
 
 
 def mirrors_of_other_stores(groups: GroupAdmin, link: Link, store: Store, store_url: str) -> list[str]:
-    """As `mirrors_of_any_store`, those that use another store than this one; none if drkit may not see groups."""
+    """As `mirrors_of_any_store`, those that use another store than this one; none if drkit may not see groups.
+
+    A worker is noted in its store before it joins the group. The address alone proves nothing: two sites may have a
+    store of one name each. One that is noted keeps this store whatever it calls it (some of the hosts, a link to the
+    file), but a file may be a copy: there a note under another address counts only while it is renewed.
+    """
     own = store_identity(store_url)
 
     def others(members: list[_Member]) -> list[_Member]:
-        found = [member for member in members if member.store != own]
-        return [each for each in found if not _noted(store, link, each.owner, store_url)] if found else []
+        if not members:
+            return []
+        notes, at = read_workers(store, link.id), store.time()
+        known = {note.owner for note in notes}
+        alive = known if not in_a_file(store_url) else {note.owner for note in notes if note.expires_at > at}
+        return [each for each in members if each.owner not in (known if each.store == own else alive)]
 
     try:
         return _found(groups, link, copy_name(link, store), others)
@@ -100,18 +109,6 @@ def other_store(link: Link, found: Sequence[str]) -> Refused:
         meaning="store.url of this configuration names another store than the mirror's. Two stores decide apart: the "
         f"mirror would continue writing to {link.id.target} after a failover from this one",
         remedy="Name the mirror's store in store.url. Where this store is the right one: stop that process",
-    )
-
-
-def _noted(store: Store, link: Link, owner: str, store_url: str) -> bool:
-    """Whether a store under another name (some of the hosts, a link to a file) is still the worker's store.
-
-    An expired note belongs to a worker that doesn't reach the store now; or this is a copy of that worker's file.
-    """
-    at = store.time()
-    return any(
-        note.owner == owner and (note.expires_at > at or not in_a_file(store_url))
-        for note in read_workers(store, link.id)
     )
 
 

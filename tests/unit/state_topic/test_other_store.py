@@ -70,9 +70,17 @@ def test_a_worker_that_this_store_has_no_note_of_keeps_another(store):
     assert elsewhere(store, ONE_NODE, NODES) == ["process 4711 on host-a"]
 
 
-def test_a_store_of_the_same_address_is_the_same(store):
+@pytest.mark.parametrize("seconds", [10, -1])
+def test_a_store_of_the_same_address_is_the_same_where_it_has_the_workers_note(store, seconds):
+    noted(store, seconds)
     assert elsewhere(store, HERE, HERE) == []
     assert elsewhere(store, NODES, "cassandra://h2:9042,h1/drkit") == []
+
+
+def test_another_site_may_have_a_store_of_the_same_address(store):
+    """A service's name, a path on a machine or a pod with the same name: both stores' addresses are equal."""
+    assert elsewhere(store, HERE, HERE) == ["process 4711 on host-a"]
+    assert elsewhere(store, NODES, NODES) == ["process 4711 on host-a"]
 
 
 def test_a_worker_with_a_live_note_keeps_this_store_whatever_it_calls_it(store):
