@@ -270,14 +270,18 @@ def test_what_is_accepted_as_purged_is_noted_by_who_accepts_it(store: Store) -> 
         assert accepted_purges(store, LINK.id) == {(tp, epoch): left}, "the target has the rest again"
 
 
-@pytest.mark.parametrize(("epoch", "until"), [(3, 70), (2, None)], ids=["this topic", "a former one"])
-def test_gaps_that_are_accepted_are_holes_in_what_the_source_held(store: Store, epoch: int, until: int | None) -> None:
+@pytest.mark.parametrize(
+    ("epoch", "compacted", "until"),
+    [(3, False, 40), (3, True, 70), (2, True, None)],
+    ids=["this gap", "a compacted log's", "a former topic's"],
+)
+def test_a_gap_that_is_accepted_is_a_hole(store: Store, epoch: int, compacted: bool, until: int | None) -> None:
     tp = TopicPartition("orders", 0)
     store.put_topic_states(LINK.id, [TopicState("orders", "orders", "s", "t", 3, 1, created_by_drkit=True)])
     store.put_watermarks(LINK.id, [Watermark("orders", 0, 3, 20, 20, 0, 70, 0, now())])
     put_source_gap(store, LINK.id, tp, epoch, (20, 40))
     store.put_problem(LINK.id, problem(SOURCE_GAP, "orders", 0))
-    acknowledge(store, LINK, SOURCE_GAP, "orders")
+    acknowledge(store, LINK, SOURCE_GAP, "orders", compacted=compacted)
     assert source_holes(store, LINK.id) == ({} if until is None else {tp: (3, until)})
     given_up = [(each.kind, each.unsure_from, each.unsure_until) for each in store.problems(LINK.id)]
     assert given_up == ([] if until is None else [(RECORDS_GIVEN_UP, 20, 40)])
