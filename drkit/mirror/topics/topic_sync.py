@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -66,6 +66,9 @@ TOPIC_KINDS = frozenset(
     }
 )
 """Problems that a look at the topics finds, and settles when they are over."""
+_CREATING = "creating"
+"""Kind of the notes that say, by source topic, with which source topic id its target topic is about to be created:
+what a mirror has created that is killed before it stores the topic's state is drkit's own."""
 FIRST_PARTITIONS = 200
 LEAST_PARTITIONS, MOST_PARTITIONS = 25, 1_000
 _FAST_SECONDS, _SLOW_SECONDS = 1.0, 2.0
@@ -113,6 +116,7 @@ class TopicSync:
         self._briefly = False
         self._last: dict[str, ReadyTopic] = {}
         self._noted: dict[str, str] | None = None
+        self._creating: dict[str, str] | None = None
         self._waiting = False
         self._tried: set[str] = set()
         self._pace = CreationPace(clock)
@@ -144,6 +148,7 @@ class TopicSync:
         began = self._clock()
         self._briefly = False
         look = self._observe()
+        self._recognize(look)
         missing = {topic for topic in look.source if topic not in look.states or self._must_exist(look, topic)}
         there = look.target.keys() | look.target_denied
         due = [t for t in look.source if t in missing and self._link.target_topic(t) not in there]
@@ -203,8 +208,40 @@ class TopicSync:
             look.changed.clear()
             for name in anew:
                 look.ready.pop(name, None)
+                del look.states[name]
+        known = {topic for topic, state in look.states.items() if state.target_topic_id}
+        self._forget_announced(known.intersection(self._announced()))
         self._last = look.ready
         self._writer.created.difference_update(look.target)
+
+    def _announced(self) -> dict[str, str]:
+        """The notes of what is about to be created."""
+        if self._creating is None:
+            self._creating = self._store.notes(self._link.id, _CREATING)
+        return self._creating
+
+    def _forget_announced(self, topics: Collection[str]) -> None:
+        """Forget these notes: the states are stored, or nothing was created."""
+        if topics:
+            self._store.forget_notes(self._link.id, _CREATING, sorted(topics))
+            self._creating = {topic: known for topic, known in self._announced().items() if topic not in topics}
+
+    def _recognize(self, look: TopicSnapshot) -> None:
+        """Find the target topics that a mirror created that was killed (or lost the lead) before it stored their
+        states: they were announced, and are still empty. Where that isn't known yet, a topic waits."""
+        new = [t for t in look.source if t not in look.states or self._must_exist(look, t)]
+        names = {topic: self._link.target_topic(topic) for topic in new}
+        met = [t for t, name in names.items() if name in look.target and name not in self._writer.created]
+        own = [names[topic] for topic in met if self._announced().get(topic) == look.source[topic].topic_id]
+        tps = {name: [TopicPartition(name, number) for number in range(look.target[name].partitions)] for name in own}
+        ends = self._target.log_ends([tp for its in tps.values() for tp in its], partial=True) if own else {}
+        for name in own:
+            found = {ends.get(tp) for tp in tps[name]}
+            if found == {0}:
+                self._writer.created.add(name)
+            elif found <= {0, None}:
+                log.info("%s: no leader says yet whether %s is empty", self._link.id, name)
+                del look.target[name]
 
     def _create(self, look: TopicSnapshot, absent: Sequence[str]) -> bool:
         """Create topics that the target lacks; False if not all existed in time. Those that the target confirms are
@@ -215,9 +252,14 @@ class TopicSync:
         """
         if not absent:
             return True
+        ids = {topic: look.source[topic].topic_id for topic in absent}
+        fresh = {topic: known for topic, known in ids.items() if self._announced().get(topic) != known}
+        if fresh:
+            self._store.put_notes(self._link.id, _CREATING, fresh)
+            self._announced().update(fresh)
         try:
             with self._pace.measured(sum(look.source[topic].partitions for topic in absent)):
-                created = self._writer.create(look, absent)
+                created, refused = self._writer.create(look, absent)
         except Unreachable as error:
             log.info(
                 "%s: %s is slow to make topics; fewer are asked for: %s", self._link.id, self._link.id.target, error
@@ -226,6 +268,8 @@ class TopicSync:
             return False
         for topic in created:
             self._adopt(look, topic, created=True)
+        # what is there in their place is somebody else's
+        self._forget_announced(fresh.keys() & refused)
         return True
 
     def follow(self) -> dict[str, ReadyTopic]:
@@ -235,7 +279,7 @@ class TopicSync:
             Unreachable: a cluster or the store doesn't answer.
         """
         self._briefly = False
-        self._noted = None  # whoever leads changes these and the others
+        self._noted = self._creating = None  # whoever leads changes these and the others
         self._aligning.read_again()
         look = self._observe()
         awaited = {t for t in look.source if t not in look.states or self._must_exist(look, t)}

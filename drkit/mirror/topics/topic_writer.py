@@ -65,11 +65,10 @@ class TopicWriter:
 
     # -- creating ----------------------------------------------------------------------------------
 
-    def create(self, look: TopicSnapshot, topics: Iterable[str]) -> list[str]:
-        """Create these topics on the target, in one request; returns those that exist now."""
+    def create(self, look: TopicSnapshot, topics: Iterable[str]) -> tuple[list[str], set[str]]:
+        """Create these topics on the target, in one request; returns those that exist now, and those that it refused
+        to create (or had already)."""
         wanted = {topic: self._new(look, topic) for topic in topics}
-        if not wanted:
-            return []
         names = {new.name: topic for topic, (new, _) in wanted.items()}
         failures = self._target.create_topics([new for new, _ in wanted.values()], confirmed=self.created)
         plain = [
@@ -95,7 +94,8 @@ class TopicWriter:
                 )
             elif name not in failures and name in look.target:
                 log.info("%s: created %s on %s", self._link.id, name, self._link.id.target, extra={"topic": topic})
-        return [topic for name, topic in names.items() if name not in failures and name in look.target]
+        created = [topic for name, topic in names.items() if name not in failures and name in look.target]
+        return created, {topic for name, topic in names.items() if name in failures}
 
     def _new(self, look: TopicSnapshot, topic: str) -> tuple[NewTopic, SettingChanges]:
         info = look.source[topic]

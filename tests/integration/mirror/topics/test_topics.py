@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
@@ -147,9 +151,9 @@ def test_topics_that_were_not_there_in_time_are_the_mirrors_own_and_fewer_are_as
     portions: list[int] = []
     create = TopicWriter.create
 
-    def slow(writer: TopicWriter, look: TopicSnapshot, names: Iterable[str]) -> list[str]:
+    def slow(writer: TopicWriter, look: TopicSnapshot, names: Iterable[str]) -> tuple[list[str], set[str]]:
         made = create(writer, look, names)
-        portions.append(len(made))
+        portions.append(len(made[0]))
         if len(portions) == 1:
             raise Unreachable("waiting for new topics took too long")
         return made
@@ -166,6 +170,31 @@ def test_topics_that_were_not_there_in_time_are_the_mirrors_own_and_fewer_are_as
         mirrored.assert_same(topic, 1)
         assert mirrored.store.topic_states(mirrored.link.id)[topic].created_by_drkit
     assert portions[:2] == [4, 1]
+
+
+def test_what_a_killed_mirror_created_is_the_next_ones_own_unless_somebody_wrote_there(
+    mirrored: Mirrored, tmp_path: Path
+) -> None:
+    """It was killed between the creation and its note, which left a topic with offsets of its own for good."""
+    empty, written, told = mirrored.name("empty"), mirrored.name("written"), tmp_path / "kill"
+    for topic in (empty, written):
+        mirrored.source.create(topic, 2)
+        write(mirrored.source, topic, 5)
+        mirrored.source.purge(topic, 3)
+    told.touch()
+    command = [sys.executable, "-m", "tests.support.killing.stopping_worker", str(mirrored.config_path)]
+    command += ["put_topic_states", str(told), str(int(signal.SIGKILL))]
+    killed = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert not mirrored.store.topic_states(mirrored.link.id)
+    assert mirrored.target.partitions(empty) == 2
+    write(mirrored.target, written, 1)
+    mirrored.catch_up()
+    states = mirrored.store.topic_states(mirrored.link.id)
+    assert states[empty].created_by_drkit
+    assert [record.offset for record in mirrored.target.read(empty)] == [3, 4]
+    assert not states[written].created_by_drkit
+    assert not mirrored.store.notes(mirrored.link.id, "creating")
 
 
 def test_topics_outside_the_link_stay_where_they_are(mirrored: Mirrored, unique_name: str) -> None:
