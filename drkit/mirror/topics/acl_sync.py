@@ -2,10 +2,10 @@
 
 ACLs put now, and those to put at the switch, are noted in the store first: the failover's switch
 (`drkit.failover.stages.promote_topics`) uses only the notes, because the source may be gone then. An ACL that the
-source no longer has is removed after several looks have missed it, if it was deleted there (`source_growth`). A source
-that is formatted, or restored from an older copy of its disks, lacks ACLs, too: what the target has of them stays, and
-keeps clients in (or out) after a failover, until an operator decides. What was removed stays noted: a target that is
-set back has it again, and the source would never show that it is one too many.
+source no longer has is removed after several looks have missed it, if none of its brokers has it and it was deleted
+there (`source_growth`). A source that is formatted, or restored from an older copy of its disks, lacks ACLs, too: what
+the target has of them stays, and keeps clients in (or out) after a failover, until an operator decides. What was
+removed stays noted: a target that is set back has it again, and the source would never show that it is one too many.
 """
 
 from __future__ import annotations
@@ -122,7 +122,11 @@ class AclSync:
         # of a topic that drkit isn't shown, or that is gone on the source and stays on the target, the ACLs stay, too
         topics = {*look.source, *filter(self._link.mirrors_topic, look.states)}
         groups = {p.group for p in self._store.group_positions(self._link.id)} if patterned(theirs) else set()
-        wanted = roles(carried(theirs, self._link, topics, groups, self._own), self._link.acls)
+
+        def follow(rules: Collection[Acl]) -> dict[Acl, AclRole]:
+            return roles(carried(rules, self._link, topics, groups, self._own), self._link.acls)
+
+        wanted = follow(theirs)
         self._growth.saw_rules({rule.key for rule in wanted}, {rule.key for rule in noted})
         removed = removed_rules(self._store, self._link.id)
         self._store.forget_notes(self._link.id, REMOVED_ACL_NOTES, [rule.key for rule in removed & wanted.keys()])
@@ -130,6 +134,13 @@ class AclSync:
         todo = self._patiently(changes(wanted, noted, there), wanted)
         empty = all(rule.principal in self._own for rule in theirs)
         todo = self._without_held(todo, wanted, again, look, empty=empty)
+        if going := (todo.remove | todo.forget) - wanted.keys():  # as one broker says, which may lag
+            try:
+                shown = going & follow(frozenset().union(*self._source.acls_by_broker().values()) - fences).keys()
+            except Unreachable as error:
+                log.info("%s: no access rule is removed now: %s", self._link.id, error.what)
+                shown = going
+            todo = replace(todo, remove=todo.remove - shown, forget=todo.forget - shown)
         self._apply(todo)
         if self._link.acls is AclMode.STANDBY:
             self._show_writers(there - todo.remove, topics)

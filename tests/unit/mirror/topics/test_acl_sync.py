@@ -16,6 +16,7 @@ from drkit.mirror.health.problems import Problems
 from drkit.mirror.topics.acl_sync import MISSES, SECONDS, AclSync
 from drkit.mirror.topics.source_growth import SourceGrowth
 from drkit.mirror.topics.topic_snapshot import TopicSnapshot
+from drkit.model.errors import Unreachable
 from drkit.model.link_state import ACL_REMOVAL_HELD, SOURCE_TRUNCATED, TopicState
 from drkit.model.topic_policy import AclMode
 from drkit.model.topics.acls import ACL_NOTES, Acl, AclRole
@@ -39,6 +40,15 @@ class Cluster:
     rules: set[Acl] = field(default_factory=set)
     log: list[int] = field(default_factory=lambda: [1, 2, 3])
     principal: str = "User:drkit"
+    elsewhere: set[Acl] = field(default_factory=set)
+    """What another broker shows."""
+    silent: bool = False
+    """The other broker."""
+
+    def acls_by_broker(self) -> dict[int, frozenset[Acl]]:
+        if self.silent:
+            raise Unreachable("no answer")
+        return {1: self.acls(), 2: frozenset(self.rules | self.elsewhere)}
 
     def acls(self) -> frozenset[Acl]:
         return frozenset(self.rules)
@@ -117,6 +127,26 @@ def test_rules_that_were_deleted_while_the_source_took_records_go() -> None:
     world.source.rules = {OWN, READ}
     world.looks()
     assert (world.kept(), world.held()) == ({READ}, "")
+
+
+@pytest.mark.parametrize("silent", [False, True], ids=["shows them", "is silent"])
+def test_a_rule_that_another_broker_shows_is_not_taken_for_deleted(silent: bool) -> None:
+    """The broker that is asked may be cut off from the controllers, and know none of what came since."""
+    world = World(READ, WRITE, DENIED)
+    world.source.rules = {OWN, READ}
+    world.source.elsewhere, world.source.silent = {WRITE, DENIED}, silent
+    world.looks()
+    assert (world.kept(), world.held()) == ({READ, WRITE, DENIED}, "")
+    new = replace(READ, principal="User:other")
+    world.source.rules.add(new)
+    world.looks(1)
+    assert new in world.kept(), "what is added follows"
+    world.source.elsewhere, world.source.silent = {WRITE}, False
+    world.looks()
+    assert world.kept() == {READ, WRITE, new}
+    world.source.elsewhere = set()
+    world.looks(1)
+    assert world.kept() == {READ, new}
 
 
 @pytest.mark.parametrize("left", [set(), {READ}], ids=["none", "some"])
