@@ -373,6 +373,15 @@ class AdminConnection:
             raise
         return begun
 
+    def renew_permission(self) -> None:
+        """Obtain the permission anew, however recent it is (if one is needed): before what can't be undone. Blocks.
+
+        Raises:
+            DrkitError: as `Permission.renew`.
+        """
+        if self.permission is not None:
+            self.permission.renew()
+
     def _check_permission(self, request: Any) -> None:
         if self.permission is not None and request.API_KEY in _CHANGES and not self.permission.holds():
             raise PermissionLapsed
@@ -412,8 +421,7 @@ class AdminConnection:
         try:
             outcome: T = client._manager.run_within(deadline.left, step, self)  # noqa: SLF001 - see the module docstring
         except PermissionLapsed:
-            if self.permission is not None:
-                self.permission.renew()
+            self.renew_permission()
             raise RetryLater("the permission to change it lapsed over and over") from None
         except RuntimeError as error:  # the I/O loop was closed by another thread meanwhile
             raise kafka_errors.KafkaConnectionError(str(error)) from error

@@ -273,6 +273,7 @@ class ClusterAdmin(ClusterClient):
                         failures[result.resource_name] = reason(error, result.error_message)
 
         if wanted:
+            self._connection.renew_permission()
             self._connection.call("configure topics", step)
         return failures
 
@@ -336,6 +337,7 @@ class ClusterAdmin(ClusterClient):
         `wait`: wait until the cluster lists none of the others under that id. `until`: as in
         `topic_requests.delete_exact`.
         """
+        self._connection.renew_permission()
         failures = topic_requests.delete_exact(self._connection, topics, until)
         going = {name: topic_id for name, topic_id in topics.items() if name not in failures}
 
@@ -362,6 +364,7 @@ class ClusterAdmin(ClusterClient):
 
     def delete_acls(self, rules: Iterable[Acl]) -> dict[Acl, str]:
         """Remove exactly these ACLs; returns the reason for each refused one."""
+        self._connection.renew_permission()
         return acls.delete_acls(self._connection, set(rules))
 
     def client_settings(self) -> ClientSettings:
@@ -508,6 +511,7 @@ class ClusterAdmin(ClusterClient):
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
         """Delete the records below each offset: the log start moves there. `Refused` with the reason."""
+        self._connection.renew_permission()
         log_offsets.delete_records(self._connection, before)
 
     def _wait_for_topics(

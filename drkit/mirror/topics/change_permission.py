@@ -2,11 +2,14 @@
 
 A worker can be stopped at any point (SIGSTOP, a hung virtual machine) and wake up after a failover: the link is sealed,
 and the target belongs to the applications. So it must have read the link's state at most three seconds before each
-changing request; time in which it was stopped counts. A failover that has sealed the link waits for longer than that:
-until the workers' notes have expired.
+changing request; time in which its process was stopped counts. A failover that has sealed the link waits for longer
+than that: until the workers' notes have expired.
 
-One gap remains: a worker that is stopped in the microseconds between checking its clock and handing the request to the
-operating system (plus the time to connect to the broker, if needed) still sends this one request when it wakes up.
+Two gaps remain. A worker that is stopped in the microseconds between checking its clock and handing the request to the
+operating system (plus the time to connect to the broker, if needed) still sends this one request when it wakes up. And
+a machine that its hypervisor pauses, or that is suspended, sees no time pass: its worker believes for up to three
+seconds more what it read before. So whatever removes something (topics, rules, records), or changes settings, reads
+the link's state once more right before it is sent, however recent that is (`AdminConnection.renew_permission`).
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ class ChangePermission:
         link: the link.
         store: holds the link's state.
         valid: whether this worker's note or lease still holds.
-        clock: monotonic seconds; it must run while the process is stopped.
+        clock: monotonic seconds; it must run while the process is stopped (no clock does in a paused machine).
     """
 
     def __init__(

@@ -4,7 +4,8 @@ A worker announces itself by a note in the store (`drkit.store.workers`), renewe
 by the store's clock, like a lease.
 **It may produce** while its note is valid and it hasn't been stopped. This process's monotonic clock decides, which
 runs while the process is stopped: a thread ticks all the time, and a tick that is missed for `SLEEP_SECONDS` (less than
-the group's session) is noticed by the next check.
+the group's session) is noticed by the next check. No clock runs while a hypervisor pauses the machine: a worker there
+believes its note for as long as it had left, and only the brokers refuse what it sends (`drkit.store.producers`).
 
 **The leader** holds the link's lease. It alone keeps the target's topics and the captured groups in step.
 When it dies another takes the lease: at once if it is known to be dead, else when the lease has expired.

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 
 import pytest
 
+from drkit.config import ClusterConfig
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.mirror.topics.change_permission import ChangePermission
 from drkit.model.clock import now
 from drkit.model.errors import Unreachable
 from drkit.model.link_state import Direction, LinkControl
-from drkit.model.topology import Link, LinkId
+from drkit.model.topics.acls import Acl
+from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.store import Store, open_store
 
 LINK = Link(LinkId("primary", "dr"), topics=("t",))
+
+
+CLUSTER = ClusterConfig(bootstrap_servers="127.0.0.1:1")
 
 
 class World:
@@ -63,3 +69,26 @@ def test_a_worker_whose_note_has_run_out_changes_nothing(world: World) -> None:
     assert not world.permission.holds()
     with pytest.raises(Unreachable, match="could not be renewed"):
         world.permission.renew()
+
+
+@pytest.mark.parametrize(
+    "remove",
+    [
+        lambda admin: admin.delete_exact({"t": "id"}),
+        lambda admin: admin.delete_acls([Acl("topic", "t", "literal", "User:app", "*", "read", "allow")]),
+        lambda admin: admin.delete_records({TopicPartition("t", 0): 1}),
+        lambda admin: admin.set_many_topic_configs({"t": {"retention.ms": "1"}}),
+    ],
+    ids=["topics", "rules", "records", "settings"],
+)
+def test_before_something_is_removed_the_links_state_is_read_however_recently_it_was(
+    world: World, remove: Callable[[ClusterAdmin], object]
+) -> None:
+    """The clock of a machine that was paused saw no time pass."""
+    world.permission.renew()
+    world.seal()
+    assert world.permission.holds()
+    with ClusterAdmin("dr", CLUSTER) as admin:
+        admin.change_only_with(world.permission)
+        with pytest.raises(Unreachable, match="drkit changes nothing on dr: link primary->dr is sealed"):
+            remove(admin)
