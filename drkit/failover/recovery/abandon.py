@@ -255,7 +255,7 @@ def _decide(context: CommandFenceContext, looked: _Looked) -> Direction:
 
 
 def _set(context: CommandFenceContext, link: LinkId, direction: Direction, looked: _Looked, reason: str) -> None:
-    decide_link(context.estate, link, direction, run=context.run, reason=reason, allowed=frozenset(Direction))
+    decide_link(context, link, direction, reason=reason, allowed=frozenset(Direction))
     looked.did.append(f"{link} is {direction}")
 
 

@@ -197,7 +197,7 @@ def _opened(context: CommandFenceContext, cluster: str, *, next_links: Collectio
         context.say(f"{link.id}: clients use {cluster} from now on")
         direction = Direction.ACTIVE if cluster == link.id.source else Direction.SEALED
         reason = f"{cluster} was opened by hand"
-        decide_link(estate, link.id, direction, run=context.run, reason=reason, allowed=frozenset(Direction))
+        decide_link(context, link.id, direction, reason=reason, allowed=frozenset(Direction))
     fence = ClusterFence(context, cluster)
     expected = fence.closed_before()
     done = fence.open(thoroughly=True) or f"drkit has no fence on {cluster}"

@@ -107,10 +107,9 @@ class Rollback:
             return ""
         before = Direction.PAUSED if self.plan.control == Direction.PAUSED else Direction.ACTIVE
         decide_link(
-            self.estate,
+            self,
             way,
             before,
-            run=self.run,
             reason=reason,
             allowed=frozenset({Direction.SEALED}),
         )

@@ -86,12 +86,12 @@ class Reverse:
         admitted = ClusterFence(context, self.configured.source).admit_mirror()
         filler = trimmed_again(context, self.configured).removeprefix("; ")  # or it would be mirrored back as records
         if not reset_before:
-            decide_link(
-                context.estate, back, Direction.PAUSED, run=context.run, reason="being reset", allowed=_ANY_DIRECTION
-            )
+            decide_link(context, back, Direction.PAUSED, reason="being reset", allowed=_ANY_DIRECTION)
+            context.lease.check()  # another run may mirror it by now
             store.forget_link_data(back)
             forget_transactions(store, back)
             ids = {alias: context.estate.admin(alias).cluster_id() for alias in (back.source, back.target)}
+            context.lease.check()
             note_clusters(store, back, source=ids[back.source], target=ids[back.target])
             if self.level:  # for other topics the mirror starts a new record
                 to_be_aligned(context, back, (), for_good=self.for_good)
@@ -100,27 +100,28 @@ class Reverse:
                     topic.live_topic: FormerDirection(topic.epoch, created_by_drkit=False) for topic in self.topics
                 }
                 reason = f"reversed by failback {context.run}"
-                save_reversed(store, back, reverse_record(store, forward, before, reason, only_known=True))
+                turned_record = reverse_record(store, forward, before, reason, only_known=True)
+                context.lease.check()
+                save_reversed(store, back, turned_record)
             else:
                 made = self._made_anew(context)
                 names = {state.topic for state in made}
                 topics = [topic for topic in self.topics if topic.live_topic in names]
                 to_be_aligned(context, back, topics, for_good=self.for_good)
+                context.lease.check()
                 store.put_topic_states(back, made)
         kind = "reversed for good" if self.for_good else "failback"
         turned = decide_link(
-            context.estate,
+            context,
             self.configured,
             Direction.REVERSED,
-            run=context.run,
             reason=f"{kind}: data flows {back}",
             allowed=frozenset({Direction.SEALED, Direction.REVERSED}),  # reversed by a failback that was given up
         )
         decide_link(
-            context.estate,
+            context,
             back,
             Direction.ACTIVE,
-            run=context.run,
             reason=f"{kind}: {self.configured}",
             allowed=frozenset({Direction.PAUSED}),
             above=turned.version if self.for_good else 0,
@@ -260,10 +261,9 @@ class DrainBack:
             return self._as_it_is(context)
         ends = self._level(context) if not sealed_before(context) else ends_of(context, link)
         decide_link(
-            context.estate,
+            context,
             link.id,
             Direction.SEALED,
-            run=context.run,
             reason="failback: all of it is back",
             allowed=_FLOWING,
         )
@@ -274,10 +274,9 @@ class DrainBack:
         late = ([] if context.facts.fenced else differing(ends, ends_now)) or behind(snapshot, ends_now, gaps=False)
         if late:
             decide_link(
-                context.estate,
+                context,
                 link.id,
                 Direction.ACTIVE,
-                run=context.run,
                 reason="failback: late writes are brought over",
                 allowed=frozenset({Direction.SEALED}),
             )
@@ -298,10 +297,9 @@ class DrainBack:
     def _as_it_is(self, context: StageContext) -> StageReport:
         """The live cluster is gone: what was copied is all there is."""
         decide_link(
-            context.estate,
+            context,
             context.link.id,
             Direction.SEALED,
-            run=context.run,
             reason=f"failback: {self.live} is gone",
             allowed=_FLOWING,
         )
@@ -364,21 +362,23 @@ class ReverseLink:
         if not turned_before:
             check_direction(control, self.configured, Direction.ACTIVE, _FROM_REVERSED)  # before anything is forgotten
             facts, late = self._late(context)
-            restore_configs(context.estate.admin(self.cluster), self.topics)
+            restore_configs(context, context.estate.admin(self.cluster), self.topics)
             before = {topic.topic: FormerDirection(topic.epoch, topic.created_by_drkit) for topic in self.topics}
             reason = f"reversed by failback {context.run}"
             gone = facts.mode is Mode.UNPLANNED
             turned = reverse_record(store, context.link, before, reason, only_known=False, source_is_gone=gone)
+            placed, cluster_id = _group_positions(context, forward), context.estate.admin(self.cluster).cluster_id()
+            context.lease.check()  # reading the record takes long: its mirror may run for another run by now
             store.forget_link_data(self.configured)
             forget_transactions(store, self.configured)
-            store.put_group_positions(self.configured, _group_positions(context, forward))
+            context.lease.check()
+            store.put_group_positions(self.configured, placed)
             save_reversed(store, self.configured, turned)
-            note_clusters(store, self.configured, source=context.estate.admin(self.cluster).cluster_id())
+            note_clusters(store, self.configured, source=cluster_id)
             control = decide_link(
-                context.estate,
+                context,
                 self.configured,
                 Direction.ACTIVE,
-                run=context.run,
                 reason=f"failed back to {self.cluster}",
                 allowed=_FROM_REVERSED,
             )

@@ -115,10 +115,9 @@ class Fence:
                 again = sealed_before(context)  # once everything was copied: no mirror brings what came since
                 caught_up = self._since_sealed(context, proof) if again else self._catch_up(context, proof.ends)
             decide_link(
-                context.estate,
+                context,
                 context.link.id,
                 Direction.SEALED,
-                run=context.run,
                 reason=f"failed over to {self.target}",
                 allowed=_OPEN,
             )
@@ -265,10 +264,9 @@ class Drain:
             if not sealed_before(context):
                 self._to_zero(context)
             decide_link(
-                context.estate,
+                context,
                 context.link.id,
                 Direction.SEALED,
-                run=context.run,
                 reason=f"planned move to {self.target}",
                 allowed=_OPEN,
             )
@@ -340,10 +338,9 @@ class Drain:
         if not late:
             return ends
         decide_link(
-            context.estate,
+            context,
             context.link.id,
             Direction.ACTIVE,
-            run=context.run,
             reason="a planned move found late writes and gave up",
             allowed=frozenset({Direction.SEALED}),
         )
@@ -435,6 +432,7 @@ def settle_watermarks(context: StageContext, snapshot: Snapshot) -> int:
     }
     if not settled:
         return 0
+    context.lease.check()
     generation = store.next_generation(link)
     places = {(tp, known) for tp, (epoch, mark, _) in settled.items() for known in (epoch, mark.epoch)}
     store.claim(link, sorted(places), generation)

@@ -90,7 +90,7 @@ class Scrub:
         facts, late = keep_late_commits(
             replace(context, facts=facts, carried=carry), self.cluster, self.live, self.topics
         )
-        ids = recreate(admin, self.topics)
+        ids = recreate(context, admin, self.topics)
         let_writes_in(context.estate, self.configured, self.cluster)
         delete_offsets(context, self.cluster, set(ids))
         facts = replace(facts, scrubbed=ids, offsets_deleted=self.offsets)
@@ -261,7 +261,7 @@ def _delete(admin: ClusterAdmin, topics: Sequence[ScrubTopic], until: Deadline) 
         )
 
 
-def recreate(admin: ClusterAdmin, topics: Sequence[ScrubTopic]) -> dict[str, str]:
+def recreate(context: StageContext, admin: ClusterAdmin, topics: Sequence[ScrubTopic]) -> dict[str, str]:
     """Create the missing ones, configure all as they were; returns their new ids by name.
 
     The mirror makes compacted ones compacted once they begin where the live cluster's do (`reverse` notes them). Only
@@ -270,6 +270,7 @@ def recreate(admin: ClusterAdmin, topics: Sequence[ScrubTopic]) -> dict[str, str
     """
     found = admin.topics([topic.topic for topic in topics])
     missing = [topic for topic in topics if topic.topic not in found]
+    context.lease.check()
     failures = admin.create_topics([NewTopic(t.topic, t.partitions, t.replication_factor) for t in missing])
     if failures:
         name, why = next(iter(failures.items()))
@@ -277,11 +278,11 @@ def recreate(admin: ClusterAdmin, topics: Sequence[ScrubTopic]) -> dict[str, str
             f"topic {name} can't be recreated: {why}", remedy="Remove the cause named; none of its records is lost"
         )
     waiting = [replace(t, config={**t.config, **UNCOMPACTED}) if is_compacted(t.config) else t for t in topics]
-    restore_configs(admin, waiting)
+    restore_configs(context, admin, waiting)
     return {name: info.topic_id for name, info in admin.topics([topic.topic for topic in topics]).items()}
 
 
-def restore_configs(admin: ClusterAdmin, topics: Sequence[ScrubTopic]) -> None:
+def restore_configs(context: StageContext, admin: ClusterAdmin, topics: Sequence[ScrubTopic]) -> None:
     """Give topics the effective configuration that they had when the plan was made."""
     effective = admin.topic_configs([topic.topic for topic in topics])
     changes = {}
@@ -290,6 +291,7 @@ def restore_configs(admin: ClusterAdmin, topics: Sequence[ScrubTopic]) -> None:
         changes[topic.topic] = {
             name: value for name, value in topic.config.items() if name in have and have[name] != value
         }
+    context.lease.check()  # or the topics may be served with other settings by now
     failures = admin.set_many_topic_configs(changes)
     if failures:
         name, why = next(iter(failures.items()))
@@ -308,6 +310,7 @@ def to_be_aligned(context: StageContext, back: LinkId, topics: Sequence[ScrubTop
         topic.live_topic: own_note(topic.config) for topic in topics if for_good and is_compacted(topic.config)
     }
     compacted = {topic.live_topic for topic in topics if is_compacted(settings.get(topic.live_topic, {}))}
+    context.lease.check()
     for kind, notes in ((OWN_SETTINGS, held_back), (ALIGNING, dict.fromkeys(compacted | held_back.keys(), ""))):
         store.forget_notes(back, kind, sorted(store.notes(back, kind).keys() - notes))
         store.put_notes(back, kind, notes)

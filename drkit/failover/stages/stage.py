@@ -11,6 +11,7 @@ from drkit.failover.context.cluster_context import ClusterContext
 from drkit.failover.context.interfaces import Ports
 from drkit.failover.context.lease import RunLease
 from drkit.failover.context.state_machine import Facts, StageOutcome
+from drkit.failover.fencing.cluster_fence import FenceContext
 from drkit.failover.plan.waves import WantedGroups, at_once
 from drkit.failover.positions.position_checks import PositionCheck
 from drkit.failover.positions.positions import PlannedPosition
@@ -127,11 +128,10 @@ def sealed_before(context: StageContext) -> bool:
 
 
 def decide_link(
-    estate: ClusterContext,
+    context: FenceContext,
     link: LinkId,
     direction: Direction,
     *,
-    run: str,
     reason: str,
     allowed: frozenset[Direction],
     above: int = 0,
@@ -139,14 +139,18 @@ def decide_link(
     """Change a link's direction by compare-and-set, from one of the `allowed` ones (none stored: active).
 
     Idempotent within a run. Pausing or resuming at the same time is not a conflict: it retries with the newly stored
-    state. The new version is greater than `above`.
+    state. The new version is greater than `above`. The lease is checked after each look at what is stored: a process
+    that stood still never replaces what another run has decided since.
 
     Raises:
+        PartlyDone: the lease isn't surely held.
         Refused: the link's direction isn't an allowed one.
         OutcomeUnknown: the store got the change and never answered.
     """
+    estate, run = context.estate, context.run
     for _ in range(_CAS_ATTEMPTS):
         kept = estate.store.link_control(link)
+        context.lease.check()
         current = kept.direction if kept is not None else Direction.ACTIVE
         if kept is not None and current is direction and kept.run == run:
             return kept
