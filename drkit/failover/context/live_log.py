@@ -83,7 +83,8 @@ def only_here(
         return OnlyHere(end - start, None)
     low, through = source_at(rows, live[0]), mark.source_through
     high = min(through, source_at(rows, live[1])) if live[1] < mark.target_end else through
-    gap = STARTS_LATER if start < min(low, end) and start < through else None
+    cut = live[0] > rows[0].target_offset  # else it begins with the first record that was mirrored
+    gap = STARTS_LATER if cut and start < min(low, end) and start < through else None
     if gap is None and high < min(through, end):
         gap = ENDS_EARLIER
     return OnlyHere((end - start) - max(0, min(end, high) - max(start, low)), gap)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from drkit.failover.context.live_log import only_here
+from drkit.failover.context.live_log import STARTS_LATER, only_here
 from drkit.failover.failback.carried_offsets import MappedTopic, mappings_of
 from drkit.model.link_state import FOREIGN_WRITER, Problem, TopicState
 from drkit.model.offsets import Certainty, OffsetMapping, Watermark
@@ -50,3 +50,15 @@ def test_an_offset_of_which_the_live_cluster_has_what_follows_from_a_former_epoc
         place = mappings_of(store, LINK, [asked])[tp].translate(tp, 95)
         assert (place.certainty, place.target_offset) == (certainty, there)
     store.close()
+
+
+@pytest.mark.parametrize(
+    ("live_start", "offsets", "gap"), [(0, 30, None), (5, 35, STARTS_LATER)], ids=["whole", "cut at its start"]
+)
+def test_a_hole_at_the_beginning_of_the_old_log_was_never_on_the_live_one(
+    live_start: int, offsets: int, gap: str | None
+) -> None:
+    """The compacted log's first batch began at 30 when it was mirrored, and its log still starts at 0."""
+    mark, rows = Watermark("t", 0, 1, 130, 100, 0, 130, 0, AT), [OffsetMapping("t", 0, 1, 30, 0)]
+    found = only_here((0, 130), mark, rows, (live_start, 100))
+    assert (found.offsets, found.gap) == (offsets, gap)
