@@ -362,7 +362,8 @@ class Switch:
     def execute(self, context: StageContext) -> StageReport:
         """Release the topics, publish the address, read it back."""
         lifted = ClusterFence(context, self.target).open()
-        released = release(context.estate.store, context.link, context.estate.admin(self.target))
+        links = [each.link().id for each in context.estate.config.links]
+        released = release(context.estate.store, context.link, context.estate.admin(self.target), links=links)
         facts = replace(context.facts, endpoint=self.endpoint)
         published = publish(context, context.link.id, self.target, self.endpoint, "target")
         outcome = StageOutcome.OK if published.configured else StageOutcome.SKIPPED

@@ -6,31 +6,35 @@ reported and delays nothing else: clients are waiting.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 from functools import partial
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.model.errors import DrkitError
 from drkit.model.topic_policy import AclMode
-from drkit.model.topics.acls import ACL_NOTES, AclRole
+from drkit.model.topics.acls import ACL_NOTES, AclRole, own_principals
 from drkit.model.topics.standby import ALIGNING, RELEASED, SOURCE_SETTINGS, UNCOMPACTED, read_note, release_settings
-from drkit.model.topology import Link
+from drkit.model.topology import Link, LinkId
 from drkit.model.wording import and_more, counted
 from drkit.store.api import Store
-from drkit.store.link_notes import noted_rules
+from drkit.store.link_notes import noted_rules, removed_rules, returned_rules
 
 _Act = Callable[[Store, Link, ClusterAdmin], "PromotionReport"]
 
 
 @dataclass(frozen=True, slots=True)
 class PromotionReport:
-    """What was done: topics whose settings were changed, ACLs put, ACLs removed; and failures, in words."""
+    """What was done: topics whose settings were changed, ACLs put, ACLs removed; and failures, in words.
+
+    `again`: ACLs that the mirror had removed, as its source had, and that the target has again.
+    """
 
     topics: int = 0
     put: int = 0
     removed: int = 0
     failures: tuple[str, ...] = ()
+    again: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         parts = []
@@ -38,13 +42,21 @@ class PromotionReport:
             parts.append(f"{counted(self.topics, 'topic')} with the source's settings")
         if self.put or self.removed:
             parts.append(f"{self.put} ACLs put, {self.removed} removed")
+        if self.again:
+            rules = and_more([f"'{rule}'" for rule in self.again], shown=1)
+            parts.append(f"WITHDRAWN BEFORE, AND THERE AGAIN: {rules}; kafka-acls --remove takes them away")
         if self.failures:
             parts.append(f"NOT DONE: {and_more(self.failures, shown=1)}")
         return "; ".join(parts)
 
 
 def release(
-    store: Store, link: Link, target: ClusterAdmin, *, settled: frozenset[str] = frozenset()
+    store: Store,
+    link: Link,
+    target: ClusterAdmin,
+    *,
+    settled: frozenset[str] = frozenset(),
+    links: Collection[LinkId] = (),
 ) -> PromotionReport:
     """Put what was held back on the target's topics. Idempotent.
 
@@ -53,18 +65,14 @@ def release(
         link: the direction of the data until now: its target stops being a standby.
         target: that cluster.
         settled: topics of it that already have their own settings.
+        links: the configuration's, which may have put ACLs there, too.
     """
     settings = _attempt(partial(_settings, settled=settled), store, link, target)
-    rules = activate_or_report(store, link, target)
-    return PromotionReport(settings.topics, rules.put, rules.removed, settings.failures + rules.failures)
+    rules = _attempt(partial(activate, links=links), store, link, target)
+    return replace(rules, topics=settings.topics, failures=settings.failures + rules.failures)
 
 
-def activate_or_report(store: Store, link: Link, target: ClusterAdmin) -> PromotionReport:
-    """Like `activate`; an error is reported among the failures."""
-    return _attempt(activate, store, link, target)
-
-
-def activate(store: Store, link: Link, target: ClusterAdmin) -> PromotionReport:
+def activate(store: Store, link: Link, target: ClusterAdmin, *, links: Collection[LinkId] = ()) -> PromotionReport:
     """Put the ACLs for after the switch, and remove those that replaced them.
 
     A mirror that runs again on this link, with `acls = "standby"`, reverts this.
@@ -73,9 +81,10 @@ def activate(store: Store, link: Link, target: ClusterAdmin) -> PromotionReport:
         DrkitError: the target or the store doesn't answer, or there is no authorizer.
     """
     noted = noted_rules(store, link.id)
-    if link.acls is AclMode.OFF or not noted:
+    if link.acls is AclMode.OFF or not (noted or removed_rules(store, link.id)):
         return PromotionReport()
     there = target.acls()
+    again = returned_rules(store, link, links, there, own_principals(target.principal))
     due = {rule for rule, role in noted.items() if role is not AclRole.UNTIL_SWITCH} - there
     store.put_notes(link.id, ACL_NOTES, {rule.key: AclRole.ON.value for rule in due})  # ours before it is there
     store.forget_notes(
@@ -89,6 +98,7 @@ def activate(store: Store, link: Link, target: ClusterAdmin) -> PromotionReport:
         put=len(due) - len(failures),
         removed=len(until & there) - len(kept),
         failures=tuple(f"the rule '{rule}': {why}" for rule, why in {**failures, **kept}.items()),
+        again=tuple(map(str, sorted(again))),
     )
 
 

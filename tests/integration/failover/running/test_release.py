@@ -146,6 +146,11 @@ def test_the_rules_follow_and_a_writer_on_the_standby_is_shown(secured: OwnLink)
     later = rule(topic, "describe", principal="User:reader")
     put(secured, "primary", later)
     run_until(secured, lambda: rules(secured, "dr") == {later, foreign}, held=True)
+    put(secured, "dr", read)  # a cluster that is set back to a copy of its disks has it again
+    wait_until(lambda: read in rules(secured, "dr"), what="the rule that the source had withdrawn")
+    with secured.estate() as estate:
+        told = str(activate(secured.store, secured.link, estate.admin("dr")))
+    assert f"WITHDRAWN BEFORE, AND THERE AGAIN: '{read}'" in told
 
 
 def test_a_link_that_runs_again_takes_back_what_the_switch_gave(secured: OwnLink, secure_lab: Lab) -> None:
