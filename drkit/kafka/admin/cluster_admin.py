@@ -329,6 +329,11 @@ class ClusterAdmin(ClusterClient):
         """Those of these topics that no broker of the cluster knows; asks each. `Unreachable` if one is silent."""
         return topic_requests.absent_everywhere(self._connection, set(names))
 
+    def ids_everywhere(self, names: Iterable[str]) -> dict[str, str]:
+        """The ids of those of these topics that every broker of the cluster knows, under one id; asks each.
+        `Unreachable` if one is silent."""
+        return topic_requests.ids_on_all(self._connection, set(names))
+
     def delete_exact(
         self, topics: Mapping[str, str], *, wait: bool = False, until: Deadline | None = None
     ) -> dict[str, str]:

@@ -71,12 +71,19 @@ def metadata(names: Sequence[str] | None) -> Callable[[AdminConnection], Any]:
     return step
 
 
+def _id(topic_id: uuid.UUID) -> str:
+    return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
+
+
+_NO_ID = _id(uuid.UUID(int=0))
+
+
 def topic_info(topic: Any) -> TopicInfo:
     """A topic of a metadata response."""
     replicas = [len(partition.replica_nodes) for partition in topic.partitions]
     return TopicInfo(
         name=topic.name,
-        topic_id=base64.urlsafe_b64encode(topic.topic_id.bytes).decode().rstrip("="),
+        topic_id=_id(topic.topic_id),
         partitions=len(topic.partitions),
         replication_factor=max(replicas, default=0),
         internal=bool(topic.is_internal) or is_internal(topic.name),
@@ -201,21 +208,42 @@ def absent_everywhere(connection: AdminConnection, names: Collection[str]) -> se
     return connection.call("ask every broker for topics", step) if names else set()
 
 
+def ids_on_all(connection: AdminConnection, names: Collection[str]) -> dict[str, str]:
+    """The ids of those of these topics that each of the cluster's brokers knows, under one id; each broker is asked.
+
+    Raises:
+        Unreachable: a broker that the cluster lists doesn't answer.
+    """
+
+    async def step(connection: AdminConnection) -> dict[str, str]:
+        first, *others = await _known_by_broker(connection, names)
+        everywhere = {name for name, topic_id in first.items() if all(known.get(name) == topic_id for known in others)}
+        return {name: first[name] for name in everywhere if first[name] != _NO_ID}
+
+    return connection.call("ask every broker for topics", step) if names else {}
+
+
 async def absent_on_all(connection: AdminConnection, names: Collection[str]) -> set[str]:
     """As `absent_everywhere`, within a step."""
+    return set(names).difference(*await _known_by_broker(connection, names))
+
+
+async def _known_by_broker(connection: AdminConnection, names: Collection[str]) -> list[dict[str, str]]:
+    """Those of these topics that each broker knows, with their ids there; hidden ones have the id of zeros."""
     wanted = sorted(names)
     cluster = await connection.send(MetadataRequest(topics=[], allow_auto_topic_creation=False))
-    absent = set(wanted)
     topic_type = MetadataRequest.MetadataRequestTopic
+    found = []
     for broker in cluster.brokers:
+        known: dict[str, str] = {}
         for start in range(0, len(wanted), TOPICS_A_REQUEST):
             asked = [topic_type(name=name) for name in wanted[start : start + TOPICS_A_REQUEST]]
             answer = await connection.send(
                 MetadataRequest(topics=asked, allow_auto_topic_creation=False), broker.node_id
             )
-            known = {t.name for t in answer.topics if error_class(t.error_code) not in _GONE}
-            absent -= known
-    return absent
+            known |= {t.name: _id(t.topic_id) for t in answer.topics if error_class(t.error_code) not in _GONE}
+        found.append(known)
+    return found
 
 
 class TooLate(DrkitError):

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -72,7 +72,8 @@ class DeletedGroups:
         self._ends: Mapping[int, int] = {}
 
     def lost(self) -> set[str]:
-        """The missing groups that nothing says were deleted: they aren't looked for any more until they come back."""
+        """The missing groups that nothing says were deleted, or that are kept (`keep`): they aren't looked for any more
+        until they come back."""
         return {group for group, missed in self._missed.items() if missed.over}
 
     def back(self, listed: Collection[str], ends: Mapping[int, int], *, complete: bool) -> None:
@@ -85,6 +86,12 @@ class DeletedGroups:
         before, self._ends = self._ends, ends
         floor = {part: min(end, before[part]) for part, end in ends.items() if part in before}
         self._listed = kept | dict.fromkeys(listed, floor)
+
+    def keep(self, groups: Iterable[str]) -> None:
+        """These missing groups were deleted, but not all that was captured of them is forgotten: until they are back,
+        they aren't looked for any more."""
+        for group in groups:
+            self._missed[group] = _Missed(-1, self._clock(), 0, over=True)
 
     def among(self, missing: Mapping[str, datetime]) -> set[str]:
         """Those of these missing groups, with when each was last seen, that were deleted.

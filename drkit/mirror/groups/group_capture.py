@@ -8,10 +8,11 @@ the next look (a coordinator may answer from just before the record that moved i
 Only changes are written, plus each position again at least every `REFRESH_SECONDS` (longer where there are very many),
 so that `captured_at` shows how fresh it is. The timeline gets the groups' positions over time
 (`drkit.mirror.groups.history_thinning`). A group that was deleted on the source is forgotten, but only after a listing
-by all coordinators, and where their log says so (`drkit.mirror.groups.deleted_groups`). A group that the source lost
-stays as captured, and so does a single offset that its group no longer has: its age shows, and a superfluous position
-is harmless where a missing one is not. A commit that moved back is captured as it is, and how far the group was is
-noted: the source may have been set back (`behind_captured` of `drkit.store.link_notes`).
+by all coordinators, and where their log says so (`drkit.mirror.groups.deleted_groups`), and only its positions in
+topics that the source still has: whoever deletes a topic deletes groups that read no other one. A group that the source
+lost stays as captured, and so does a single offset that its group no longer has: its age shows, and a superfluous
+position is harmless where a missing one is not. A commit that moved back is captured as it is, and how far the group
+was is noted: the source may have been set back (`behind_captured` of `drkit.store.link_notes`).
 
 **Topics made anew.** Kafka knows a committed offset by its topic's name. Each position gets the id of the topic that
 had that name both before and after the look. As long as another topic is mirrored under that name (the new one isn't
@@ -205,13 +206,8 @@ class GroupCapture:
                 for group, topic, topic_id in self._standing
                 if topic in ended and (topic not in states or not states[topic].is_topic(topic_id))
             ]
-            groups: dict[str, list[str]] = defaultdict(list)
-            for group, topic, _ in former:
-                groups[topic].append(group)
-            for topic, its in groups.items():
-                self._store.forget_group_positions(self._link.id, its, topic)
-            self._drop(former)
             self._timeline.end(former)
+            self._drop(former)
             self._changes.sweep()
         self._mirrored = states
 
@@ -236,6 +232,12 @@ class GroupCapture:
         return fetched
 
     def _drop(self, ended: Collection[Series]) -> None:
+        """Forget these positions, also in the store."""
+        groups: dict[str, list[str]] = defaultdict(list)
+        for group, topic, _ in ended:
+            groups[topic].append(group)
+        for topic, its in groups.items():
+            self._store.forget_group_positions(self._link.id, its, topic)
         forget_moved_back(self._store, self._link.id, {(group, topic) for group, topic, _ in ended})
         for series in ended:
             group, topic, _ = series
@@ -321,13 +323,9 @@ class GroupCapture:
         for key, position in self._kept.items() if missing else ():
             if key[0] in missing and key[0] not in hidden and not asked.offsets.get(key[0]):
                 seen[key[0]] = max(position.captured_at, seen.get(key[0], position.captured_at))
-        gone = sorted(self._deleted.among(seen)) if seen else []
-        if gone:
-            self._store.forget_group_positions(self._link.id, gone)
-            log.info("%s: forgot groups deleted on the source: %s", self._link.id, ", ".join(gone))
-            self._unsaved += self._timeline.gone(at, gone, self._unseen)
-            names = set(gone)
-            self._drop([series for series in self._standing if series[0] in names])
+        deleted = self._deleted.among(seen) if seen else set()
+        if deleted:
+            self._forget_deleted(deleted, at)
         for group in sorted(seen.keys() & self._deleted.lost()):
             self._say_once(
                 group,
@@ -335,6 +333,30 @@ class GroupCapture:
                 f"deleted (the log was lost or set back, or drkit may not read it): its positions stay as captured",
             )
         return hidden
+
+    def _forget_deleted(self, groups: set[str], at: datetime) -> None:
+        """Forget positions of deleted groups. Those in a topic that is gone on the source too, or anew, stay: its
+        deletion may have been what removed the group."""
+        theirs = [series for series in self._standing if series[0] in groups]
+        topics = {topic for _, topic, _ in theirs}
+        ids = self._topics.ids_everywhere(topics)  # a coordinator follows a deletion before other brokers may
+        there = {topic for topic in topics if topic in ids and self._is_mirrored(topic, ids[topic])}
+        kept: dict[str, list[str]] = defaultdict(list)
+        for group, topic, _ in theirs:
+            if topic not in there and topic in self._mirrored:
+                kept[group].append(topic)
+        ended = [(group, topic, topic_id) for group, topic, topic_id in theirs if topic not in kept.get(group, ())]
+        self._unsaved += self._timeline.gone(at, ended, self._unseen)
+        self._drop(ended)
+        self._deleted.keep(kept)
+        if forgotten := sorted(groups - kept.keys()):
+            log.info("%s: forgot groups deleted on the source: %s", self._link.id, ", ".join(forgotten))
+        for group, names in sorted(kept.items()):
+            self._say_once(
+                group,
+                f"group {group} is gone on {self._link.id.source}, as is {and_more(sorted(names))}, whose deletion may "
+                f"have removed it: its positions there stay as captured, as the topic does on {self._link.id.target}",
+            )
 
     def _save_states(self) -> None:
         if self._unsaved:

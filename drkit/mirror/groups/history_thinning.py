@@ -111,13 +111,12 @@ class Timeline:
         return kept
 
     def gone(
-        self, at: datetime, groups: Iterable[str], unseen: Mapping[str, datetime] | None = None
+        self, at: datetime, ended: Iterable[Series], unseen: Mapping[str, datetime] | None = None
     ) -> list[GroupState]:
-        """Record that groups no longer exist, by a look that ended at `at`; returns the states that say so."""
-        if not self._policy.on:
-            return []
-        names, kept = set(groups), list[GroupState]()
-        for series in [series for series in self._series if series[0] in names]:
+        """Record that these series' groups no longer exist, by a look that ended at `at`; returns the states that say
+        so."""
+        kept = list[GroupState]()
+        for series in filter(self._series.__contains__, ended):
             known = self._series[series]
             known.moved_on = known.moved_on or (unseen or {}).get(series[0])
             self._keep(series, at, {}, kept)

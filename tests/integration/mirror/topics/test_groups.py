@@ -13,6 +13,8 @@ from confluent_kafka import Consumer, Message, ShareConsumer
 
 from drkit.config import ClusterConfig
 from drkit.drill.environment.log_surgery import stopped
+from drkit.failover.context.cluster_context import ClusterContext
+from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.snapshot.past_positions import PastPosition, committed_at
 from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.model.clock import now
@@ -140,6 +142,35 @@ def test_groups_that_the_source_lost_stay_as_captured(mirrored: Mirrored, groups
             assert offsets(mirrored, lost) == {place: 60}
         assert groups.commit_many({lost: {place: (70, "")}}) == {}
         wait_until(lambda: offsets(mirrored, lost) == {place: 70}, 60, "its next commit")
+
+
+def test_a_group_that_went_with_its_topic_stays_as_captured_where_the_topic_does(
+    mirrored: Mirrored, groups: GroupAdmin
+) -> None:
+    """Its coordinator removes a group that has no offset left, with the same record as somebody who deletes it."""
+    topic, stays, group, deleted = mirrored.name("t"), mirrored.name("stays"), mirrored.name("g"), mirrored.name("gone")
+    for name in (topic, stays):
+        fill(mirrored, name)
+    there = {TopicPartition(name, 0): (60, "") for name in (topic, stays)}
+    place = TopicPartition(topic, 0)
+    assert groups.commit_many({group: {place: (60, "")}, deleted: there}) == {}
+    with mirrored.running():
+        wait_until(lambda: captured(mirrored, group) and captured(mirrored, deleted), what="the positions")
+        mirrored.wait_through(topic)
+        mirrored.source.delete(topic)
+        wait_until(lambda: not groups.committed([group]), 60, "the offset gone with its topic")
+        groups.delete_groups([each for each in (group, deleted) if each in groups.list_groups()])
+        wait_until(lambda: offsets(mirrored, deleted) == {place: 60}, 60, "the deletion seen")
+        for _ in range(2):
+            assert groups.commit_many({deleted: {TopicPartition(stays, 0): (5, "")}}) == {}
+            wait_until(lambda: len(captured(mirrored, deleted)) > 1, 60, "a look that lists all groups")
+            groups.delete_groups([deleted])
+            wait_until(lambda: offsets(mirrored, deleted) == {place: 60}, 60, "what was deleted by itself forgotten")
+        assert offsets(mirrored, group) == {place: 60}
+    with ClusterContext(mirrored.config, mirrored.store) as estate:
+        plan = make_plan(estate, PlanRequest("dr"))
+    (planned,) = (each for each in plan.positions if each.group == group)
+    assert (planned.topic, planned.target_offset, planned.translation) == (topic, 60, Certainty.CONSERVATIVE)
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

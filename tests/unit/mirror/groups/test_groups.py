@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -45,6 +46,9 @@ class Coordinators:
         self.before_ids_are_told()
         wanted = self.topic_ids.keys() if names is None else self.topic_ids.keys() & set(names)
         return {name: TopicInfo(name, self.topic_ids[name], 1, 1, internal=False) for name in wanted}
+
+    def ids_everywhere(self, names: Iterable[str]) -> dict[str, str]:
+        return {name: self.topic_ids[name] for name in self.topic_ids.keys() & set(names)}
 
     def commit(self, group: str, offset: int) -> None:
         self.offsets[group] = offset
@@ -106,6 +110,9 @@ class Deletions:
     def among(self, missing: dict[str, datetime]) -> set[str]:
         self._lost |= missing.keys() - self._cluster.tombstones
         return missing.keys() & self._cluster.tombstones
+
+    def keep(self, groups: Iterable[str]) -> None:
+        self._lost |= set(groups)
 
 
 class Clock:
@@ -247,6 +254,38 @@ def test_a_deleted_group_leaves_its_past_and_stands_nowhere_since(store: SqliteS
     assert states["one"] is not None
     assert states["one"].positions == ()
     assert states["one"].before is not None
+
+
+def test_a_deleted_group_stays_where_it_was_in_a_topic_that_is_gone_too_or_anew(store: SqliteStore, caplog) -> None:
+    """Kafka deletes a group whose last offset went with its topic."""
+    link = Link(LINK.id, ("t", "other"), timeline=LINK.timeline)
+    cluster = Coordinators("one", "two")
+    cluster.commit("one", 7)
+    store.put_topic_states(LINK.id, [mirrored("first"), replace(mirrored("o"), topic="other", target_topic="other")])
+    capture = GroupCapture(link, cluster, cluster, store, Deletions(cluster), Clock())  # type: ignore[arg-type]
+    capture.capture()
+    del cluster.topic_ids["t"]
+    cluster.delete("one")
+    capture.capture()
+    assert [(p.group, p.topic) for p in store.group_positions(LINK.id)] == [
+        ("one", "t"),
+        ("two", "other"),
+        ("two", "t"),
+    ]
+    assert "its positions there stay as captured, as the topic does on b" in caplog.text
+    cluster.topic_ids["t"] = "second"
+    cluster.delete("two")
+    cluster.asked.clear()
+    for _ in range(3):
+        capture.capture()
+    assert [(p.group, p.topic, p.topic_id) for p in store.group_positions(LINK.id)] == [
+        ("one", "t", "first"),
+        ("two", "t", "first"),
+    ]
+    assert cluster.asked == [{"two"}], "they aren't asked for each time"
+    store.put_topic_states(LINK.id, [mirrored("second", epoch=2)])
+    capture.capture()
+    assert captured(store) == {}
 
 
 def test_groups_that_the_source_lost_stay_as_captured_until_they_are_back(store: SqliteStore, caplog) -> None:

@@ -152,7 +152,7 @@ def test_a_group_that_is_gone_stood_nowhere_from_then_on() -> None:
     timeline, rows = Timeline(DAY), Rows()
     rows.keep(timeline.observe(at(0), at(0.1), {SERIES: {0: (7, "note")}}, []))
     rows.keep(timeline.observe(at(1), at(1.1), {SERIES: {0: (7, "note")}}, []))
-    rows.keep(timeline.gone(at(2.1), [SERIES[0]]))
+    rows.keep(timeline.gone(at(2.1), [SERIES]))
     before = committed_at(at(0.9), [rows.around(at(0.9), at(9))], [])
     assert before[SERIES[0], TopicPartition(SERIES[1], 0)].offset == 7
     assert before[SERIES[0], TopicPartition(SERIES[1], 0)].metadata == "note"
@@ -188,7 +188,7 @@ def test_a_position_that_the_timeline_never_saw_is_named() -> None:
 def test_no_timeline_where_none_is_wanted() -> None:
     timeline = Timeline(TimelinePolicy(keep_seconds=0))
     assert timeline.observe(at(0), at(0.1), {SERIES: {0: (7, "")}}, [SERIES]) == []
-    assert timeline.gone(at(1), ["billing"]) == []
+    assert timeline.gone(at(1), [SERIES]) == []
 
 
 @pytest.mark.parametrize("moved", [False, True])
@@ -216,6 +216,6 @@ def test_a_group_that_was_not_seen_when_it_was_deleted_had_not_stood_there_until
     for seconds in (0, 1):
         rows.keep(timeline.observe(at(seconds), at(seconds + 0.1), {SERIES: {0: (7, "")}}, [], {}, {SERIES[0]}))
     rows.keep(timeline.observe(at(30), at(30.1), {SERIES: {0: (7, "")}}, [], {SERIES[0]: at(1)}, set()))
-    rows.keep(timeline.gone(at(31), [SERIES[0]], {SERIES[0]: at(1)}))
+    rows.keep(timeline.gone(at(31), [SERIES], {SERIES[0]: at(1)}))
     found = committed_at(at(20), [rows.around(at(20), at(32))], [])[SERIES[0], TopicPartition(SERIES[1], 0)]
     assert (found.offset, found.certainty) == (7, Certainty.CONSERVATIVE)
