@@ -321,6 +321,13 @@ TABLE: tuple[Need, ...] = (
         when=NeededWhen.DELETIONS,
     ),
     Need(
+        *_of(frozenset({_C.MIRROR}), Side.SOURCE, _S.CLUSTER, _O.DESCRIBE),
+        "see that the source's controllers weren't set back, before a deletion is believed",
+        "each deletion waits for an operator (`deletion_held`)",
+        optional=True,
+        when=NeededWhen.DELETIONS,
+    ),
+    Need(
         *_of(frozenset({_C.MIRROR}), Side.SOURCE, _S.GROUPS, _O.DESCRIBE),
         "capture where groups are",
         "groups are not seen, and are not moved by a failover",

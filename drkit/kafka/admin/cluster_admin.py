@@ -23,7 +23,7 @@ from drkit.kafka.admin.admin_connection import (
     error_class,
 )
 from drkit.kafka.admin.client_settings import ClientSettings, client_settings
-from drkit.kafka.admin.cluster_description import ClusterVersions, Disk, cluster_versions, disks
+from drkit.kafka.admin.cluster_description import ClusterVersions, Disk, MetadataEnd, cluster_versions, disks
 from drkit.kafka.admin.logs import leader_epochs, log_offsets
 from drkit.kafka.admin.logs.leader_epochs import EpochEnd, LogBatch
 from drkit.kafka.admin.logs.log_offsets import log_sizes
@@ -383,6 +383,10 @@ class ClusterAdmin(ClusterClient):
     def disks(self) -> list[Disk]:
         """The room on the disks of its brokers. `Refused` without DESCRIBE on the cluster."""
         return disks(self._connection)
+
+    def metadata_end(self) -> MetadataEnd | None:
+        """How far the log of the controllers is; None: the cluster doesn't tell, or not drkit's principal."""
+        return cluster_description.metadata_end(self._connection)
 
     # -- what drkit itself may do ------------------------------------------------------------------
 

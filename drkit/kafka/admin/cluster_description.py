@@ -2,7 +2,7 @@
 
 Versions are finalized features (KIP-584) and the requests that brokers take. Allowed operations (KIP-430) are returned
 to principals that may describe the resource, as Kafka's words in lower case; a cluster without an authorizer allows
-everything, as does one where drkit is a super user. Disks: KIP-827.
+everything, as does one where drkit is a super user. Disks: KIP-827; the log of its metadata: KIP-595.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kafka import errors as kafka_errors
-from kafka.protocol.admin import DescribeClusterRequest, DescribeLogDirsRequest
+from kafka.protocol.admin import DescribeClusterRequest, DescribeLogDirsRequest, DescribeQuorumRequest
 from kafka.protocol.admin.acl import ACLOperation
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 
@@ -171,3 +171,40 @@ def disks(connection: AdminConnection) -> list[Disk]:
 
     result: list[Disk] = connection.call("read the room on disks", step)
     return result
+
+
+class MetadataEnd(NamedTuple):
+    """How far the log is in which the controllers keep the metadata: its leader's epoch and its high watermark.
+
+    It grows all the time, and each election raises the epoch.
+    """
+
+    epoch: int
+    high_watermark: int
+
+
+def metadata_end(connection: AdminConnection) -> MetadataEnd | None:
+    """The end of the metadata's log, as the active controller says; None: the cluster doesn't tell, or not drkit
+    (ZooKeeper, Kafka before 3.3; it needs DESCRIBE on the cluster).
+
+    Raises:
+        Unreachable: no broker answers, or there is no active controller.
+    """
+
+    async def step(connection: AdminConnection) -> MetadataEnd | None:
+        topic = DescribeQuorumRequest.TopicData
+        asked = topic(topic_name="__cluster_metadata", partitions=[topic.PartitionData(partition_index=0)])
+        if connection.supports(DescribeQuorumRequest) is None:
+            return None
+        answer = await connection.send(DescribeQuorumRequest(topics=[asked]))
+        found = [log for each in answer.topics for log in each.partitions]
+        for code in (answer.error_code, *(log.error_code for log in found)):
+            error = error_class(code)
+            if code and error.retriable and error is not kafka_errors.UnknownTopicOrPartitionError:
+                raise error("describe the controllers' quorum")
+            if code:
+                return None
+        return MetadataEnd(found[0].leader_epoch, found[0].high_watermark) if found else None
+
+    found: MetadataEnd | None = connection.call("ask for the end of the metadata's log", step)
+    return found

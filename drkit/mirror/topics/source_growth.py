@@ -6,6 +6,11 @@ that was written since then, too. So a batch that another topic took between two
 topic, and that the source still holds (`LogBatch`: its offsets and checksum), shows a deletion. Nothing else does: not
 a topic that rested since then, nor a batch that the mirror reached then and that had been written earlier. ACLs are
 lost likewise, and their deletion is shown likewise.
+
+What is deleted is deleted in the log of the controllers, and that can be set back alone, while every topic's log is
+whole. So a batch counts only where this log was, when the batch was noted, in the same leader epoch as now and not
+further: controllers that are set back elect a leader anew. Elections that happen otherwise only take evidence away. A
+cluster that doesn't tell where its log ends (ZooKeeper, or no DESCRIBE on the cluster) shows no deletion.
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
+from drkit.kafka.admin.cluster_description import MetadataEnd
 from drkit.kafka.admin.logs.leader_epochs import LogBatch
 from drkit.mirror.round_robin import Turns
 from drkit.model.errors import DrkitError
@@ -23,6 +29,10 @@ from drkit.model.topology import TopicPartition, is_canary
 
 _NOTED_A_LOOK = 4
 _NOTED = 512
+_BLIND = (
+    "; {} does not tell where the log of its controllers ends (drkit's principal needs DESCRIBE on the cluster; Kafka "
+    "with ZooKeeper never tells), so drkit believes no deletion there by itself"
+)
 _COMPARED = 8
 """Of how many partitions batches are compared for a missing topic: retention or the cleaner may have removed some."""
 
@@ -36,12 +46,14 @@ class _Seen:
 
 
 class _Growth(NamedTuple):
-    """A batch that a partition took after one look had asked for its end, and before another one had."""
+    """A batch that a partition took after one look had asked for its end, and before another one had; `epoch`: that
+    of the controllers' log by then."""
 
     after: int
     before: int
     tp: TopicPartition
     batch: LogBatch
+    epoch: int
 
 
 class SourceGrowth:
@@ -58,6 +70,9 @@ class SourceGrowth:
         self._rules: dict[str, _Seen] = {}
         self._ends: dict[TopicPartition, tuple[int, int]] = {}
         self._grown: deque[_Growth] = deque(maxlen=_NOTED)
+        self._metadata = MetadataEnd(-1, -1)
+        self.blind = ""
+        """Why no deletion is shown at all: what to add to a message; empty where one may be."""
         self._turns = Turns()
 
     def saw(self, topics: Mapping[str, TopicInfo], known: Collection[str]) -> None:
@@ -79,6 +94,9 @@ class SourceGrowth:
         self._rules = _found(self._rules, keys, known, self._look + 1)
 
     def _note(self, there: Collection[TopicPartition]) -> None:
+        metadata = self._metadata_end()
+        if metadata is None:
+            return
         before = {tp: self._ends[tp] for tp in there if tp in self._ends}
         ends = self._source.log_ends(self._turns.take(there), partial=True, recent_leaders=True)
         self._ends = {**before, **{tp: (self._look, end) for tp, end in ends.items()}}
@@ -87,7 +105,22 @@ class SourceGrowth:
         batches = self._source.batches_at({tp: ends[tp] - 1 for tp in grown}) if grown else {}
         for tp, batch in batches.items():
             if batch is not None and batch.base_offset >= before[tp][1]:
-                self._grown.append(_Growth(before[tp][0], self._look, tp, batch))
+                self._grown.append(_Growth(before[tp][0], self._look, tp, batch, metadata.epoch))
+
+    def _metadata_end(self) -> MetadataEnd | None:
+        """Where the log of the controllers ends now. One that was further before shows nothing of what was noted
+        until then, whichever epoch it gets to.
+
+        Raises:
+            Unreachable: the source doesn't answer.
+        """
+        found = self._source.metadata_end()
+        self.blind = _BLIND.format(self._source.alias) if found is None else ""
+        if found is not None:
+            if found.epoch < self._metadata.epoch or found.high_watermark < self._metadata.high_watermark:
+                self._grown.clear()
+            self._metadata = found
+        return found
 
     def shows_deletion(self, topic_ids: Mapping[str, str], listed: Mapping[str, TopicInfo]) -> set[str]:
         """Those of these missing topics (names with their ids), or ACLs (their keys), that were deleted: the source
@@ -100,6 +133,8 @@ class SourceGrowth:
         Raises:
             Unreachable: the source doesn't answer.
         """
+        if self._metadata_end() is None:
+            return set()
         growth = {topic: self._while_there(topic_id, listed) for topic, topic_id in topic_ids.items()}
         asked = {(each.tp, each.batch.last_offset) for found in growth.values() for each in found}
         held: dict[tuple[TopicPartition, int], LogBatch | None] = {}
@@ -116,7 +151,12 @@ class SourceGrowth:
             return []
         last: dict[TopicPartition, _Growth] = {}
         for each in self._grown:
-            if each.tp.topic in listed and seen.first <= each.after and each.before < seen.last:
+            if (
+                each.epoch == self._metadata.epoch
+                and each.tp.topic in listed
+                and seen.first <= each.after
+                and each.before < seen.last
+            ):
                 last[each.tp] = each
         return sorted(last.values(), key=lambda each: each.before)[-_COMPARED:]
 

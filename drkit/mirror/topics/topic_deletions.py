@@ -204,13 +204,15 @@ class TopicDeletions:
         if hold is not None:
             return dict.fromkeys(ripe, hold)
         source, ids = self._link.id.source, {topic: look.states[topic].source_topic_id for topic in ripe}
+        unshown = ids.keys() - self._growth.shows_deletion(ids, look.source)
         unproven = _Hold(
-            f"nothing shows that it was deleted: {source} may have been restored from an older copy of its disks, or "
-            f"formatted (drkit believes a deletion where {source} still holds records that other topics took while "
-            f"this mirror saw the topic there)",
+            f"nothing shows that it was deleted: {source}, or its controllers, may have been restored from an older "
+            f"copy of its disks, or formatted (drkit believes a deletion where {source} still holds records that other "
+            f"topics took while this mirror saw the topic there, and has had the same active controller since)"
+            f"{self._growth.blind}",
             self._name_it(),
         )
-        return dict.fromkeys(ids.keys() - self._growth.shows_deletion(ids, look.source), unproven)
+        return dict.fromkeys(unshown, unproven)
 
     def _name_it(self) -> str:
         return f"To delete it there too: `drkit link acknowledge '{self._link.id}' {DELETION_HELD} --topic NAME`"

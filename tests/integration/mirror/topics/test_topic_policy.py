@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -178,10 +179,11 @@ def test_a_deleted_topic_is_deleted_and_forgotten_and_a_new_one_of_its_name_is_m
     mirrored.assert_translates(goes)
 
 
+@pytest.mark.parametrize("restored", ["all", "controllers"])
 def test_topics_that_a_restored_source_lacks_are_held(
-    mirrored: Mirrored, taken_meanwhile: TakenMeanwhile, tmp_path: Path
+    mirrored: Mirrored, taken_meanwhile: TakenMeanwhile, tmp_path: Path, restored: str
 ) -> None:
-    """The target has all that is left of them."""
+    """The target has all that is left of them. Where the controllers alone are restored all other topics are whole."""
     mirrored.configure('deletions = "mirror"')
     (stays,) = made(mirrored, "stays")
     with stopped(mirrored.lab, "primary-1") as disk:
@@ -192,7 +194,12 @@ def test_topics_that_a_restored_source_lacks_are_held(
             mirrored.wait_through(topic)
         taken_meanwhile(stays)
         with stopped(mirrored.lab, "primary-1") as disk:
-            disk.set_back(tmp_path / "copy")
+            if restored == "controllers":
+                metadata = "__cluster_metadata-0"
+                shutil.rmtree(disk.data / metadata)
+                shutil.copytree(tmp_path / "copy" / metadata, disk.data / metadata)
+            else:
+                disk.set_back(tmp_path / "copy")
         wait_until(lambda: mirrored.problems("deletion_held"), 60, "the problem")
     (held,) = mirrored.problems("deletion_held")
     assert held.topic == only

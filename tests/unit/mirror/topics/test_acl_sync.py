@@ -10,6 +10,7 @@ from itertools import count
 import pytest
 
 from drkit.kafka.admin.cluster_admin import TopicInfo
+from drkit.kafka.admin.cluster_description import MetadataEnd
 from drkit.kafka.admin.logs.leader_epochs import LogBatch
 from drkit.mirror.control import acknowledge
 from drkit.mirror.health.problems import Problems
@@ -32,6 +33,9 @@ DENIED = replace(READ, operation="read", permission="deny", principal="User:gues
 WRITE = replace(READ, operation="write")
 
 
+END = MetadataEnd(3, 100)
+
+
 @dataclass
 class Cluster:
     """What `AclSync` and `SourceGrowth` ask of a cluster. Each record of its only log is a batch, its value the
@@ -40,10 +44,15 @@ class Cluster:
     rules: set[Acl] = field(default_factory=set)
     log: list[int] = field(default_factory=lambda: [1, 2, 3])
     principal: str = "User:drkit"
+    alias: str = "primary"
+    metadata: MetadataEnd | None = END
     elsewhere: set[Acl] = field(default_factory=set)
     """What another broker shows."""
     silent: bool = False
     """The other broker."""
+
+    def metadata_end(self) -> MetadataEnd | None:
+        return self.metadata
 
     def acls_by_broker(self) -> dict[int, frozenset[Acl]]:
         if self.silent:
@@ -166,6 +175,16 @@ def test_rules_that_a_source_lacks_that_was_set_back_stay_until_an_operator_deci
     world.acknowledge()
     world.looks()
     assert (world.kept(), world.held()) == ({*left, new}, "")
+
+
+@pytest.mark.parametrize("now", [MetadataEnd(4, 20), None], ids=["set back", "not told"])
+def test_rules_that_controllers_lack_that_were_set_back_alone_stay(now: MetadataEnd | None) -> None:
+    """Every topic's log is whole."""
+    world = World(READ, WRITE)
+    world.source.rules, world.source.metadata = {OWN, READ}, now
+    world.looks()
+    assert world.kept() == {READ, WRITE}
+    assert str(WRITE) in world.held()
 
 
 def test_a_formatted_source_has_the_rules_of_drkit_at_most() -> None:

@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 
 from drkit.kafka.admin.cluster_admin import Broker, TopicInfo
+from drkit.kafka.admin.cluster_description import MetadataEnd
 from drkit.kafka.admin.logs.leader_epochs import LogBatch
 from drkit.mirror.control import acknowledge
 from drkit.mirror.engine.interface import NOT_MOVING
@@ -26,6 +27,9 @@ from drkit.store.link_notes import accept_purge, accepted_purges, add_never_mirr
 LINK = Link(LinkId("primary", "dr"), (".*",), deletion_limit=2)
 
 
+END = MetadataEnd(3, 100)
+
+
 @dataclass
 class Cluster:
     """What `TopicDeletions` asks of a cluster."""
@@ -37,6 +41,12 @@ class Cluster:
     deleted: dict[str, str] = field(default_factory=dict)
     refusal: str = ""
     log: dict[TopicPartition, list[int]] = field(default_factory=dict)
+
+    alias: str = "primary"
+    metadata: MetadataEnd | None = END
+
+    def metadata_end(self) -> MetadataEnd | None:
+        return self.metadata
 
     def brokers(self) -> list[Broker]:
         return [Broker(number, "h", 9092) for number in range(self.brokers_listed)]
@@ -315,6 +325,28 @@ def test_topics_that_a_set_back_source_lacks_are_held(then: list[int]) -> None:
     world.name("a")
     world.looks("a")
     assert list(world.target.deleted) == ["a"], "an operator knows"
+
+
+@pytest.mark.parametrize("now", [(3, 90), (2, 200), (4, 20), (4, 200), None], ids=str)
+def test_topics_that_controllers_lack_that_were_set_back_alone_are_held(now: tuple[int, int] | None) -> None:
+    """Every topic's log is whole. A leader of theirs that was elected anew shows nothing either, nor do they where they
+    don't tell."""
+    world = World("a")
+    world.source.metadata = None if now is None else MetadataEnd(*now)
+    world.looks("a")
+    assert world.target.deleted == {}
+    (held,) = world.store.problems(LINK.id)
+    assert (held.topic, held.kind) == ("a", DELETION_HELD)
+    assert ("DESCRIBE on the cluster" in held.reason) == (now is None)
+
+
+def test_controllers_that_were_set_back_and_got_to_the_same_epoch_again_show_nothing() -> None:
+    world = World("a")
+    world.source.metadata = MetadataEnd(2, 50)
+    world.looks("a", count=1)
+    world.source.metadata = MetadataEnd(3, 200)
+    world.looks("a")
+    assert world.target.deleted == {}
 
 
 def test_a_topic_that_rested_since_shows_no_deletion() -> None:
