@@ -174,11 +174,14 @@ def users(
     return sorted(found)
 
 
-def in_use(where: str, found: list[str]) -> Refused:
-    """The error that a store in use can't be migrated."""
+MISREAD = "Mirrors and commands of the older drkit would write rows that this one could misread. Nothing changed"
+
+
+def in_use(where: str, found: list[str], meaning: str = MISREAD) -> Refused:
+    """The error that a store in use can't be migrated, or restored."""
     return Refused(
         f"{where} is in use: {and_more(found, shown=1)}",
-        meaning="Mirrors and commands of the older drkit would write rows that this one could misread. Nothing changed",
+        meaning=meaning,
         remedy="Stop every mirror and let runs end (drkit runs); a killed process is forgotten after 15 s. Then run "
         "this again",
     )

@@ -5,6 +5,7 @@ import json
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import jsonschema
@@ -17,6 +18,7 @@ from drkit.model.link_state import STORE_RECOVERED
 from drkit.model.topology import LinkId
 from drkit.store import open_whole_store
 from drkit.store.backup import read_backup, write_backup
+from drkit.store.workers import WorkerNote, forget_workers, put_worker
 from tests.support.commands.other_release import newer
 from tests.support.links.filled_store import FILLED, TP, contents_of, fill_store
 
@@ -98,6 +100,30 @@ def test_a_store_that_holds_something_is_only_replaced_when_told_so(folder):
         assert store.notes(FILLED, "later") == {}
     with closing(open_whole_store(f"sqlite:///{found['kept_aside']}", create=False)) as store:
         assert store.notes(FILLED, "later") == {"a": "b"}
+
+
+@pytest.mark.parametrize("user", ["a mirror's worker", "a run"])
+def test_a_store_that_somebody_uses_is_not_replaced(folder, user):
+    """A mirror would write what it knows of the store before on the restored one, and over the copy on the target."""
+    file = folder / "copy.gz"
+    run(folder, "backup", "--out", str(file))
+    with closing(open_whole_store(f"sqlite:///{folder}/drkit.db")) as store:
+        at = store.time()
+        if user == "a run":
+            store.acquire_lease("failover:primary->dr", "m1:4711", 15, at)
+        else:
+            put_worker(store, FILLED, WorkerNote("m1:4711:0:a:b", True, True, 1, at, at + timedelta(minutes=5)))
+        store.put_notes(FILLED, "later", {"a": "b"})
+        for more in ([], ["--dry-run"]):
+            refused = run(folder, "restore", "--from", str(file), "--replace", *more, code=3)["error"]
+            assert "m1:4711" in refused["what"]
+            assert "Stop every mirror" in refused["remedy"]
+        assert store.notes(FILLED, "later") == {"a": "b"}
+        if user == "a run":
+            store.release_lease("failover:primary->dr", "m1:4711")
+        else:
+            forget_workers(store, FILLED, ["m1:4711:0:a:b"])
+    run(folder, "restore", "--from", str(file), "--replace")
 
 
 def test_a_restore_that_was_interrupted_is_done_again(folder, monkeypatch):

@@ -403,8 +403,9 @@ def restore_store(
 ) -> None:
     """Fill the configured store, SQLite or Cassandra, from a backup of either. Stop the mirror first.
 
-    Refused (exit 3) where the store holds data, unless --replace is given. Links are paused until you resume them, and
-    positions beyond the backup's watermarks are conservative, because the backup can't know them.
+    Refused (exit 3) while a mirror or a run uses the store; and where it holds data, unless --replace is given. Links
+    are paused until you resume them, and positions beyond the backup's watermarks are conservative, because the backup
+    can't know them.
     """
     from drkit.store.backup import read_backup
 
@@ -416,6 +417,7 @@ def restore_store(
             meaning="A restore overwrites only with --replace. Nothing was changed",
             remedy="Name a new store in store.url; or drkit store backup --out FILE, and then this with --replace",
         )
+    _check_not_in_use(run)
     aside, controls = (None, []) if dry_run else _restore(run, found, replace=kept)
     document = _backup_document(found) | {
         "dry_run": dry_run,
@@ -442,6 +444,25 @@ def _kept(run: Invocation) -> bool:
         return holds_something(store)
     finally:
         store.close()
+
+
+def _check_not_in_use(run: Invocation) -> None:
+    """Raise `Refused` while a mirror or a run works with the store: it would write on what it knows of the old one."""
+    from drkit.store.open import open_schema
+    from drkit.store.workers import in_use
+
+    try:
+        schema = open_schema(run.config.store.plain_url)
+    except StoreMissing:
+        return
+    with closing(schema):
+        if users := schema.users():
+            raise in_use(
+                schema.where,
+                users,
+                "They would continue with what they know of the store before: rows and positions that the backup lacks "
+                "would be lost in the copy on the target, too. Nothing was changed",
+            )
 
 
 def _restore(run: Invocation, found: Backup, *, replace: bool) -> tuple[Path | None, list[LinkControl]]:
