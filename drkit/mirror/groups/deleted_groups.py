@@ -10,13 +10,17 @@ after its end): an earlier tombstone, of one of its offsets say, was not its end
 listed, the log is read from a minute before the group was last captured on (its brokers' clocks and this one may
 differ). It is read for `_LOOK_FOR_SECONDS` after the group was missed: a coordinator may tell a moment before the log
 does.
+
+While a partition has parted from its source, nothing is taken for a deletion: a source that was set back lets groups
+expire by commits that are as old as its disks.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -30,6 +34,9 @@ from drkit.kafka.protocol.transaction_log import removed_groups
 from drkit.model.clock import to_millis
 from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.topology import TopicPartition
+from drkit.model.wording import and_more
+
+log = logging.getLogger(__name__)
 
 _EARLIER = timedelta(seconds=60)
 _LOOK_FOR_SECONDS = 30.0
@@ -56,12 +63,20 @@ class DeletedGroups:
         alias: the source's name in messages.
         cluster: how to reach it.
         topics: its topics.
+        parted: the partitions that have parted from their source.
         clock: monotonic seconds.
     """
 
     def __init__(
-        self, alias: str, cluster: ClusterConfig, topics: ClusterAdmin, clock: Callable[[], float] = time.monotonic
+        self,
+        alias: str,
+        cluster: ClusterConfig,
+        topics: ClusterAdmin,
+        parted: Callable[[], Sequence[TopicPartition]],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._parted = parted
+        self._held = False
         self._alias = alias
         self._cluster = cluster
         self._topics = topics
@@ -94,11 +109,25 @@ class DeletedGroups:
             self._missed[group] = _Missed(-1, self._clock(), 0, over=True)
 
     def among(self, missing: Mapping[str, datetime]) -> set[str]:
-        """Those of these missing groups, with when each was last seen, that were deleted.
+        """Those of these missing groups, with when each was last seen, that were deleted; none while a partition has
+        parted from its source.
 
         Raises:
             Unreachable: the source doesn't answer.
         """
+        parted = self._parted()
+        if parted and not self._held:
+            log.warning(
+                "%s no longer has %s, but %s may hold other records there than were mirrored (see its problem): %s may "
+                "have been restored from an older copy of its disks, so until that is settled no group is forgotten",
+                self._alias,
+                and_more(sorted(missing)),
+                and_more([str(tp) for tp in parted]),
+                self._alias,
+            )
+        self._held = bool(parted)
+        if parted:
+            return set()
         try:
             self._begin({group: at for group, at in missing.items() if group not in self._missed})
             deleted, unread = self._read(missing)

@@ -53,7 +53,7 @@ from drkit.mirror.runtime.reporting import Reporting, RunView
 from drkit.mirror.topics.change_permission import ChangePermission
 from drkit.mirror.topics.topic_sync import ReadyTopic, TopicSync
 from drkit.mirror.workers.assignment import Assignment
-from drkit.mirror.workers.leader_lease import TTL_SECONDS, LeaderLease
+from drkit.mirror.workers.leader_lease import TTL_SECONDS, LeaderLease, WhileLeading
 from drkit.mirror.workers.rebalance import Rebalance
 from drkit.mirror.workers.worker import HEARTBEAT_SECONDS
 from drkit.model.errors import BrokerTooOld, DrkitError, Fenced, OtherSchema, Refused, StoreMissing, Unreachable
@@ -240,13 +240,16 @@ class Session:
 
         # consumer groups
         self._transactions = TransactionWatch(link, source, self._source, store, self._worker.leads)
-        self._capture = GroupCapture(
-            link,
-            self._group_admin,
-            self._source,
-            store,
-            DeletedGroups(link.id.source, source, self._source),
-            suspected=self._transactions.suspected,
+        self._capture = WhileLeading(
+            lease,
+            lambda: GroupCapture(
+                link,
+                self._group_admin,
+                self._source,
+                store,
+                DeletedGroups(link.id.source, source, self._source, self._problems.parted),
+                suspected=self._transactions.suspected,
+            ),
         )
         self._watching = Periodic("transactions", TRANSACTIONS_SECONDS, self._transactions.check, ending)
 
@@ -544,7 +547,7 @@ class Session:
 
     def _capture_groups(self) -> None:
         if self._worker.leads() and self._copy:  # if the store has forgotten the link, recover it first
-            self._capture.capture()
+            self._capture.current().capture()
 
     def _holds(self, topic: str) -> bool:
         return self._orders.holds(topic)

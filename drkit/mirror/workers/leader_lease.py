@@ -15,6 +15,8 @@ import logging
 import secrets
 import socket
 import time
+from collections.abc import Callable
+from typing import Generic, TypeVar
 
 from drkit.model.errors import DrkitError
 from drkit.model.link_state import Lease
@@ -23,6 +25,7 @@ from drkit.processes import ProcessIdentity
 from drkit.store.api import LeaseStore
 
 log = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 TTL_SECONDS = 10.0
 MARGIN_SECONDS = 2.0
@@ -32,6 +35,27 @@ _PARTS = 5
 def lease_name(link: LinkId) -> str:
     """The name of a link's worker lease."""
     return f"mirror:{link}"
+
+
+class WhileLeading(Generic[_T]):
+    """What a leader knows of what is stored: made anew where another worker may have led meanwhile. Not thread-safe.
+
+    Args:
+        lease: the lease of the leader.
+        make: makes it; it loads what the store has.
+    """
+
+    def __init__(self, lease: LeaderLease, make: Callable[[], _T]) -> None:
+        self._lease = lease
+        self._make = make
+        self._made: tuple[int | None, _T] | None = None
+
+    def current(self) -> _T:
+        """What was made under the present epoch of the lease."""
+        epoch = self._lease.epoch
+        if self._made is None or self._made[0] != epoch:
+            self._made = epoch, self._make()
+        return self._made[1]
 
 
 def this_process() -> str:
@@ -74,6 +98,11 @@ class LeaderLease:
     def held(self) -> bool:
         """Whether it was this runtime's at the last look; `valid` says whether it still is."""
         return self._epoch is not None
+
+    @property
+    def epoch(self) -> int | None:
+        """The lease's epoch; None: it isn't held. At another one, another worker may have led meanwhile."""
+        return self._epoch
 
     def take(self) -> bool:
         """Take the lease unless a living worker holds it; returns whether it is this runtime's now.

@@ -11,6 +11,7 @@ import pytest
 
 from drkit.mirror.groups import deleted_groups
 from drkit.mirror.groups.deleted_groups import DeletedGroups
+from drkit.model.topology import TopicPartition
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 A_MINUTE_BEFORE = 5
@@ -22,6 +23,7 @@ class World:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.end, self.at = 10, 0.0
+        self.parted: list[TopicPartition] = []
         self.tombstones: set[int] = set()
         topics: Any = SimpleNamespace(
             topics=lambda names: dict.fromkeys(names, SimpleNamespace(partitions=1)),
@@ -30,7 +32,8 @@ class World:
         )
         monkeypatch.setattr(deleted_groups, "LogReader", Reader)
         monkeypatch.setattr(DeletedGroups, "_removed", self.removed)
-        self.deleted = DeletedGroups("primary", SimpleNamespace(), topics, lambda: self.at)  # type: ignore[arg-type]
+        cluster: Any = SimpleNamespace()
+        self.deleted = DeletedGroups("primary", cluster, topics, lambda: self.parted, lambda: self.at)
 
     def removed(self, _reader: object, _part: int, begin: int, end: int) -> Iterator[tuple[set[str], int]]:
         for offset in range(begin, end):
@@ -96,4 +99,21 @@ def test_a_log_that_was_cut_is_read_from_its_end_as_it_is_now(world: World) -> N
     world.listed("g")
     world.tombstones, world.end = {3}, 4
     world.listed()
+    assert world.deleted.among({"g": AT}) == {"g"}
+
+
+def test_none_counts_while_a_partition_has_parted_from_its_source(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A source that was set back lets groups expire by the age of its disks."""
+    world.listed("g")
+    world.listed("g")
+    world.parted, world.tombstones, world.end = [TopicPartition("t", 3)], {11}, 12
+    world.listed()
+    for _ in range(3):
+        world.at += deleted_groups._LOOK_FOR_SECONDS
+        assert world.deleted.among({"g": AT}) == set()
+    assert world.deleted.lost() == set()
+    assert caplog.text.count("primary no longer has g, but t:3 may hold other records there") == 1
+    world.parted = []
     assert world.deleted.among({"g": AT}) == {"g"}

@@ -13,6 +13,7 @@ from drkit.kafka.groups.coordinator import CommittedOffset, FetchedOffsets
 from drkit.kafka.groups.group_admin import GroupInfo, GroupListing
 from drkit.kafka.groups.offsets_topic import OffsetsTopicEnds, partition_of
 from drkit.mirror.groups.group_capture import REFRESH_SECONDS, SWEEP_SECONDS, GroupCapture
+from drkit.mirror.workers.leader_lease import LeaderLease, WhileLeading, lease_name
 from drkit.model.clock import now
 from drkit.model.errors import NotShown, Refused
 from drkit.model.groups import GroupState
@@ -423,6 +424,28 @@ def test_the_age_shows_of_a_position_that_its_group_no_longer_has(store, monkeyp
 
 def _later() -> datetime:
     return now() + timedelta(hours=1)
+
+
+def test_who_leads_again_goes_by_what_another_leader_captured_meanwhile(store: SqliteStore) -> None:
+    """Or a source that was set back in between would go unnoticed."""
+    cluster, lease = Coordinators("one"), LeaderLease(store, LINK.id)
+    captures = WhileLeading(lease, lambda: GroupCapture(LINK, cluster, cluster, store, Deletions(cluster), Clock()))  # type: ignore[arg-type]
+    cluster.commit("one", 100)
+    assert lease.take()
+    captures.current().capture()
+    assert captures.current() is captures.current()
+    lease.release()
+    assert store.acquire_lease(lease_name(LINK.id), "elsewhere", 10, store.time()).owner != lease.owner
+    cluster.commit("one", 200)
+    settled(cluster, store)
+    store.release_lease(lease_name(LINK.id), "elsewhere")
+    assert lease.take()
+    cluster.commit("one", 150)
+    captures.current().capture()
+    (position,) = store.group_positions(LINK.id)
+    parted = Problem(SOURCE_TRUNCATED, "t", 0, "", "", True, now(), 0)
+    assert position.offset == 150
+    assert behind_captured(store, LINK.id, [position], [parted]) == {("one", TopicPartition("t", 0)): 200}
 
 
 def test_a_group_that_is_hidden_is_not_taken_for_deleted(store):
