@@ -55,24 +55,22 @@ def fill_from_logs(store: Store, link: Link, target: ClusterAdmin | None, source
         )
     else:
         left_out += _read(copy, link, target, source)
-    found = fill(store, link, copy, target, basis=BASIS_LOGS, more_left_out=left_out)
     said = "" if source is None else f", and records were compared with {link.id.source} at places of each partition"
-    for tp in copy.partitions:
-        store.put_problem(
-            link.id,
-            Problem(
-                RECOVERED_FROM_LOGS,
-                *tp,
-                "the store and its copy were lost: offsets are taken to be the same on both sides, as the "
-                f"configuration says{said}",
-                "drkit audit compares all records once both clusters answer; "
-                f"`drkit link acknowledge '{link.id}' {RECOVERED_FROM_LOGS} --topic {tp.topic}` accepts it",
-                halted=False,
-                since=now(),
-                unsure_from=0,
-            ),
+    copy.problems += [  # filled in before the recovery is over: no position is exact without it
+        Problem(
+            RECOVERED_FROM_LOGS,
+            *tp,
+            "the store and its copy were lost: offsets are taken to be the same on both sides, as the configuration "
+            f"says{said}",
+            "drkit audit compares all records once both clusters answer; "
+            f"`drkit link acknowledge '{link.id}' {RECOVERED_FROM_LOGS} --topic {tp.topic}` accepts it",
+            halted=False,
+            since=now(),
+            unsure_from=0,
         )
-    return found
+        for tp in copy.partitions
+    ]
+    return fill(store, link, copy, target, basis=BASIS_LOGS, more_left_out=left_out)
 
 
 def _preserves(link: Link) -> bool:

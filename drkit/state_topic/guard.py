@@ -151,7 +151,8 @@ def _check_decision(link: Link, store: Store, newest: LinkControl | None) -> Non
 def check_may_begin(
     link: Link, store: Store, admin: ClusterAdmin, target: ClusterConfig, source_id: Callable[[], str]
 ) -> str:
-    """Raise `Refused` if the store lacks a link that is about to be mirrored, or is older than its copy.
+    """Raise `Refused` if the store lacks a link that is about to be mirrored, has only a part of it, or is older than
+    its copy.
 
     If drkit may not see the copy, there is none: the mirror can't write it.
 
@@ -168,6 +169,7 @@ def check_may_begin(
     Raises:
         Unreachable: a cluster doesn't answer.
     """
+    check_recovered(store, link)
     topic = copy_name(link, store)
     if link.inverse:
         return topic

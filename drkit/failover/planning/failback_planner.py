@@ -44,6 +44,7 @@ from drkit.model.wording import and_more, counted
 from drkit.permissions.missing import Names
 from drkit.permissions.resolve import CLUSTER_NAME
 from drkit.permissions.table import Command, Operation, Side, Subject
+from drkit.state_topic.guard import check_recovered
 from drkit.state_topic.store_age import not_compared
 from drkit.store.fences_beside import fences_beside, lift_of, names_closed
 from drkit.store.links_beside import links_beside
@@ -85,6 +86,7 @@ def make_failback_plan(
             "from it would replace what was left out or redacted, and no audit could tell what is right",
             remedy=serve_again(chosen),
         )
+    check_recovered(estate.store, chosen)
     check_way_back_is_free(estate, chosen.id, kind)
     snapshot = take_failback_snapshot(estate, chosen)
     inherited = inherited_offsets(estate, snapshot)

@@ -26,6 +26,7 @@ from drkit.model.link_state import Direction
 from drkit.model.runs import FenceState, RunSummary, run_to_resume, serving_cluster
 from drkit.model.topology import Link, LinkId, is_canary
 from drkit.model.wording import and_more, counted
+from drkit.state_topic.guard import check_recovered
 from drkit.state_topic.store_age import not_compared
 
 KIND = "fence"
@@ -129,7 +130,8 @@ def lift_fence(
 
 
 def _check_decision(estate: ClusterContext, link: Link, say: Callable[[str], None]) -> None:
-    """Refuse where the copy has a later decision. Where that isn't known a fence isn't held up: it deletes nothing."""
+    """Refuse where the store has only a part of the link, or the copy a later decision. Where that isn't known a fence isn't held up: it deletes nothing."""
+    check_recovered(estate.store, link)
     age = store_age(estate, link)
     later = later_decision(estate, link, age)
     if later is not None:

@@ -186,8 +186,10 @@ def trim_link(
     """After a failover or failback: remove filler (empty records of drkit's own) that a broker shows again."""
     from drkit.failover.context.cluster_context import ClusterContext
     from drkit.failover.stages.remove_filler import remove_filler
+    from drkit.state_topic.guard import check_recovered
 
     chosen = _link(run, link)
+    check_recovered(run.store(), chosen)
     control = run.store().link_control(chosen.id)
     if control is None or control.direction not in {Direction.SEALED, Direction.REVERSED}:
         raise Refused(
@@ -206,11 +208,13 @@ def trim_link(
 
 
 def _check_restored(run: Invocation, link: Link) -> None:
-    """Of a store that was restored from a backup, look first whether the link was failed over since."""
+    """Refuse a store that has only a part of the link; of one that was restored from a backup, look first whether the
+    link was failed over since."""
     from drkit.kafka.admin.cluster_admin import ClusterAdmin
-    from drkit.state_topic.guard import RECOVERY, RESTORED, check_restored
+    from drkit.state_topic.guard import RECOVERY, RESTORED, check_recovered, check_restored
 
     store, target = run.store(), run.config.clusters[link.id.target]
+    check_recovered(store, link)
     if not link.inverse and RESTORED in store.notes(link.id, RECOVERY):
         with ClusterAdmin(link.id.target, target) as admin:
             check_restored(link, store, admin, target)

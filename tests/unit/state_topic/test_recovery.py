@@ -1,0 +1,80 @@
+"""Filling a store from a copy or from the logs: whenever it is interrupted, nothing goes by what is there."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from drkit.kafka.admin.topic_requests import TopicInfo
+from drkit.model.errors import Refused, Unreachable
+from drkit.model.link_state import RECOVERED_FROM_LOGS
+from drkit.model.topology import Link, LinkId, TopicPartition
+from drkit.state_topic.from_logs import fill_from_logs
+from drkit.state_topic.guard import check_may_begin, check_recovered
+from drkit.state_topic.recovery import has_data
+from drkit.store import open_store
+
+LINK = Link(LinkId("primary", "dr"), topics=("pl",))
+PARTITIONS = 3
+
+
+class Target:
+    """A target with one topic, without a cluster."""
+
+    def topics(self, names=("pl",)):
+        return {name: TopicInfo(name, f"{name}-id", PARTITIONS, 1, False) for name in names if name == "pl"}
+
+    def start_offsets(self, tps, *, partial):
+        assert partial
+        return dict.fromkeys(tps, 0)
+
+    def log_ends(self, tps, *, partial):
+        assert partial
+        return dict.fromkeys(tps, 50)
+
+
+class CutOff:
+    """A store that is out of reach from its n-th write on."""
+
+    def __init__(self, store: Any, writes: int) -> None:
+        self._store = store
+        self._left = writes
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith(("put_", "append_", "set_", "forget_")):
+            self._left -= 1
+            if self._left < 0:
+                raise Unreachable("cut off")
+        return getattr(self._store, name)
+
+
+def test_a_recovery_from_the_logs_is_over_only_once_each_partition_is_said_to_be_conservative(tmp_path):
+    writes, over = 0, False
+    while not over:
+        with closing(open_store(f"sqlite:///{tmp_path}/{writes}.db")) as store:
+            try:
+                fill_from_logs(CutOff(store, writes), LINK, Target(), None)
+                over = True
+            except Unreachable:
+                assert not has_data(store, LINK), f"after {writes} writes the same command would be refused"
+                fill_from_logs(store, LINK, Target(), None)
+            doubts = {
+                (each.topic, each.partition) for each in store.problems(LINK.id) if each.kind == RECOVERED_FROM_LOGS
+            }
+            assert doubts == set(TopicPartition("pl", number) for number in range(PARTITIONS)), writes
+        writes += 1
+    assert writes > PARTITIONS
+
+
+def test_no_mirror_begins_with_a_part_of_the_link(tmp_path):
+    with closing(open_store(f"sqlite:///{tmp_path}/drkit.db")) as store:
+        with pytest.raises(Unreachable):
+            fill_from_logs(CutOff(store, 3), LINK, Target(), None)
+        for check in (
+            lambda: check_recovered(store, LINK),
+            lambda: check_may_begin(LINK, store, Target(), None, lambda: "source-id"),
+        ):
+            with pytest.raises(Refused, match="interrupted"):
+                check()
