@@ -12,7 +12,9 @@ from drkit.model.offsets import OffsetMapping
 from drkit.model.topology import LinkId, TopicPartition
 
 
-def unmapped_problem(link: LinkId, tp: TopicPartition, target_topic: str, why: str, since: datetime) -> Problem:
+def unmapped_problem(
+    link: LinkId, tp: TopicPartition, target_topic: str, why: str, since: datetime, *, flows: bool = True
+) -> Problem:
     """The problem that nobody knows what the target holds of a partition.
 
     Args:
@@ -21,17 +23,21 @@ def unmapped_problem(link: LinkId, tp: TopicPartition, target_topic: str, why: s
         target_topic: its topic on the target.
         why: why the store has nothing of it, as a clause.
         since: when it was found.
+        flows: whether the link isn't failed over: else the topic can't be accepted as a new one.
     """
+    by_hand = f"set the groups' offsets on {link.target} by hand; to the earliest, nothing is skipped"
+    again = (
+        f"While {link.source} answers: `drkit link resume '{link}' --topic {tp.topic} --accept-recreated`; then drkit "
+        f"mirror copies all partitions of the topic from their start, behind what {link.target} holds. For one copy "
+        f"only, delete topic {target_topic} on {link.target} before. Without {link.source}: {by_hand}"
+    )
     return Problem(
         RECORDS_UNMAPPED,
         tp.topic,
         tp.partition,
         f"what {target_topic}:{tp.partition} on {link.target} holds isn't known: {why}. A mirror that begins behind it "
         "may copy everything a second time, and no position on it is known",
-        f"While {link.source} answers: `drkit link resume '{link}' --topic {tp.topic} --accept-recreated`; then drkit "
-        f"mirror copies all partitions of the topic from their start, behind what {link.target} holds. For one copy "
-        f"only, delete topic {target_topic} on {link.target} before. Without {link.source}: set the groups' offsets "
-        "there by hand; to the earliest, nothing is skipped",
+        again if flows else f"The link was failed over: {by_hand}",
         halted=True,
         since=since,
     )

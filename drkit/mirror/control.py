@@ -164,10 +164,7 @@ def resume_link(store: LinkStore, link: Link, topic: str | None = None) -> tuple
     def released(control: LinkControl) -> LinkControl:
         if topic is None:
             return replace(control, direction=Direction.ACTIVE, reason="", paused_topics=frozenset())
-        if control.direction is Direction.PAUSED:
-            raise Refused(
-                f"link {link.id} is paused as a whole", remedy=f"`drkit link resume '{link.id}'` resumes all topics"
-            )
+        _check_not_paused(control)
         return replace(control, paused_topics=control.paused_topics - {topic})
 
     control = _change(store, link, released)
@@ -191,7 +188,7 @@ def acknowledge(
             needs the topic's name.
     """
     _check_covered(link, topic)
-    control = store.link_control(link.id) or LinkControl(link.id, Direction.ACTIVE, 0, now())
+    control = _control(store, link)
     _check_serves_source(link, control)
     known = store.problems(link.id)
     found = [problem for problem in known if problem.kind == kind and topic in {None, problem.topic}]
@@ -298,10 +295,16 @@ def accept_recreated(store: Store, link: Link, topic: str, *, source: ClusterAdm
     The source's start then corresponds to the target's current end. An epoch that no mirror has begun yet is kept.
 
     Raises:
-        Refused: the topic was never mirrored, or doesn't exist on the source.
+        ConfigError: the link doesn't cover the topic.
+        Refused: the topic was never mirrored, or doesn't exist on the source; or the link is sealed, reversed or paused
+            as a whole, so the topic could not be resumed.
         NotShown: the target is another cluster (`accept_target`).
         Unreachable: a cluster doesn't answer.
     """
+    _check_covered(link, topic)
+    control = _control(store, link)
+    _check_serves_source(link, control)
+    _check_not_paused(control)
     state = store.topic_states(link.id).get(topic)
     if state is None:
         raise Refused(
@@ -345,7 +348,7 @@ def accept_target(store: Store, link: Link, cluster_id: str, *, target: ClusterA
         Refused: the target's cluster id isn't `cluster_id`.
         Unreachable: the target doesn't answer.
     """
-    _check_serves_source(link, store.link_control(link.id) or LinkControl(link.id, Direction.ACTIVE, 0, now()))
+    _check_serves_source(link, _control(store, link))
     found = target.cluster_id()
     if cluster_id != found:
         raise Refused(
@@ -402,6 +405,19 @@ def _check_covered(link: Link, topic: str | None) -> None:
     if topic is not None and not link.covers_topic(topic):
         raise ConfigError(
             f"--topic: link {link.id} does not cover {topic}", remedy="Name a topic of its source that `topics` matches"
+        )
+
+
+def _control(store: LinkStore, link: Link) -> LinkControl:
+    return store.link_control(link.id) or LinkControl(link.id, Direction.ACTIVE, 0, now())
+
+
+def _check_not_paused(control: LinkControl) -> None:
+    if control.direction is Direction.PAUSED:
+        raise Refused(
+            f"link {control.link} is paused as a whole",
+            meaning="Nothing was changed",
+            remedy=f"`drkit link resume '{control.link}'` resumes all topics",
         )
 
 

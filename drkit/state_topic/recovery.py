@@ -23,7 +23,6 @@ from drkit.model.link_state import (
     RECORDS_UNMAPPED,
     STATE_TOPIC_FAILED,
     STORE_RECOVERED,
-    Direction,
     LinkControl,
     Problem,
     TopicState,
@@ -262,8 +261,12 @@ def with_row_at(rows: list[OffsetMapping], mark: Watermark) -> list[OffsetMappin
     return [*at, row, *rows[len(at) :]]
 
 
+def _failed_over(control: LinkControl | None) -> bool:
+    return control is not None and not control.direction.serves_source
+
+
 def _problem(link: Link, doubt: Conservative, control: LinkControl | None) -> Problem:
-    if control is not None and control.direction in {Direction.SEALED, Direction.REVERSED}:
+    if _failed_over(control):
         remedy = f"The link was failed over: what clients write to {link.id.target} lands there, and that is well"
     else:
         remedy = (
@@ -327,7 +330,8 @@ def _put_unmapped(
         state = topics[tp.topic]
         why = f"the store was lost and recovered, and left it out: {each.reason}"
         store.put_notes(link.id, RECORDS_UNMAPPED, {str(tp): str(state.epoch)})
-        store.put_problem(link.id, unmapped_problem(link.id, tp, state.target_topic, why, now()))
+        flows = not _failed_over(copy.control)
+        store.put_problem(link.id, unmapped_problem(link.id, tp, state.target_topic, why, now(), flows=flows))
 
 
 def _put_control(store: Store, control: LinkControl | None) -> None:

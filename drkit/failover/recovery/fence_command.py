@@ -130,7 +130,8 @@ def lift_fence(
 
 
 def _check_decision(estate: ClusterContext, link: Link, say: Callable[[str], None]) -> None:
-    """Refuse where the store has only a part of the link, or the copy a later decision. Where that isn't known a fence isn't held up: it deletes nothing."""
+    """Refuse where the store has only a part of the link, or the copy a later decision. Where that isn't known a
+    fence isn't held up: it deletes nothing."""
     check_recovered(estate.store, link)
     age = store_age(estate, link)
     later = later_decision(estate, link, age)

@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from drkit.kafka.admin.topic_requests import TopicInfo
+from drkit.model.clock import now
 from drkit.model.errors import Refused, Unreachable
-from drkit.model.link_state import RECOVERED_FROM_LOGS
+from drkit.model.link_state import RECORDS_UNMAPPED, RECOVERED_FROM_LOGS, Direction, LinkControl, TopicState
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.state_topic.from_logs import fill_from_logs
 from drkit.state_topic.guard import check_may_begin, check_recovered
-from drkit.state_topic.recovery import has_data
+from drkit.state_topic.link_copy import LinkCopy
+from drkit.state_topic.recovery import fill, has_data
 from drkit.store import open_store
 
 LINK = Link(LinkId("primary", "dr"), topics=("pl",))
@@ -63,7 +65,7 @@ def test_a_recovery_from_the_logs_is_over_only_once_each_partition_is_said_to_be
             doubts = {
                 (each.topic, each.partition) for each in store.problems(LINK.id) if each.kind == RECOVERED_FROM_LOGS
             }
-            assert doubts == set(TopicPartition("pl", number) for number in range(PARTITIONS)), writes
+            assert doubts == {TopicPartition("pl", number) for number in range(PARTITIONS)}, writes
         writes += 1
     assert writes > PARTITIONS
 
@@ -78,3 +80,14 @@ def test_no_mirror_begins_with_a_part_of_the_link(tmp_path):
         ):
             with pytest.raises(Refused, match="interrupted"):
                 check()
+
+
+@pytest.mark.parametrize(("direction", "accepts"), [(Direction.ACTIVE, True), (Direction.SEALED, False)])
+def test_of_a_link_that_was_failed_over_no_topic_is_to_be_accepted(tmp_path, direction, accepts):
+    copy = LinkCopy("", control=LinkControl(LINK.id, direction, 3, now()))
+    copy.topics["pl"] = TopicState("pl", "pl", "s", "pl-id", 1, PARTITIONS, created_by_drkit=True)
+    with closing(open_store(f"sqlite:///{tmp_path}/drkit.db")) as store:
+        fill(store, LINK, copy, Target())
+        unmapped = [each for each in store.problems(LINK.id) if each.kind == RECORDS_UNMAPPED]
+    assert [each.partition for each in unmapped] == list(range(PARTITIONS))
+    assert {("--accept-recreated" in each.remedy, "by hand" in each.remedy) for each in unmapped} == {(accepts, True)}

@@ -185,6 +185,28 @@ def test_a_topic_accepted_twice_in_a_row_keeps_the_epoch_that_no_mirror_has_begu
     assert not store.problems(LINK.id)
 
 
+@pytest.mark.parametrize("direction", [Direction.SEALED, Direction.REVERSED, Direction.PAUSED])
+def test_a_topic_that_could_not_be_resumed_is_not_accepted_either(store: Store, direction: Direction) -> None:
+    """Nothing is changed by what is refused: marks, rows and problems stay."""
+    state = TopicState("flights", "flights", "here", "there", 1, 1, created_by_drkit=True)
+    store.put_topic_states(LINK.id, [state])
+    store.put_problem(LINK.id, problem("records_unmapped", "flights", 0))
+    decide(store, LINK, direction)
+    before = store.problems(LINK.id)
+    logs = SimpleNamespace(
+        start_offsets=lambda tps, **_: dict.fromkeys(tps, 0), log_ends=lambda tps, **_: dict.fromkeys(tps, 50)
+    )
+    side: Any = SimpleNamespace(
+        topics=lambda _: {"flights": SimpleNamespace(topic_id="anew", partitions=1)},
+        cluster_id=lambda: "dr-id",
+        end_offsets=logs.log_ends,
+        **vars(logs),
+    )
+    with pytest.raises(Refused, match=f"is {direction}"):
+        accept_recreated(store, LINK, "flights", source=side, target=side)
+    assert (store.topic_states(LINK.id), store.problems(LINK.id)) == ({"flights": state}, before)
+
+
 def test_a_target_that_was_replaced_is_accepted_with_all_topics_that_are_not_there_as_mirrored(store: Store) -> None:
     there = {"flights": "made there", "orders": "kept"}
     tps = {TopicPartition("flights", 0): 7, TopicPartition("orders", 0): 5}
