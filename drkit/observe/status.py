@@ -220,16 +220,16 @@ def link_statuses(
     for link in links:
         control = store.link_control(link.id)
         status = _link_status(clusters, store, link, control, configured)
-        statuses.append(_recovered_in_part(status) if begun(store, link) else status)
+        statuses.append(_recovered_in_part(status, by) if (by := begun(store, link)) else status)
         if control is not None and control.direction is Direction.REVERSED:
             back = link.reversed()
             statuses.append(_link_status(clusters, store, back, store.link_control(back.id), configured))
     return statuses
 
 
-def _recovered_in_part(status: LinkStatus) -> LinkStatus:
+def _recovered_in_part(status: LinkStatus, by: str) -> LinkStatus:
     """The status of a link whose recovery was interrupted: the store's data may be incomplete, so nothing counts."""
-    why = interrupted(status.link)
+    why = interrupted(status.link, by)
     said = f"{why.what}. {why.remedy}"
     return replace(
         status,

@@ -22,15 +22,19 @@ from drkit.store.api import Store
 log = logging.getLogger(__name__)
 
 RECOVERY = "recovery"
-"""Kind of the note of a recovery: under `STATE`, `BEGUN` or its time; under `RESTORED`, the backup's time."""
+"""Kind of the note of a recovery: under `STATE`, `BEGUN`, `RESTORING` or its time; under `RESTORED`, the backup's
+time."""
 STATE = "state"
 RESTORED = "restored"
 BEGUN = "begun"
+RESTORING = "restore begun"
 
 
-def begun(store: Store, link: Link) -> bool:
-    """Whether a recovery of the link began in this store and didn't finish."""
-    return store.notes(link.id, RECOVERY).get(STATE) == BEGUN
+def begun(store: Store, link: Link) -> str | None:
+    """What began to fill this store with the link and didn't finish: a recovery (`BEGUN`), or a restore of the whole
+    store (`RESTORING`); or None."""
+    state = store.notes(link.id, RECOVERY).get(STATE)
+    return state if state in {BEGUN, RESTORING} else None
 
 
 def holds(store: Store, link: Link) -> bool:
@@ -40,16 +44,24 @@ def holds(store: Store, link: Link) -> bool:
 
 def check_recovered(store: Store, link: Link) -> None:
     """Raise `Refused` if the store has only the data of an interrupted recovery."""
-    if begun(store, link):
-        raise interrupted(link)
+    if by := begun(store, link):
+        raise interrupted(link, by)
 
 
-def interrupted(link: Link) -> Refused:
-    """Why a partly filled store can't be used for its link."""
+def interrupted(link: Link, by: str) -> Refused:
+    """Why a store that was partly filled by this (`begun`) can't be used for its link."""
+    recover = f"drkit store recover --from {link.id.target} --link '{link.id}'"
+    if by == RESTORING:
+        what = "the restore of the store"
+        remedy = (
+            f"Run drkit store restore --from FILE again, to its end; or name a new store in store.url, then {recover}"
+        )
+    else:
+        what, remedy = f"the recovery of {link.id}", f"Run {recover} again, to its end"
     return Refused(
-        f"the recovery of {link.id} was interrupted: the store has only a part of its state",
+        f"{what} was interrupted: the store has only a part of its state",
         meaning="Positions, topics or decisions may be missing from it. Nothing was changed",
-        remedy=f"Run drkit store recover --from {link.id.target} --link '{link.id}' again, to its end",
+        remedy=remedy,
     )
 
 

@@ -6,7 +6,7 @@ copy's watermark, a problem (`store_recovered`) makes every position beyond that
 it. A mirror that finds the source compares what landed there and settles the problem. A partition that is left out has
 the problem `records_unmapped` where the target holds records of it: no mirror begins behind them.
 
-A recovery that is interrupted is done again; until it is over, a note says so.
+A recovery that is interrupted is done again, from nothing; until it is over, a note says so.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ class Recovered:
 
 
 def has_data(store: Store, link: Link) -> bool:
-    """Whether the store has data of the link other than from an interrupted recovery."""
-    return not begun(store, link) and (holds(store, link) or store.link_control(link.id) is not None)
+    """Whether the store has data of the link other than from an interrupted recovery or restore."""
+    return begun(store, link) is None and (holds(store, link) or store.link_control(link.id) is not None)
 
 
 def fill(
@@ -102,7 +102,7 @@ def fill(
     basis: str = BASIS_COPY,
     more_left_out: Iterable[TopicLeftOut] = (),
 ) -> Recovered:
-    """Fill a store that has no data of the link.
+    """Fill a store that has no data of the link; what an interrupted recovery left in it is removed.
 
     Args:
         store: the store.
@@ -115,6 +115,8 @@ def fill(
     Raises:
         Unreachable: the target or the store doesn't answer; it can be done again.
     """
+    if begun(store, link):
+        _remove_partial(store, link)
     store.put_notes(link.id, RECOVERY, {STATE: BEGUN})
     topics, left_out = _still_there(link, copy.topics.values(), target)
     left_out += more_left_out
@@ -153,7 +155,7 @@ def fill(
     _put_unmapped(store, link, copy, topics, left_out, target)
     if copy.topic:
         note_copy(link, store, copy.topic)
-    _put_control(store, copy.control)
+    put_control(store, copy.control)
     store.put_topic_states(link.id, list(topics.values()))
     store.put_watermarks(link.id, [found.watermark for found in partitions.values()])
     store.put_notes(link.id, RECOVERY, {STATE: str(iso(now()))})
@@ -171,6 +173,12 @@ def fill(
         left_out=tuple(left_out),
         conservative=tuple(conservative),
     )
+
+
+def _remove_partial(store: Store, link: Link) -> None:
+    store.forget_link_data(link.id)
+    for kind in store.note_kinds(link.id) - {RECOVERY}:
+        store.forget_notes(link.id, kind, list(store.notes(link.id, kind)))
 
 
 def _still_there(
@@ -334,7 +342,8 @@ def _put_unmapped(
         store.put_problem(link.id, unmapped_problem(link.id, tp, state.target_topic, why, now(), flows=flows))
 
 
-def _put_control(store: Store, control: LinkControl | None) -> None:
+def put_control(store: Store, control: LinkControl | None) -> None:
+    """Store the decision, whatever the store has; None: leave it."""
     if control is None:
         return
     kept = store.link_control(control.link)

@@ -18,8 +18,8 @@ from drkit.model.digests import RangeDigest
 from drkit.model.link_state import STORE_RECOVERED, Direction, LinkControl, Problem
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import LinkId, TopicPartition
-from drkit.state_topic.guard import BEGUN, RECOVERY, RESTORED, STATE
-from drkit.state_topic.recovery import with_row_at
+from drkit.state_topic.guard import BEGUN, RECOVERY, RESTORED, RESTORING, STATE
+from drkit.state_topic.recovery import put_control, with_row_at
 from drkit.store import codec
 from drkit.store.api import WholeStore
 from drkit.store.backup import Backup, BackupBlock, blocks
@@ -29,13 +29,22 @@ from drkit.store.workers import BEFORE, lose_workers
 
 
 def holds_something(store: WholeStore) -> bool:
-    """Whether the store has any data other than those of an interrupted restore."""
-    left = [link for link in store.links() if store.notes(link, RECOVERY).get(STATE) != BEGUN]
-    return bool(left or (not store.links() and (store.runs() or store.journals())))
+    """Whether the store has any data other than those of interrupted recoveries, or of an interrupted restore.
+
+    A restore ends all its links one after the other: while one isn't over, none of the others was resumed.
+    """
+    notes = [store.notes(link, RECOVERY) for link in store.links()]
+    restoring = any(each.get(STATE) == RESTORING for each in notes)
+    left = [
+        each for each in notes if each.get(STATE) not in {BEGUN, RESTORING} and not (restoring and RESTORED in each)
+    ]
+    return bool(left or (not restoring and (store.runs() or store.journals())))
 
 
 def restore(store: WholeStore, backup: Backup, configured: Collection[LinkId]) -> list[LinkControl]:
-    """Fill an empty store; can be repeated after an interruption.
+    """Fill a store that holds nothing (`holds_something`); can be repeated after an interruption.
+
+    What an interrupted restore or recovery left in the store is removed.
 
     Args:
         store: the store.
@@ -48,8 +57,7 @@ def restore(store: WholeStore, backup: Backup, configured: Collection[LinkId]) -
     Raises:
         Unreachable: the store doesn't answer.
     """
-    for link in backup.links:
-        store.put_notes(link, RECOVERY, {STATE: BEGUN})
+    _begin(store, backup)
     marks: dict[LinkId, dict[TopicPartition, Watermark]] = defaultdict(dict)
     controls: dict[LinkId, LinkControl] = {}
     digests: dict[LinkId, list[RangeDigest]] = defaultdict(list)
@@ -74,11 +82,17 @@ def restore(store: WholeStore, backup: Backup, configured: Collection[LinkId]) -
         if link in configured:
             control = _held(link, control, backup)
             found.append(control)
-        kept = store.link_control(link)
-        if control is not None and kept != control:
-            store.set_link_control(control, expected_version=None if kept is None else kept.version)
+        put_control(store, control)
+    for link in backup.links:  # last, and nothing else between: until then none of the links is used
         store.put_notes(link, RECOVERY, {STATE: str(iso(now())), RESTORED: str(iso(backup.created_at))})
     return found
+
+
+def _begin(store: WholeStore, backup: Backup) -> None:
+    if store.links() and not holds_something(store):
+        store.remove_all()
+    for link in backup.links:
+        store.put_notes(link, RECOVERY, {STATE: RESTORING})
 
 
 def _held(link: LinkId, control: LinkControl | None, backup: Backup) -> LinkControl:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import Any
+from types import SimpleNamespace
 
 import pytest
 
+from drkit.cli.verbs.setup.store import _empty_store
 from drkit.kafka.admin.topic_requests import TopicInfo
 from drkit.model.clock import now
 from drkit.model.errors import Refused, Unreachable
 from drkit.model.link_state import RECORDS_UNMAPPED, RECOVERED_FROM_LOGS, Direction, LinkControl, TopicState
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.state_topic.from_logs import fill_from_logs
-from drkit.state_topic.guard import check_may_begin, check_recovered
+from drkit.state_topic.guard import RECOVERY, RESTORING, STATE, check_may_begin, check_recovered
 from drkit.state_topic.link_copy import LinkCopy
 from drkit.state_topic.recovery import fill, has_data
 from drkit.store import open_store
+from tests.support.links.cut_store import CutOff
 
 LINK = Link(LinkId("primary", "dr"), topics=("pl",))
 PARTITIONS = 3
@@ -35,21 +37,6 @@ class Target:
     def log_ends(self, tps, *, partial):
         assert partial
         return dict.fromkeys(tps, 50)
-
-
-class CutOff:
-    """A store that is out of reach from its n-th write on."""
-
-    def __init__(self, store: Any, writes: int) -> None:
-        self._store = store
-        self._left = writes
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith(("put_", "append_", "set_", "forget_")):
-            self._left -= 1
-            if self._left < 0:
-                raise Unreachable("cut off")
-        return getattr(self._store, name)
 
 
 def test_a_recovery_from_the_logs_is_over_only_once_each_partition_is_said_to_be_conservative(tmp_path):
@@ -91,3 +78,27 @@ def test_of_a_link_that_was_failed_over_no_topic_is_to_be_accepted(tmp_path, dir
         unmapped = [each for each in store.problems(LINK.id) if each.kind == RECORDS_UNMAPPED]
     assert [each.partition for each in unmapped] == list(range(PARTITIONS))
     assert {("--accept-recreated" in each.remedy, "by hand" in each.remedy) for each in unmapped} == {(accepts, True)}
+
+
+def test_a_recovery_does_not_begin_over_a_part_of_a_backup(tmp_path):
+    """Rows of the backup would stand among those that the copy proves."""
+    with closing(open_store(f"sqlite:///{tmp_path}/drkit.db")) as store:
+        store.put_notes(LINK.id, RECOVERY, {STATE: RESTORING})
+        run = SimpleNamespace(store=lambda **_: store)
+        for check in (lambda: check_recovered(store, LINK), lambda: _empty_store(run, [LINK])):
+            with pytest.raises(Refused, match="the restore of the store was interrupted") as refused:
+                check()
+            assert "drkit store restore --from FILE again" in refused.value.remedy
+
+
+def test_a_recovery_of_several_links_that_was_cut_goes_on_with_those_that_are_left(tmp_path):
+    left = Link(LinkId("second", "dr"), topics=("pl",))
+    said: list[str] = []
+    with closing(open_store(f"sqlite:///{tmp_path}/drkit.db")) as store:
+        fill_from_logs(store, LINK, Target(), None)
+        log = SimpleNamespace(print=lambda text, **_: said.append(text))
+        run = SimpleNamespace(store=lambda **_: store, writer=SimpleNamespace(log=log))
+        assert _empty_store(run, [LINK, left]) == (store, [left])
+        assert "primary->dr stays as it is" in said[0]
+        with pytest.raises(Refused, match="the store holds data of primary->dr"):
+            _empty_store(run, [LINK])

@@ -187,11 +187,11 @@ def _anchors(run: Invocation) -> list[AnchorPlace]:
 
 def _recovered_links(run: Invocation, store: Store) -> dict[str, str]:
     """By link, when this store was filled by `drkit store recover`: the journals of runs before that are in no copy."""
-    from drkit.state_topic.guard import BEGUN, RECOVERY, STATE
+    from drkit.state_topic.guard import RECOVERY, STATE, begun
 
-    ids = [configured.link().id for configured in run.config.links]
-    found = {str(link): store.notes(link, RECOVERY).get(STATE, BEGUN) for link in ids}
-    return {link: at for link, at in found.items() if at != BEGUN}
+    links = [configured.link() for configured in run.config.links]
+    found = {str(each.id): store.notes(each.id, RECOVERY).get(STATE) for each in links if not begun(store, each)}
+    return {link: at for link, at in found.items() if at is not None}
 
 
 def _exit_broken(run: Invocation, recovered: Mapping[str, str]) -> None:

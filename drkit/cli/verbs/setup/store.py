@@ -85,8 +85,8 @@ def recover(
         else:
             copies = _copies(run, links, clusters)
             _check_no_mirror(copies, clusters)
-            store = _empty_store(run, links)
-            found = [fill(store, each, copy, clusters.admin(cluster)) for each, copy in copies]
+            store, unfilled = _empty_store(run, links)
+            found = [fill(store, each, copy, clusters.admin(cluster)) for each, copy in copies if each in unfilled]
         ways = [way_on(each, source_answers=_answers(clusters, each.link.id.source)) for each in found]
     run.writer.emit(
         {"from": cluster, "links": [_document(*each) for each in zip(found, ways, strict=True)]}
@@ -115,8 +115,8 @@ def _from_logs(run: Invocation, links: Sequence[Link], clusters: Clusters) -> li
                     f"if you don't want to use that copy: delete topic {copy.topic} first",
                 )
         sides.append((each, target, source))
-    store = _empty_store(run, links)
-    return [fill_from_logs(store, each, target, source) for each, target, source in sides]
+    store, unfilled = _empty_store(run, links)
+    return [fill_from_logs(store, each, target, source) for each, target, source in sides if each in unfilled]
 
 
 def _links_of(run: Invocation, cluster: str, links: Sequence[Link], *, from_logs: bool) -> list[Link]:
@@ -177,19 +177,32 @@ def _check_no_mirror(copies: Sequence[tuple[Link, LinkCopy]], clusters: Clusters
             )
 
 
-def _empty_store(run: Invocation, links: Sequence[Link]) -> Store:
+def _empty_store(run: Invocation, links: Sequence[Link]) -> tuple[Store, list[Link]]:
+    """The store, and the links of which it holds no data: where several were being filled, some may be over.
+
+    Raises:
+        Refused: it holds data of all, or a part of a backup.
+    """
+    from drkit.state_topic.guard import RESTORING, begun, interrupted
     from drkit.state_topic.recovery import has_data
 
     store = run.store(create=True, recorded=False)  # the copy stays as it is until all of it is read back
+    held: list[Link] = []
+    unfilled: list[Link] = []
     for link in links:
-        if has_data(store, link):
-            raise Refused(
-                f"the store holds data of {link.id}",
-                meaning="A recovery fills a new store; it never overwrites one. Nothing was changed",
-                remedy="If that store is damaged, move it away first (SQLite: rename the file; Cassandra: name another "
-                "keyspace in store.url), then run this again",
-            )
-    return store
+        if begun(store, link) == RESTORING:
+            raise interrupted(link, RESTORING)
+        (held if has_data(store, link) else unfilled).append(link)
+    if not unfilled:
+        raise Refused(
+            f"the store holds data of {held[0].id}",
+            meaning="A recovery fills a new store; it never overwrites one. Nothing was changed",
+            remedy="If that store is damaged, move it away first (SQLite: rename the file; Cassandra: name another "
+            "keyspace in store.url), then run this again",
+        )
+    for link in held:
+        run.writer.log.print(f"[yellow]![/] {link.id} stays as it is: the store holds data of it", soft_wrap=True)
+    return store, unfilled
 
 
 def _answers(clusters: Clusters, alias: str) -> bool:
