@@ -271,6 +271,12 @@ def why_set_back(source: str, further: int) -> str:
     )
 
 
+def doubted_if_set_back(answer: Translation, source: str, further: int | None) -> Translation:
+    """The answer for a captured position; `further`: where it was captured before, if the source may have been set back
+    (`behind_captured`)."""
+    return doubted(answer, None if further is None else why_set_back(source, further))
+
+
 def _doubted(answer: Translation, problem: Problem, again: Callable[[int], Translation]) -> Translation:
     reason = problem.reason if answer.reason is None else f"{answer.reason}; {problem.reason}"
     if problem.kind in ROWS_MISSING and problem.unsure_from is not None:

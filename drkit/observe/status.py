@@ -22,7 +22,7 @@ from drkit.kafka.admin.clusters import Clusters, observing
 from drkit.lag.partition_lag import partition_lag
 from drkit.lag.problems_now import LinkRecord, LogsSeen, ProblemsNow, problems_now
 from drkit.mapping.store_translator import PartitionRows, Translator
-from drkit.mapping.translate import doubted, why_set_back
+from drkit.mapping.translate import doubted_if_set_back
 from drkit.model.clock import age_seconds, now
 from drkit.model.errors import AuthenticationError, DrkitError, NoAuthorizer, Refused, Unreachable, answered, unreached
 from drkit.model.groups import UnmovableGroup
@@ -669,9 +669,7 @@ def _lag_seconds(
 
 def _group(position: GroupPosition, translator: Translator, further: int | None, link: Link) -> GroupStatus:
     """`further`: where it was captured before, if the source may have been set back."""
-    answer = translator.translate(position.tp, position.offset)
-    if further is not None:
-        answer = doubted(answer, why_set_back(link.id.source, further))
+    answer = doubted_if_set_back(translator.translate(position.tp, position.offset), link.id.source, further)
     return GroupStatus(
         group=position.group,
         topic=position.topic,

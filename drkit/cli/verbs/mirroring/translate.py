@@ -20,12 +20,14 @@ from drkit.cli.wiring.context import Invocation, LinksOption, verb
 from drkit.cli.wiring.selection import refuse_empty
 from drkit.failover.snapshot.selection import TopicSelector, parse_topic_selector
 from drkit.mapping import Translator
+from drkit.mapping.translate import doubted_if_set_back
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, DrkitError, Refused
-from drkit.model.link_state import Direction
+from drkit.model.link_state import Direction, Problem
 from drkit.model.offsets import Certainty, Translation
 from drkit.model.topology import Link, TopicPartition
 from drkit.model.wording import and_more
+from drkit.store.link_notes import behind_captured
 
 if TYPE_CHECKING:
     from drkit.kafka.admin.clusters import Clusters
@@ -140,9 +142,9 @@ def _links(run: Invocation, selected: Sequence[str] | None) -> list[Link]:
     return found
 
 
-def _translator(run: Invocation, link: Link, tps: Collection[TopicPartition]) -> Translator:
-    """Of a link; heeds what both clusters show now of these partitions (of the source): where their logs begin and end,
-    whether their topics are those that were mirrored, and what no mirror that runs would tell.
+def _translator(run: Invocation, link: Link, tps: Collection[TopicPartition]) -> tuple[Translator, Sequence[Problem]]:
+    """Of a link, and its problems; heeds what both clusters show now of these partitions (of the source): where their
+    logs begin and end, whether their topics are those that were mirrored, and what no mirror that runs would tell.
 
     Raises:
         Refused: a recovery of the store was interrupted.
@@ -188,7 +190,7 @@ def _translator(run: Invocation, link: Link, tps: Collection[TopicPartition]) ->
         anew = [] if flowing else made_anew(clusters, store, record, logs_seen(source, target), problems, at)
     translator.heed_problems([*seen.problems, *anew], seen.unsure)
     translator.settle(provable_ends(record, source, seen), seen.own_ends)
-    return translator
+    return translator, seen.problems
 
 
 def _look(clusters: Clusters, alias: str, tps: Collection[TopicPartition]) -> ClusterLogEnds:
@@ -222,7 +224,8 @@ def _of_groups(
     positions = []
     for link in links:
         held = store.group_positions(link.id)
-        translator = _translator(run, link, {captured.tp for captured in held})
+        translator, problems = _translator(run, link, {captured.tp for captured in held})
+        behind = behind_captured(store, link.id, held, problems)
         for captured in held:
             known.add(captured.group)
             if wanted and captured.group not in wanted:
@@ -231,6 +234,7 @@ def _of_groups(
                 continue
             seen.add(captured.group)
             answer = translator.translate(captured.tp, captured.offset)
+            answer = doubted_if_set_back(answer, link.id.source, behind.get((captured.group, captured.tp)))
             positions.append(TranslatedPosition(link, captured.group, captured.tp, answer, captured.captured_at))
     missing = sorted(wanted - known)
     if missing:
@@ -267,7 +271,7 @@ def _of_offset(
                 remedy=f"Topics recorded: {_names(sorted({t for link in links for t in store.topic_states(link.id)}))}",
             )
         positions += [
-            TranslatedPosition(link, None, tp, _translator(run, link, [tp]).translate(tp, offset), None)
+            TranslatedPosition(link, None, tp, _translator(run, link, [tp])[0].translate(tp, offset), None)
             for link in carrying
         ]
     return positions

@@ -15,10 +15,12 @@ import pytest
 from typer.testing import CliRunner
 
 from drkit.cli.application import application
-from drkit.model.link_state import Direction, LinkControl
+from drkit.mapping import Translator
+from drkit.model.link_state import SOURCE_TRUNCATED, Direction, LinkControl, Problem
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
-from drkit.model.topology import LinkId
+from drkit.model.topology import LinkId, TopicPartition
 from drkit.store import open_store
+from drkit.store.link_notes import replace_positions
 
 SCHEMA = json.loads((Path(__file__).parents[4] / "docs" / "schemas" / "translate.schema.json").read_text())
 AT = datetime(2026, 11, 20, 4, 2, 59, 123000, UTC)
@@ -218,3 +220,21 @@ def test_flags_that_do_not_go_together_are_usage_errors(filled, arguments, word)
     done = run(filled, *arguments)
     assert done.exit_code == 2
     assert word in " ".join(done.stderr.split())
+
+
+def test_a_position_that_came_back_with_a_source_that_was_set_back_is_not_exact(filled, monkeypatch):
+    """As in status and in a failover's plan. The rows alone place it exactly: here no cluster answers."""
+    tp = TopicPartition("flights", 0)
+    with closing(open_store(f"sqlite:///{filled.parent}/drkit.db")) as store:
+        (before,) = (each for each in store.group_positions(FORWARD) if (each.group, each.tp) == ("billing", tp))
+        replace_positions(store, FORWARD, [before], [before._replace(offset=150)])
+    parted = [Problem(SOURCE_TRUNCATED, *tp, "why", "do", True, AT, 180)]
+    for problems, certainty in (([], "exact"), (parted, "conservative")):
+        monkeypatch.setattr(
+            "drkit.cli.verbs.mirroring.translate._translator",
+            lambda run, link, _, known=problems: (Translator(run.store(), link.id), known),
+        )
+        (found,) = positions(filled, "--group", "billing", "--topic", "flights:0", "--link", "primary->dr")
+        assert (found["target_offset"], found["translation"]) == (50, certainty)
+    assert found["reread"] is None
+    assert "had committed 195 before" in found["reason"]
