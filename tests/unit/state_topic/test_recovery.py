@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from contextlib import closing
 from types import SimpleNamespace
 
@@ -9,6 +10,7 @@ import pytest
 
 from drkit.cli.verbs.setup.store import _empty_store
 from drkit.kafka.admin.topic_requests import TopicInfo
+from drkit.kafka.client.record_probe import LogPosition, ProbedRecord
 from drkit.model.clock import now
 from drkit.model.errors import Refused, Unreachable
 from drkit.model.link_state import RECORDS_UNMAPPED, RECOVERED_FROM_LOGS, Direction, LinkControl, TopicState
@@ -25,7 +27,12 @@ PARTITIONS = 3
 
 
 class Target:
-    """A target with one topic, without a cluster."""
+    """A cluster with one topic, without a broker: the same records in each partition, by offset."""
+
+    def __init__(self, records: Mapping[int, int] | None = None, end: int = 50, unread: Collection[int] = ()) -> None:
+        self._records = dict.fromkeys(range(end), 1) if records is None else records
+        self._end = end
+        self._unread = unread
 
     def topics(self, names=("pl",)):
         return {name: TopicInfo(name, f"{name}-id", PARTITIONS, 1, False) for name in names if name == "pl"}
@@ -36,7 +43,18 @@ class Target:
 
     def log_ends(self, tps, *, partial):
         assert partial
-        return dict.fromkeys(tps, 50)
+        return dict.fromkeys(tps, self._end)
+
+    def probe_records(self, places, *, seconds):
+        """The first record at or after each offset, as a broker answers."""
+        assert seconds
+        return {place: self._probed(place) for place in places}
+
+    def _probed(self, place: LogPosition) -> ProbedRecord:
+        if place.tp.partition in self._unread:
+            return ProbedRecord(reason="not read in time", late=True)
+        there = [offset for offset in sorted(self._records) if offset >= place.offset]
+        return ProbedRecord(there[0], 1_000, self._records[there[0]]) if there else ProbedRecord()
 
 
 def test_a_recovery_from_the_logs_is_over_only_once_each_partition_is_said_to_be_conservative(tmp_path):
@@ -102,3 +120,23 @@ def test_a_recovery_of_several_links_that_was_cut_goes_on_with_those_that_are_le
         assert "primary->dr stays as it is" in said[0]
         with pytest.raises(Refused, match="the store holds data of primary->dr"):
             _empty_store(run, [LINK])
+
+
+def test_what_the_sources_cleaner_removed_or_what_is_not_read_is_no_difference(tmp_path):
+    """Cleaners of both sides work apart. What differs is another record at the same offset."""
+    compacted = Target({offset: 1 for offset in range(50) if offset in {3, 49}})
+    cases = {
+        "cleaned": (Target(), compacted, [], set()),
+        "all removed": (Target(), Target({}), [], set(range(PARTITIONS))),
+        "late": (Target(), Target(unread=[1]), [], {1}),
+        "late on dr": (Target(unread=[2]), Target(), [], {2}),
+        "another record": (Target(), Target({49: 2}), list(range(PARTITIONS)), set()),
+    }
+    for name, (target, source, left_out, uncompared) in cases.items():
+        with closing(open_store(f"sqlite:///{tmp_path}/{name}.db")) as store:
+            found = fill_from_logs(store, LINK, target, source)
+            problems = store.problems(LINK.id)
+        assert [each.partition for each in found.left_out] == left_out, name
+        said = {each.partition for each in problems if "no record of it could be compared with primary" in each.reason}
+        assert said == uncompared, name
+        assert {each.kind for each in problems} == ({RECORDS_UNMAPPED} if left_out else {RECOVERED_FROM_LOGS}), name
