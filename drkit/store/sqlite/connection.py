@@ -182,8 +182,8 @@ _OTHER_TABLES = ("no such table", "no such column", "has no column named")
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 
 _RESTORE = (
-    "Restore it from a backup; or move it away, then `drkit store recover --from` the cluster mirrored to fills a new "
-    "one from that cluster's own copy"
+    "Move it away; then fill a new one: `drkit store restore --from FILE` from a backup, or `drkit store recover "
+    "--from` the cluster mirrored to from that cluster's own copy"
 )
 _EXPLANATIONS: dict[int, tuple[str, str]] = {
     sqlite3.SQLITE_FULL: ("Its disk is full", "Free space on that disk, then run this again"),

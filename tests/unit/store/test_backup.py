@@ -141,6 +141,16 @@ def test_a_restore_that_was_interrupted_is_done_again(folder, monkeypatch):
     run(folder, "restore", "--from", str(file))
 
 
+def test_a_damaged_store_is_restored_once_it_was_moved_away(folder):
+    file, damaged = folder / "copy.gz", folder / "drkit.db"
+    run(folder, "backup", "--out", str(file))
+    damaged.write_bytes(b"no database at all" * 100)
+    told = run(folder, "restore", "--from", str(file), "--replace", code=1)["error"]
+    assert told["remedy"].startswith("Move it away; then fill a new one: `drkit store restore --from FILE`")
+    damaged.rename(folder / "damaged.db")
+    run(folder, "restore", "--from", str(file))
+
+
 @pytest.mark.parametrize("harm", ["cut", "changed", "missing row", "no backup", "text", "none"])
 def test_a_damaged_backup_is_refused_and_the_store_stays(folder, harm):
     file = folder / "copy.gz"
