@@ -5,7 +5,7 @@ A plan counts with it without reading records. Deletion relies on the salvage, w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -60,11 +60,37 @@ class TopicKept:
     live_batches: dict[int, LastBatch] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Lacking:
+    """What of a topic, by its name on the old primary, the live cluster lacks, as it is named to an operator.
+
+    `why`: what happened. `missing`: how much, by place; what isn't there is in `why`.
+    """
+
+    topic: str
+    why: str
+    missing: dict[str, int] = field(default_factory=dict)
+
+    def is_within(self, accepted: Iterable[Lacking]) -> bool:
+        """Whether one of these covers it: the same has happened, and nowhere more is missing."""
+        return any(
+            (each.topic, each.why) == (self.topic, self.why)
+            and all(count <= each.missing.get(place, -1) for place, count in self.missing.items())
+            for each in accepted
+        )
+
+
 class OnlyHere(NamedTuple):
-    """How many offsets of a partition the live log can't hold; `gap`: why, None where they were never mirrored."""
+    """How many offsets of a partition the live log can't hold; `gap`: why, None where they were never mirrored.
+
+    `below`: the offset below which the live log lacks what was mirrored, `above`: how many mirrored offsets at its end;
+    0: none.
+    """
 
     offsets: int
     gap: str | None
+    below: int = 0
+    above: int = 0
 
 
 def only_here(
@@ -84,10 +110,13 @@ def only_here(
     low, through = source_at(rows, live[0]), mark.source_through
     high = min(through, source_at(rows, live[1])) if live[1] < mark.target_end else through
     cut = live[0] > rows[0].target_offset  # else it begins with the first record that was mirrored
-    gap = STARTS_LATER if cut and start < min(low, end) and start < through else None
-    if gap is None and high < min(through, end):
-        gap = ENDS_EARLIER
-    return OnlyHere((end - start) - max(0, min(end, high) - max(start, low)), gap)
+    later, earlier = cut and start < min(low, end) and start < through, high < min(through, end)
+    return OnlyHere(
+        (end - start) - max(0, min(end, high) - max(start, low)),
+        STARTS_LATER if later else ENDS_EARLIER if earlier else None,
+        below=min(low, through) if later else 0,
+        above=through - high if earlier else 0,
+    )
 
 
 def lost_since(kept: LiveLog, mark: Watermark | None, rows: Sequence[OffsetMapping], number: int) -> int:

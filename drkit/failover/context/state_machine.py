@@ -40,7 +40,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
-from drkit.failover.context.live_log import TopicKept
+from drkit.failover.context.live_log import Lacking, TopicKept
 from drkit.model.errors import DrkitError
 
 
@@ -192,10 +192,10 @@ class Facts:
 
     `ends`: log ends that were shown not to move, or up to which an unplanned move's loss was counted, by
     `topic:partition` of the link's source; `topic_ids`: of an unplanned move, its topics then, by name.
-    `kept`: by topic of the old primary, its newest salvage; `salvaged`: the records in them. `salvage_only`: topics
-    whose mirrored records the live cluster lacks, which an operator accepted to have in the salvage only; `gone`: those
-    of which records went from the live cluster since, before they were brought back, which was accepted, too; `asked`:
-    those that the stage that stopped last named, to be accepted. All by the old primary's names.
+    `kept`: by topic of the old primary, its newest salvage; `salvaged`: the records in them. `salvage_only`: what
+    the live cluster lacks of what was mirrored, which an operator accepted to have in the salvage only; `gone`: what
+    went from the live cluster since, before it was brought back, which was accepted, too; `asked`: what the stage that
+    stopped last named, to be accepted.
     `commits_from`: the ends of the coordinators' log on the old primary, by partition, before topics are deleted there;
     None: what groups committed until then has been kept.
     `late`: offsets written after the last look, unfenced or because somebody opened the fence: from and to, by
@@ -213,9 +213,9 @@ class Facts:
     salvaged: int | None = None
     salvage_path: str | None = None
     kept: dict[str, TopicKept] = field(default_factory=dict)
-    salvage_only: tuple[str, ...] = ()
-    gone: tuple[str, ...] = ()
-    asked: tuple[str, ...] = ()
+    salvage_only: tuple[Lacking, ...] = ()
+    gone: tuple[Lacking, ...] = ()
+    asked: tuple[Lacking, ...] = ()
     commits_from: dict[str, int] | None = None
     scrubbed: dict[str, str] | None = None
     offsets_deleted: int | None = None

@@ -289,7 +289,10 @@ def _unexplained(
         why = f"begins later than on {holds.alias}, and whether retention explains it can't be told ({error.what})"
         return {tp: f"{each.target} on {lacks.alias} {why}" for tp, each in missing.items()}
     why = f"begins later than on {holds.alias}, and no retention explains it"
-    return {tp: f"{missing[tp].target} on {lacks.alias} {why}" for tp in found}
+    return {
+        tp: f"{missing[tp].target} on {lacks.alias} {why} (offsets {each.begin} to {each.end - 1} there)"
+        for tp, each in ((tp, missing[tp].stretch) for tp in found)
+    }
 
 
 def _reach(estate: ClusterContext, alias: str, remedy: str) -> ClusterView:
@@ -449,7 +452,9 @@ def compared(topic: ScrubTopic, live: LiveLog, mappings: Mapping[TopicPartition,
     only = {number: each.offsets for number, each in found.items()}
     if gap is not None and not any(only.values()):
         gap = None  # it is empty, so nothing can be missing
-    return replace(topic, live_starts=live.starts, only=only, gap=gap or gap_of(found) or "")
+    missing = {f"{number} below": each.below for number, each in found.items() if each.below}
+    missing |= {f"{number} at the end": each.above for number, each in found.items() if each.above}
+    return replace(topic, live_starts=live.starts, only=only, gap=gap or gap_of(found) or "", missing=missing)
 
 
 def live_logs(admin: ClusterAdmin, topics: Iterable[ScrubTopic]) -> dict[str, LiveLog]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from drkit.failover.context.live_log import Lacking
 from drkit.failover.context.state_machine import Kind, Mode
 from drkit.failover.plan.failover_plan import DirectoryView, Obstacle, StagePlan, decided_directories
 from drkit.failover.positions.positions import PlannedPosition
@@ -27,7 +28,8 @@ class ScrubTopic:
     `topic_id` is the incarnation that may be deleted; another one is never touched. `config` is its
     effective configuration. `epoch` is the configured link's epoch of it. `starts`, `ends`: of its log, and
     `live_starts` of the live cluster's, when the plan was made. `only`: by partition, how many of its offsets the live
-    log can't hold. `gap`: why the live topic lacks even mirrored records ("": it doesn't). `live_topic` is its name on
+    log can't hold. `gap`: why the live topic lacks even mirrored records ("": it doesn't), `missing`: how much of these
+    (`Lacking`). `live_topic` is its name on
     the live cluster, `live_topic_id` the id of the mirrored topic. `way_back`: a failback that was given up created
     this topic, from that one.
     """
@@ -46,6 +48,7 @@ class ScrubTopic:
     live_starts: dict[int, int] = field(default_factory=dict)
     only: dict[int, int] = field(default_factory=dict)
     gap: str = ""
+    missing: dict[str, int] = field(default_factory=dict)
     way_back: bool = False
 
     @property
@@ -57,6 +60,11 @@ class ScrubTopic:
     def only_here(self) -> int:
         """Offsets that only the old primary holds: they are salvaged first."""
         return sum(self.only.values())
+
+    @property
+    def lacking(self) -> Lacking:
+        """What the live cluster lacks of what was mirrored, where there is a gap."""
+        return Lacking(self.topic, self.gap, self.missing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +111,9 @@ class FailbackPlan:
         return bool(self.topics) and not self.level
 
     @property
-    def gaps(self) -> tuple[str, ...]:
-        """Topics whose mirrored records the live cluster lacks: only the salvage will have them."""
-        return tuple(topic.topic for topic in self.topics if topic.gap)
+    def gaps(self) -> tuple[Lacking, ...]:
+        """What the live cluster lacks of what was mirrored: only the salvage will have it."""
+        return tuple(topic.lacking for topic in self.topics if topic.gap)
 
 
 _ADAPTER = TypeAdapter(FailbackPlan)

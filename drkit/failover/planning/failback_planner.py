@@ -303,7 +303,7 @@ def _plan_for(
     level = why_not_level(snapshot, topics) is None
     alone: tuple[PlannedPosition, ...] = ()
     if level:
-        topics = tuple(replace(topic, only={}, gap="") for topic in topics)
+        topics = tuple(replace(topic, only={}, gap="", missing={}) for topic in topics)
     else:
         by_name = {topic.topic: topic for topic in topics}
         alone = not_on(snapshot.live_offsets, carried(snapshot.mappings, snapshot.old_offsets, by_name))

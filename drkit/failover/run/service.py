@@ -221,7 +221,7 @@ def resume_run(
     """Finish an interrupted run. A finished one is returned unchanged.
 
     A run whose fence is gone first goes back to before it. `accept_unfenced`: like a failback's. `accept_salvage_only`:
-    the topics that the run named when it stopped last, and nothing more. `unplanned`: a failback whose live cluster is
+    what the run named when it stopped last, and nothing more. `unplanned`: a failback whose live cluster is
     gone; it moves groups to what was brought back and audited, and loses no more than the link's budget, or than
     `accept_loss`. `part`: like `run_failover`'s.
 
@@ -270,20 +270,16 @@ def resume_run(
 
 
 def _accepted(machine: Run, unfenced: bool, salvage_only: bool) -> Facts:
-    """The run's facts with the operator's acceptances, which the next stage's entry journals: of topics those that the
-    last stop named, for the stage that stopped, so that what is lost later is asked for again."""
+    """The run's facts with the operator's acceptances, which the next stage's entry journals: what the last stop named,
+    for the stage that stopped, so that what is lost later is asked for again."""
     facts = machine.facts
     if unfenced:
         facts = replace(facts, unfenced_accepted=True)
     if salvage_only and machine.state in {State.PLANNED, State.SALVAGED}:
-        facts = replace(facts, salvage_only=_with(facts.salvage_only, facts.asked), asked=())
+        facts = replace(facts, salvage_only=(*facts.salvage_only, *facts.asked), asked=())
     elif salvage_only:
-        facts = replace(facts, gone=_with(facts.gone, facts.asked), asked=())
+        facts = replace(facts, gone=(*facts.gone, *facts.asked), asked=())
     return facts
-
-
-def _with(known: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*known, *more)))
 
 
 def _was_unplanned(record: RunRecord) -> bool:

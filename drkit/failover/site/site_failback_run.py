@@ -21,6 +21,7 @@ from itertools import pairwise
 
 from drkit.failover.context.interfaces import Ports
 from drkit.failover.context.lease import RunLease
+from drkit.failover.context.live_log import Lacking
 from drkit.failover.context.state_machine import BEHIND_THE_FENCE, FINAL_STATES, PATHS, Kind, Run, State
 from drkit.failover.fencing.cluster_fence import fence_record
 from drkit.failover.journal.run_record import load_run
@@ -282,17 +283,17 @@ class SiteFailbackRunner:
     def _look_again(self, links: Sequence[LinkId]) -> None:
         """Salvages may take hours: check all preconditions again before the first topic is deleted."""
 
-        def look(link: Link) -> tuple[DrkitError | None, set[str]]:
+        def look(link: Link) -> tuple[DrkitError | None, tuple[Lacking, ...]]:
             try:
                 plan = self._look(link)
             except DrkitError as error:
-                return error, set()
+                return error, ()
             waived = self.means.waived | self._accepted_before()
-            gaps = set(plan.gaps)
-            if gaps - self._may_be_salvage_only(link.id):
+            accepted = self._may_be_salvage_only(link.id)
+            if not all(each.is_within(accepted) for each in plan.gaps):
                 waived -= {ACCEPT_SALVAGE_ONLY}
             left = standing_obstacles(plan, waived=waived)
-            return (left[0].refusal() if left else None), gaps
+            return (left[0].refusal() if left else None), plan.gaps
 
         chosen = [link for link in self.site.links if link.id in links]
         for link, (error, gaps) in zip(chosen, self.site.side_by_side(look, chosen), strict=True):
@@ -330,25 +331,26 @@ class SiteFailbackRunner:
             )
         return made
 
-    def _may_be_salvage_only(self, link: LinkId) -> frozenset[str]:
-        """Topics for which an operator accepted that only the salvage has what the live cluster lacks: those that the
-        plan named, and on a resume those that the last stop named.
+    def _may_be_salvage_only(self, link: LinkId) -> tuple[Lacking, ...]:
+        """What an operator accepted to have in the salvage only: what the plan named, and on a resume what the last
+        stop named.
         """
         plan, child = self._plan(link), self.record.children.get(link)
         if child is None:
-            return frozenset(plan.gaps)
+            return plan.gaps
         facts = child.machine.facts
         asked = facts.asked if self.again and self.means.accept_salvage_only else ()
-        return frozenset({*facts.salvage_only, *asked})
+        return (*facts.salvage_only, *asked)
 
-    def _ask(self, link: LinkId, topics: Collection[str]) -> None:
-        """Journal the topics for which a link stops before its scrub, in its own run: a resume accepts these."""
+    def _ask(self, link: LinkId, gaps: Collection[Lacking]) -> None:
+        """Journal for what a link stops before its scrub, in its own run: a resume accepts this."""
         child = self.record.children.get(link)
-        topics = () if child is None else set(topics) - {*child.machine.facts.salvage_only}
-        if child is None or not topics:
+        known = () if child is None else child.machine.facts.salvage_only
+        asked = tuple(each for each in gaps if not each.is_within(known))
+        if child is None or not asked:
             return
         child.journal.anchor = self.site.of(link).anchors.on(child.plan.target.alias)
-        child.journal.established("scrub", replace(child.machine.facts, asked=tuple(sorted(topics))))
+        child.journal.established("scrub", replace(child.machine.facts, asked=asked))
         self.record.children[link] = load_run(self.site.estate.store, child.run)
 
     def _accepted_before(self) -> frozenset[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from drkit.failover.context.live_log import gone_since, lost_since
+from drkit.failover.context.live_log import Lacking, gone_since, lost_since
 from drkit.failover.context.state_machine import StageOutcome
 from drkit.failover.failback.failback_snapshot import live_logs, take_failback_snapshot
 from drkit.failover.failback.lost_tail import diverged, lost_tails
@@ -21,6 +21,10 @@ from drkit.model.link_state import RETENTION_GAP, Problem
 from drkit.model.runs import ACCEPT_SALVAGE_ONLY
 from drkit.model.topology import TopicPartition
 from drkit.model.wording import and_more, counted
+
+_CUT = "the end of the log was lost"
+TORN = "deleted or recreated"
+_PURGED = "no retention is set, and records were deleted"
 
 
 class AuditFailed(PartlyDone):
@@ -42,13 +46,12 @@ def unlike_now(context: StageContext) -> dict[TopicPartition, str]:
     primary's partitions: groups of the live cluster may be behind records that they never had there, and that the old
     primary holds."""
     snapshot = take_failback_snapshot(context.estate, context.link.reversed())
-    return {tp: why for tp, why in sorted(snapshot.unlike.items()) if tp.topic not in context.facts.gone}
+    return dict(sorted(snapshot.unlike.items()))
 
 
-def ask_for(context: StageContext, topics: Iterable[str]) -> None:
-    """Journal the topics of the old primary for which the run stops now: a resume accepts these, nothing that goes
-    later."""
-    context.establish(replace(context.facts, asked=tuple(sorted(set(topics)))), context.carried)
+def ask_for(context: StageContext, lacking: Iterable[Lacking]) -> None:
+    """Journal for what the run stops now: a resume accepts this, nothing that goes later."""
+    context.establish(replace(context.facts, asked=tuple(lacking)), context.carried)
 
 
 def refuse_missing(
@@ -70,16 +73,16 @@ def refuse_missing(
             f"'{context.link.id.reversed()}' puts them on record; then drkit link acknowledge '{context.link.id}' "
             f"{missing[0].kind} --topic {missing[0].topic}; then drkit resume {run}",
         )
-    gaps = [
-        problem
-        for problem in found
-        if problem.kind == RETENTION_GAP and context.link.target_topic(problem.topic) not in context.facts.gone
-    ]
+    gaps = [problem for problem in found if problem.kind == RETENTION_GAP]
     endless = without_retention(context, {problem.topic for problem in gaps})
-    told = [each for each in gaps if each.topic in endless]
-    purged = [f"{each.reason}, and no retention is set" for each in told]
-    if not purged and not unlike:
-        return f"; {and_more([each.reason for each in gaps], separator='; ')}" if gaps else ""
+    removed = [Lacking(context.link.target_topic(each.topic), each.reason) for each in gaps if each.topic in endless]
+    other = [Lacking(tp.topic, why) for tp, why in (unlike or {}).items()]
+    asked = [each for each in (*removed, *other) if not each.is_within(context.facts.gone)]
+    if not asked:
+        known = [*(each.reason for each in gaps), *(each.why for each in other)]
+        return f"; {and_more(known, separator='; ')}" if known else ""
+    purged = [f"{each.why}, and no retention is set" for each in removed if each in asked]
+    unlike = {tp: why for tp, why in (unlike or {}).items() if Lacking(tp.topic, why) in asked}
     meaning, remedy = [], []
     if purged:
         meaning.append("What was removed before it was brought back was nowhere else")
@@ -88,8 +91,8 @@ def refuse_missing(
         meaning.append(f"Groups may not have read what only one of both holds, and would be put behind it on {cluster}")
         remedy.append(seed_anew(context, cluster))
     remedy.append(f"To go on as it is: drkit resume {run} {ACCEPT_SALVAGE_ONLY}")
-    ask_for(context, [*(context.link.target_topic(each.topic) for each in told), *(tp.topic for tp in unlike or ())])
-    named = [*purged, *(unlike or {}).values()]
+    ask_for(context, asked)
+    named = [*purged, *unlike.values()]
     raise AuditFailed(and_more(named, separator="; "), meaning=". ".join(meaning), remedy=". ".join(remedy))
 
 
@@ -151,7 +154,7 @@ class Audit:
         tails = self._lost_tails(
             context, [topic for name, (topic, live) in kept.items() if logs[name].topic_id == live.topic_id]
         )
-        torn, cut, purged, retired = dict[str, str](), dict[str, str](), dict[str, str](), list[str]()
+        found, retired = list[tuple[Lacking, str]](), list[str]()
         for name, (topic, live) in kept.items():
             missing = deleted = lost = 0
             still = logs[name].topic_id == live.topic_id
@@ -168,45 +171,40 @@ class Audit:
                     lost += gone.above
                 else:
                     missing += lost_since(live, mark if same else None, rows, number)
-            place, accepted = f"{topic.live_topic} ({counted(missing, 'offset')})", name in context.facts.gone
-            if lost and not accepted:
-                cut[name] = f"{topic.live_topic} ({counted(lost, 'offset')})"
-            elif missing and not still and not accepted:
-                torn[name] = place
-            elif deleted and topic.live_topic in endless and not accepted:
-                purged[name] = f"{topic.live_topic} ({counted(deleted, 'offset')})"
-            elif missing:
-                retired.append(place)
-        self._refuse_lost(
-            context,
-            [topic.topic for topic, _ in kept.values()],
-            {
-                "deleted or recreated": torn,
-                "the end of the log was lost": cut,
-                "no retention is set, and records were deleted": purged,
-            },
-        )
+            happened = {
+                _CUT: lost,
+                TORN: 0 if still else missing,
+                _PURGED: deleted if topic.live_topic in endless else 0,
+            }
+            lacks = [Lacking(name, what, {"offsets": count}) for what, count in happened.items() if count]
+            asked = [each for each in lacks if not each.is_within(context.facts.gone)]
+            found += [(each, f"{topic.live_topic} ({counted(each.missing['offsets'], 'offset')})") for each in asked]
+            if missing and not asked:
+                retired.append(f"{topic.live_topic} ({counted(missing, 'offset')})")
+        self._refuse_lost(context, [topic.topic for topic, _ in kept.values()], found)
         return f"; gone from {self.live} since the scrub and not brought back: {and_more(retired)}" if retired else ""
 
-    def _refuse_lost(self, context: StageContext, topics: Sequence[str], lost: Mapping[str, Mapping[str, str]]) -> None:
-        """Raise `AuditFailed` if any of these topics has lost something. `lost`: by what happened, the topics, each
-        with its words."""
-        for what, places in lost.items():
-            if not places:
-                continue
-            unreadable = unreadable_salvages(context, context.facts, topics)
-            rest = (
-                "what only the old primary held is in its salvage"
-                if not unreadable
-                else f"what only the old primary held isn't kept either: {and_more(list(unreadable.values()))}"
-            )
-            ask_for(context, places)
-            raise AuditFailed(
-                f"{and_more(list(places.values()))}: {what} on {self.live} after {self.cluster} was scrubbed",
-                meaning=f"Until they were brought back, these records were nowhere else; {rest}",
-                remedy=f"Put them back on {self.live} from where you have them; or, if it was intended, "
-                f"drkit resume {context.run} {ACCEPT_SALVAGE_ONLY}",
-            )
+    def _refuse_lost(self, context: StageContext, topics: Sequence[str], lost: Sequence[tuple[Lacking, str]]) -> None:
+        """Raise `AuditFailed` if any of these topics has lost something. `lost`: what, with the topic in words."""
+        if not lost:
+            return
+        by_cause: dict[str, list[str]] = {}
+        for each, place in lost:
+            by_cause.setdefault(each.why, []).append(place)
+        told = "; ".join(f"{and_more(places)}: {what} on {self.live}" for what, places in by_cause.items())
+        unreadable = unreadable_salvages(context, context.facts, topics)
+        rest = (
+            "what only the old primary held is in its salvage"
+            if not unreadable
+            else f"what only the old primary held isn't kept either: {and_more(list(unreadable.values()))}"
+        )
+        ask_for(context, [each for each, _ in lost])
+        raise AuditFailed(
+            f"{told} after {self.cluster} was scrubbed",
+            meaning=f"Until they were brought back, these records were nowhere else; {rest}",
+            remedy=f"Put them back on {self.live} from where you have them; or, if it was intended, "
+            f"drkit resume {context.run} {ACCEPT_SALVAGE_ONLY}",
+        )
 
     def _lost_tails(self, context: StageContext, topics: Sequence[ScrubTopic]) -> dict[TopicPartition, int]:
         """From where on these topics' partitions have lost what they held at their ends when they were kept; without

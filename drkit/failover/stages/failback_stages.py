@@ -25,7 +25,7 @@ from drkit.failover.plan.failback_plan import ScrubTopic
 from drkit.failover.plan.loss import loss_at
 from drkit.failover.snapshot.snapshot import PartitionView
 from drkit.failover.snapshot.take_snapshot import mirror_at_work, observe
-from drkit.failover.stages.audit_stage import refuse_missing
+from drkit.failover.stages.audit_stage import TORN, refuse_missing
 from drkit.failover.stages.directory_update import publish
 from drkit.failover.stages.failover_stages import publication
 from drkit.failover.stages.fence_stages import behind, settle_watermarks, wait_for_mirror
@@ -435,7 +435,8 @@ class ReverseLink:
 
 def _given_up(facts: Facts, view: PartitionView) -> bool:
     """Whether a partition vanished from the live cluster before anything was brought back, and that was accepted."""
-    return view.source_end is None and view.watermark is None and view.target_topic in facts.gone
+    vanished = any((each.topic, each.why) == (view.target_topic, TORN) for each in facts.gone)
+    return vanished and view.source_end is None and view.watermark is None
 
 
 def catch_up(

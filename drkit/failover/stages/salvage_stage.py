@@ -75,7 +75,7 @@ class Salvage:
             facts = replace(context.facts, salvaged=0)
             return StageReport(StageOutcome.SKIPPED, f"nothing is deleted on {self.cluster}", facts)
         facts, _, said = keep(context, self.cluster, self.live, self.topics)
-        refuse_gaps(context, self.live, self.topics, facts)
+        said += refuse_gaps(context, self.live, self.topics, facts)
         return StageReport(StageOutcome.OK, said, facts)
 
 
@@ -261,19 +261,17 @@ def stale(facts: Facts, unreadable: Mapping[str, str], now: Mapping[str, TopicAt
     return found
 
 
-def refuse_gaps(context: StageContext, live: str, topics: Sequence[ScrubTopic], facts: Facts) -> None:
-    """Raise `Refused` if the live cluster now lacks mirrored records of a topic, and nobody accepted that; the topics
-    are journaled, so that a resume accepts these."""
+def refuse_gaps(context: StageContext, live: str, topics: Sequence[ScrubTopic], facts: Facts) -> str:
+    """Raise `Refused` if the live cluster now lacks mirrored records of a topic, and nobody accepted just that; what it
+    lacks is journaled, so that a resume accepts this. A clause about what was accepted."""
     mappings = mappings_of(context.estate.store, context.link.id.reversed(), mapped_topics(topics))
-    gaps = [
-        topic
-        for topic in with_gaps_now(context.estate, live, topics, mappings)
-        if topic.gap and topic.topic not in facts.salvage_only
-    ]
+    found = [topic for topic in with_gaps_now(context.estate, live, topics, mappings) if topic.gap]
+    gaps = [topic for topic in found if not topic.lacking.is_within(facts.salvage_only)]
     if not gaps:
-        return
+        accepted = and_more([f"{topic.live_topic} {topic.gap}" for topic in found])
+        return f"; in the salvage only: on {live}, {accepted}" if found else ""
     named = [f"{topic.live_topic} {topic.gap} ({counted(topic.only_here, 'offset')})" for topic in gaps]
-    context.establish(replace(facts, asked=tuple(topic.topic for topic in gaps)), context.carried)
+    context.establish(replace(facts, asked=tuple(topic.lacking for topic in gaps)), context.carried)
     raise Refused(
         f"on {live}, {and_more(named)}",
         meaning=f"After a failback these records would be in the salvage only ({facts.salvage_path})",

@@ -150,7 +150,8 @@ class Scrub:
         end, while nobody can write to the topics any more; and the deletion follows at once, or all is checked again.
 
         Returns:
-            The facts, the carried offsets, and a clause where writes could not be blocked.
+            The facts, the carried offsets, and a clause where writes could not be blocked, or the live cluster lacks
+            what was accepted.
         """
         facts, why = context.facts, ""
         if not old:
@@ -159,12 +160,12 @@ class Scrub:
             unreadable = unreadable_salvages(context, facts, [topic.topic for topic in old])
             behind = stale(facts, unreadable, topics_at_salvage(context, self.cluster, self.live, old, facts.kept))
             if not behind:
-                refuse_gaps(context, self.live, old, facts)
+                lacks = refuse_gaps(context, self.live, old, facts)
                 with self._no_writes(context, old) as unblocked:
                     facts = self._commits_kept_from_here(context, facts)
                     behind = self._deleted_at_once(context, old, facts)
                 if not behind:
-                    return facts, context.carried, unblocked
+                    return facts, context.carried, f"{unblocked}{lacks}"
             context.lease.check()
             name, why = next(iter(behind.items()))
             context.say(f"{name}: {why}; salvaging it again")
