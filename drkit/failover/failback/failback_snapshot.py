@@ -112,8 +112,12 @@ class FailbackSnapshot:
         return mirrored or made_by_it or info.name in self.recreated
 
 
+def running_mirror(estate: ClusterContext, link: Link) -> str | None:
+    """A running mirror of the link or of its way back, whichever store it uses, or None."""
+    return _mirror(estate, link) or _mirror(estate, link.reversed())
+
+
 def _mirror(estate: ClusterContext, link: Link) -> str | None:
-    """A running mirror of the link, whichever store it uses, or None."""
     if (worker := mirror_at_work(estate, link)) is not None:
         return worker
     groups = estate.groups(link.id.target)
@@ -138,7 +142,7 @@ def take_failback_snapshot(estate: ClusterContext, link: Link) -> FailbackSnapsh
         live=_reach(estate, link.id.target, "It serves now: nothing can be brought back without it"),
         states={name: state for name, state in store.topic_states(link.id).items() if not is_canary(name)},
         watermarks=store.watermarks(link.id),
-        mirror=_mirror(estate, link) or _mirror(estate, link.reversed()),
+        mirror=running_mirror(estate, link),
         run_problem=decided.problem,
         resumed_by=decided.resumed_by,
         fence=fence_record(store, link.id, link.id.source),

@@ -109,7 +109,7 @@ def make_failback_plan(
         else:
             older = decision_not_compared(estate, chosen, age.unknown)
     further = (
-        *_left_by_others(estate, snapshot),
+        *left_by_others(estate, chosen, snapshot.live_topics),
         *_in_the_way(estate, snapshot),
         *_kept_closed(estate, snapshot, together, for_good=for_good),
     )
@@ -120,14 +120,24 @@ def make_failback_plan(
     )
 
 
-def _left_by_others(estate: ClusterContext, snapshot: FailbackSnapshot) -> Iterator[Obstacle]:
-    """Links by which the live cluster was itself failed away from: it lacks clients' later writes."""
-    link = snapshot.link
+def left_since(estate: ClusterContext, plan: FailbackPlan) -> Iterator[Obstacle]:
+    """Links by which the live cluster was failed away from since the plan was made: a run may take hours, or be resumed
+    much later. By the store alone: the live cluster may be gone."""
+    link = estate.link(plan.link)
+    planned = {topic.live_topic for topic in plan.topics}
+    known = {*estate.store.topic_states(link.id.reversed())}
+    known |= {state.target_topic for state in estate.store.topic_states(link.id).values()}
+    yield from left_by_others(estate, link, planned | known)
+
+
+def left_by_others(estate: ClusterContext, link: Link, live_topics: Iterable[str]) -> Iterator[Obstacle]:
+    """Links by which the live cluster was itself failed away from: it lacks clients' later writes to these topics."""
+    names = list(live_topics)
     for configured in estate.config.links:
         other = configured.link()
         if other.id.source != link.id.target or not was_failed_away(estate, other.id):
             continue
-        topics = sorted(name for name in snapshot.live_topics if other.covers_topic(name))
+        topics = sorted(name for name in names if other.covers_topic(name))
         if topics:
             yield Obstacle(
                 f"{link.id.target} was failed away from, too, by {other.id}: {and_more(topics)}",

@@ -32,6 +32,7 @@ from drkit.failover.plan.loss import loss_at
 from drkit.failover.plan.loss_budget import OverBudget, accepted, budgets_of, flag_for, over_budget
 from drkit.failover.plan.waves import WantedGroups, at_once
 from drkit.failover.planning.failover_planner import PlanRequest, failover_stages, make_plan
+from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.recovery.fence_command import why_unreached
 from drkit.failover.recovery.rollback import CANCEL, fence_is_gone, live_cluster, point_of_no_return
 from drkit.failover.run.runner import Gate, Runner, RunResult, Watch, give_up, nobody_watches, take_over
@@ -40,7 +41,7 @@ from drkit.failover.stages.failover_stages import written_since
 from drkit.failover.stages.hooks import Hooks, hooks_of
 from drkit.failover.stages.stage import Stage
 from drkit.model.clock import now
-from drkit.model.errors import DrkitError, Refused, StalePlan, Unreachable, answered, unreached
+from drkit.model.errors import DrkitError, PartlyDone, Refused, StalePlan, Unreachable, answered, unreached
 from drkit.model.runs import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED, run_to_resume
 from drkit.model.topics.acls import Acl, fence_rules_kind, others_rules_kind
 from drkit.model.topology import Link, LinkId
@@ -195,6 +196,31 @@ def run_failback(
     )
 
 
+_ASKED_BEFORE = frozenset({"scrub", "reverse", "fence"})
+"""The stages of a failback that begin what another move of its live cluster would make wrong."""
+
+
+def _still_there(estate: ClusterContext, plan: Plan, run: str, gate: Gate | None) -> Gate | None:
+    """The gate of a run; a failback's asks, besides, whether its live cluster was failed away from meanwhile."""
+    if not isinstance(plan, FailbackPlan):
+        return gate
+    from drkit.failover.planning.failback_planner import left_since  # noqa: PLC0415 - as above
+
+    def ask(stage: str, machine: Run, positions: tuple[PlannedPosition, ...]) -> None:
+        if gate is not None:
+            gate(stage, machine, positions)
+        found = next(left_since(estate, plan), None) if stage in _ASKED_BEFORE else None
+        if found is not None:
+            refused = found.refusal()
+            raise PartlyDone(
+                refused.what,
+                meaning=refused.meaning,
+                remedy=f"{refused.remedy.rstrip('.')}; then drkit resume {run}. Or drkit abandon {run} gives it up",
+            )
+
+    return ask
+
+
 def confirm_cluster(plan: FailbackPlan, cluster_id: str) -> None:
     """Raise `Refused` unless the given id is the old primary's."""
     if cluster_id != plan.target.cluster_id:
@@ -239,8 +265,9 @@ def resume_run(
     with _right_to_act(estate, link.id, run, part) as lease:
         record = load_run(estate.store, run)  # under the lease: nobody else writes to it
         runner = _runner(estate, record, link, lease, ports, watch)
+        runner.gate = _still_there(estate, record.plan, run, None if part is None else part.gate)
         if part is not None:
-            runner.gate, runner.in_order = part.gate, part.in_order
+            runner.in_order = part.in_order
         if record.machine.finished:
             return runner.run()
         _check_cluster(estate, record.plan)
@@ -504,7 +531,7 @@ def _start(
             watch=watch,
             hooks=_hooks(estate, plan, run, site),
             before_fence=before_fence,
-            gate=None if part is None else part.gate,
+            gate=_still_there(estate, plan, run, None if part is None else part.gate),
             in_order=at_once if part is None else part.in_order,
         )
         return runner.run()

@@ -13,12 +13,11 @@ from dataclasses import dataclass, replace
 
 from drkit.failover.context.state_machine import Facts, StageOutcome
 from drkit.failover.failback.checks import why_not_level
-from drkit.failover.failback.failback_snapshot import scrub_topics, take_failback_snapshot
+from drkit.failover.failback.failback_snapshot import running_mirror, scrub_topics, take_failback_snapshot
 from drkit.failover.fencing.quiescence import differing
 from drkit.failover.fencing.write_block import block_writes, let_writes_in
 from drkit.failover.plan.failback_plan import ScrubTopic
 from drkit.failover.positions.positions import PlannedPosition
-from drkit.failover.snapshot.take_snapshot import mirror_at_work
 from drkit.failover.stages.late_commits import commits_end, keep_late_commits
 from drkit.failover.stages.salvage_stage import (
     WRITTEN,
@@ -76,10 +75,9 @@ class Scrub:
         """Check again, delete, create, delete offsets."""
         admin = context.estate.admin(self.cluster)
         check_cluster(context, self.cluster, self.cluster_id)
-        forward = context.link.reversed()
-        worker = mirror_at_work(context.estate, forward)
+        worker = running_mirror(context.estate, context.link.reversed())
         if worker is not None:
-            raise Refused(f"a mirror is running on {self.configured}: {worker}", remedy="Stop it")
+            raise Refused(f"a mirror is running on {self.configured}, or on its way back: {worker}", remedy="Stop it")
         if self.level:
             return self._spared(context)
         found = admin.topics([topic.topic for topic in self.topics])
