@@ -136,6 +136,11 @@ class Problems:
         with self._lock:
             return (kind, tp.topic, tp.partition) in self._known
 
+    def topics_with(self, kind: str) -> set[str]:
+        """The topics that have a stored problem of this kind as a whole, whichever runtime recorded it."""
+        with self._lock:
+            return {topic for known, topic, partition in self._known if known == kind and partition is None}
+
     def with_kind(self, kind: str) -> list[TopicPartition]:
         """The partitions with a stored problem of this kind."""
         with self._lock:

@@ -51,7 +51,7 @@ MISSES = 3
 _UNAVAILABLE = frozenset({"acls_unavailable"})
 _HELD = frozenset({ACL_REMOVAL_HELD})
 _SHOWN = 10
-_WRITABLE = frozenset({"standby_writable"})
+_WRITABLE = "standby_writable"
 _REFUSED = frozenset({"acl_refused"})
 
 
@@ -90,7 +90,6 @@ class AclSync:
         self._clock = clock
         self._looked_at = -SECONDS
         self._missed: dict[Acl, int] = {}
-        self._shown: set[str] = set()
         self._own = own_principals(source.principal, target.principal)
         self._growth = growth
 
@@ -142,8 +141,7 @@ class AclSync:
                 shown = going
             todo = replace(todo, remove=todo.remove - shown, forget=todo.forget - shown)
         self._apply(todo)
-        if self._link.acls is AclMode.STANDBY:
-            self._show_writers(there - todo.remove, topics)
+        self._show_writers(there - todo.remove if self._link.acls is AclMode.STANDBY else (), topics)
 
     def _without_held(
         self, todo: Changes, wanted: Mapping[Acl, AclRole], again: Collection[Acl], look: TopicSnapshot, *, empty: bool
@@ -253,7 +251,7 @@ class AclSync:
             by_name.setdefault(rule.name, []).append(rule)
         for name, rules in by_name.items():
             self._problems.put(
-                "standby_writable",
+                _WRITABLE,
                 name,
                 None,
                 f"{self._link.id.target} is a standby, but there is a rule: {'; '.join(map(str, rules))}",
@@ -261,9 +259,8 @@ class AclSync:
                 f"rules of {self._link.id.source}",
                 halted=False,
             )
-        for name in self._shown - set(by_name):
-            self._problems.settle(name, kinds=_WRITABLE)
-        self._shown = set(by_name)
+        for name in self._problems.topics_with(_WRITABLE) - by_name.keys():  # also those of an earlier runtime
+            self._problems.settle(name, kinds=frozenset({_WRITABLE}))
 
 
 def _told(rules: Collection[Acl]) -> str:

@@ -295,6 +295,23 @@ def test_of_a_topic_that_drkit_is_not_shown_any_more_the_rules_stay() -> None:
     assert (world.kept(), world.held()) == ({READ}, "")
 
 
+@pytest.mark.parametrize("restarted", [False, True], ids=["while-it-ran", "while-no-mirror-ran"])
+def test_a_writer_on_the_standby_is_shown_until_its_rule_is_gone(restarted: bool) -> None:
+    world, foreign = World(READ), replace(WRITE, principal="User:stranger")
+
+    def shown() -> list[str]:
+        return [each.topic for each in world.store.problems(LINK.id) if each.kind == "standby_writable"]
+
+    world.target.rules.add(foreign)
+    world.looks(1)
+    assert shown() == ["orders"]
+    world.target.rules.remove(foreign)
+    if restarted:
+        world.restart()
+    world.looks(1)
+    assert shown() == []
+
+
 def test_what_the_configuration_leaves_out_goes_without_a_question() -> None:
     other = replace(READ, name="flights")
     prefixed = replace(DENIED, name="or", pattern="prefixed")
