@@ -143,18 +143,28 @@ def client_settings_check(link: LinkId, clusters: Clusters) -> Check:
     Raises:
         Unreachable: a cluster doesn't answer.
     """
-    source, target = (clusters.admin(each, may_be_gone=True).client_settings() for each in (link.source, link.target))
-    return compared_clients(link, source, target)
+    source, target = (clusters.admin(each, may_be_gone=True) for each in (link.source, link.target))
+    own = own_principals(source.principal, target.principal)
+    return compared_clients(link, source.client_settings(), target.client_settings(), own)
 
 
-def compared_clients(link: LinkId, source: ClientSettings, target: ClientSettings) -> Check:
-    """The check of what both clusters show. Pure."""
+def compared_clients(
+    link: LinkId, source: ClientSettings, target: ClientSettings, own: Collection[str] = frozenset()
+) -> Check:
+    """The check of what both clusters show. Pure. `own`: drkit's principals, which needn't be on both."""
+    users = {principal.removeprefix("User:") for principal in own}
+    not_clients = {*users, *(f"user {user}" for user in users)}
     hidden = sorted(source.hidden.keys() | target.hidden.keys())
     missing = []
-    for part, there in source.parts.items():
+    for part, entries in source.parts.items():
         here = target.parts.get(part)
         if here is None:
             continue
+        there = {
+            name: value
+            for name, value in entries.items()
+            if name not in not_clients and not name.startswith(tuple(f"{principal} " for principal in own))
+        }
         lacking = sorted(there.keys() - here.keys())
         both = sorted(there.keys() & here.keys())
         other = [f"{name} ({there[name]}; there {here[name]})" for name in both if there[name] != here[name]]

@@ -44,3 +44,18 @@ def test_what_one_side_hides_is_unknown_and_hides_no_difference() -> None:
     worse = compared_clients(LINK, shown({"app": "x"}, {}), shown({}))
     assert worse.outcome is CheckOutcome.WARN
     assert worse.reason == "SCRAM users that dr lacks: app; not compared, since drkit isn't shown them: quotas"
+
+
+def test_drkit_itself_needs_to_be_on_its_own_side_only() -> None:
+    rules = "rules of transactional ids"
+    source = ClientSettings(
+        {
+            USERS: {"drkit-primary": "SCRAM-SHA-512", "drkit-primary-app": "SCRAM-SHA-512"},
+            QUOTAS: {"user drkit-primary": "producer_byte_rate=1"},
+            rules: {"User:drkit-primary DESCRIBE * (LITERAL)": "ALLOW"},
+        },
+        {},
+    )
+    target = ClientSettings({USERS: {"drkit-dr": "SCRAM-SHA-512"}, QUOTAS: {}, rules: {}}, {})
+    found = compared_clients(LINK, source, target, {"User:drkit-primary", "User:drkit-dr"})
+    assert found.reason == "SCRAM users that dr lacks: drkit-primary-app"
