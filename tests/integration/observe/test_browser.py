@@ -227,6 +227,34 @@ def test_commands_and_flags_of_a_message_are_code_and_flags_stay_whole(browser):
         page.context.close()
 
 
+def test_a_headline_with_the_id_of_a_run_stays_in_a_narrow_window(browser):
+    moved = decision(
+        Answer.MOVED, moved=f"A run of primary->dr isn't over. If nobody is on it: drkit resume {'W' * 26}"
+    )
+    with served(board_of(sources(lambda: [snapshot()], lambda: [moved]))) as running:
+        page, _ = opened(browser, f"{running.url}/", viewport={"width": 390, "height": 844})
+        page.locator(".decision h2", has_text="drkit resume").wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        page.context.close()
+
+
+def test_labels_of_charts_have_room(browser):
+    """Measured in the font that they are drawn in."""
+    with served(board_of(sources(lambda: [snapshot(partitions=(partition(lag=1),))]))) as running:
+        page, _ = opened(browser, f"{running.url}/")
+        page.wait_for_selector(".charts .uplot canvas")
+        room, drawn = page.evaluate(
+            """async () => {
+              const { labelRoom } = await import("./static/charts.js");
+              const context = document.createElement("canvas").getContext("2d");
+              context.font = "12px system-ui, sans-serif";
+              return [labelRoom(["0 B/s", "200.0 kB/s"]), context.measureText("200.0 kB/s").width];
+            }"""
+        )
+        assert room >= drawn + 15, "ticks and a gap stand between"
+        page.context.close()
+
+
 def test_axes_of_charts_never_label_two_values_alike(browser):
     with served(board_of(sources(lambda: [snapshot(partitions=(partition(lag=1),))]))) as running:
         page, _ = opened(browser, f"{running.url}/")

@@ -30,6 +30,11 @@ export function axisLabels(texts) {
   return texts.map((text, index) => (index && text === texts[index - 1] ? "" : text));
 }
 
+// The room beside the drawing for its labels, in pixels: nothing of the longest is cut off.
+export function labelRoom(texts) {
+  return 22 + 7 * Math.max(4, ...(texts ?? []).map((text) => text.length));
+}
+
 // What the lines have where the pointer is.
 function point(drawn, chart, under) {
   const index = drawn.cursor.idx;
@@ -135,8 +140,9 @@ export class Charts {
         width: this.width(place), height: 190, series: [{ label: "time" }, ...lines], legend: { live: false, show: chart.lines.length > 1 },
         tzDate: (time) => window.uPlot.tzDate(new Date(time * 1000), "Etc/UTC"),
         hooks: { setCursor: [(drawn) => point(drawn, chart, under)] },
-        axes: [{ ...axis, space: 70, values: (_, times, __, ___, step) => axisLabels(times.map((time) => clock(time, step))) },
-          { ...axis, size: 76, incrs: chart.unit === "seconds" ? STEPS : undefined, values: (_, values) => axisLabels(values.map((value) => chart.show(value))) }],
+        padding: [8, 28, 0, 0], // half of the last time's label
+        axes: [{ ...axis, space: 70, size: 34, values: (_, times, __, ___, step) => axisLabels(times.map((time) => clock(time, step))) },
+          { ...axis, size: (_, texts) => labelRoom(texts), incrs: chart.unit === "seconds" ? STEPS : undefined, values: (_, values) => axisLabels(values.map((value) => chart.show(value))) }],
         scales: { x: { range: (_, low, high) => (low === high ? [low - 30, high + 30] : [low, high]) }, y: { range: (_, low, high) => [0, Math.max(high ?? 0, limit ?? 0, LEAST[chart.unit]) * 1.1] } }, cursor: { drag: { x: false, y: false } },
       }, data, place));
     }
