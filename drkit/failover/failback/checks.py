@@ -169,7 +169,8 @@ def _gaps(snapshot: FailbackSnapshot, plan: FailbackPlan) -> Iterator[Obstacle]:
         f"{live} lacks records that only {old} still holds: {and_more(named)}",
         f"A failback makes {old} a copy of {live}: these records would be in the salvage only",
         f"If {live} should have them, keep them (drkit salvage --link '{snapshot.link.id}' --out DIR), then replay "
-        f"them there; if not (retention removed them, the topic was deleted on purpose), give {ACCEPT_SALVAGE_ONLY}",
+        "them there; if not (retention or compaction removed them, the topic was deleted on purpose), give "
+        f"{ACCEPT_SALVAGE_ONLY}",
         waived_by=ACCEPT_SALVAGE_ONLY,
     )
 
