@@ -1,40 +1,50 @@
-"""`drkit lab up --secure`: drkit with the rights of `drkit acls` alone, from the mirror to a failover and its fence."""
+"""`drkit lab up --secure`: drkit with the rights of `drkit acls` alone, from the mirror to a failover and back."""
 
 from __future__ import annotations
 
 import json
+import signal
 import stat
 import subprocess
-from collections.abc import Iterator
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 from jsonschema import Draft202012Validator
 
-from drkit.config import load_config
+from drkit.config import Config, load_config
 from drkit.lab import Lab
+from drkit.lab.secure import LISTENER, drkit_user
 from drkit.lab.toolchain import ensure
 from tests.support.clusters.guard import Guard
 from tests.support.commands.running import Commands
+from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(1800)]
+LINK = "primary->dr"
 PATIENT = ("--timeout", "30")
 """Two TLS handshakes may take more than a second on a busy machine."""
+MOVED = (0, 6)
+"""Done, and perhaps slower than the objectives of a lab."""
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "schemas" / "lab.schema.json").read_text())
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, lab_guard: Guard) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("secured")
+@pytest.fixture
+def folder(tmp_path: Path, lab_guard: Guard) -> Iterator[Path]:
+    folder = tmp_path / "secured"
     lab_guard.watch(folder)
     yield folder
     if (folder / "lab.json").exists():
         Lab.open(folder).down()
 
 
-def test_from_up_to_a_fenced_failover(folder: Path) -> None:
-    """One story: the steps stand on each other."""
+@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=[pytest.mark.long, pytest.mark.spark])])
+def test_from_up_to_a_fenced_failover_and_back(folder: Path, whole: bool) -> None:
+    """One story: the steps stand on each other. `whole`: with what needs Spark, and so with the way back."""
     commands = Commands(folder / "drkit.toml")
     drkit = commands.drkit
     up = drkit("lab", "up", "--secure", "--store", "sqlite", "--dir", str(folder), "--output", "json", own_process=True)
@@ -53,28 +63,26 @@ def test_from_up_to_a_fenced_failover(folder: Path) -> None:
     loaded = drkit("lab", "load", "flights", "--limit", "2000", "--dir", str(folder), own_process=True)
     assert loaded.returncode == 0, loaded.stderr
     said = [up.stdout + up.stderr + loaded.stdout + loaded.stderr]
-    for words, code in (  # 6: done, and slower than the objectives of a lab
-        (("config", "check", "--connect", *PATIENT), 0),
-        (("mirror", "--until-caught-up"), 0),
-        (("status", *PATIENT), 0),
-        (("doctor", "--to", "dr", *PATIENT), 0),
-        (("failover", "--to", "dr", "--dry-run"), 0),
-        (("mirror",), None),
-        (("failover", "--to", "dr", "--planned", "--yes"), (0, 6)),
-        (("runs",), 0),
-        (("status", *PATIENT), 0),
-    ):
-        if code is None:
-            mirror = commands.process()
-            continue
-        ended = drkit(*words, "--output", "json", own_process=True)
-        assert ended.returncode in (code if isinstance(code, tuple) else (code,)), (
-            f"{words}: {ended.stdout}{ended.stderr}"
-        )
+
+    def play(*words: str, codes: tuple[int, ...] = (0,), by: Commands = commands) -> dict[str, Any]:
+        ended = by.drkit(*words, "--output", "json", own_process=True)
         said.append(ended.stdout + ended.stderr)
+        assert ended.returncode in codes, f"{words}: {ended.stdout}{ended.stderr}"
+        found: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1] if words[0] == "mirror" else ended.stdout)
+        return found
+
+    _before(play, lab, folder, whole=whole)
+    said.append(_page(folder / "drkit.toml"))
+    mirror = commands.process()
+    run = play("failover", "--to", "dr", "--planned", "--yes", codes=MOVED)["run"]
+    play("runs", run)
+    play("evidence", "export", run, "--out", str(folder / "evidence"))
+    play("status", *PATIENT)
+    play("fence")
+    play("reprotect", "--dry-run")
+    play("failback", "--dry-run")
     out, err = mirror.communicate(timeout=60)  # the link is sealed: it ends by itself
     said.append(out + err)
-    assert not [secret for secret in secrets if any(secret in text for text in said)]
 
     config = load_config(folder / "drkit.toml")
     assert _write(config.clusters["primary"].writer().properties(), lab.bootstrap("primary", listener="scram")) == (
@@ -85,15 +93,83 @@ def test_from_up_to_a_fenced_failover(folder: Path) -> None:
     asked = _groups(lab.bootstrap("dr", listener="scram"), folder / "secure" / "app@dr.properties")
     assert "flights-live" in asked.stdout, asked.stderr
 
+    if whole:
+        _back(play, lab, config)
+    assert not [secret for secret in secrets if any(secret in text for text in said)]
 
-def test_up_again_says_what_it_is_and_an_open_one_is_refused(folder: Path) -> None:
-    drkit = Commands(folder / "drkit.toml").drkit
     again = drkit("lab", "up", "--dir", str(folder), own_process=True)
     assert again.returncode == 0, again.stderr
-    assert "up already" in again.stdout
+    assert "is up already" in " ".join(again.stdout.split())
     refused = drkit("lab", "up", "--open", "--dir", str(folder), own_process=True)
     assert refused.returncode == 3
     assert "has security" in refused.stderr
+
+
+def _before(play: Callable[..., dict[str, Any]], lab: Lab, folder: Path, *, whole: bool) -> None:
+    """What is done while the primary serves: from a configuration to the plan of a failover."""
+    (folder / "made").mkdir()
+    proposed = play("init", *_clients_of(lab), by=Commands(folder / "made" / "drkit.toml"))
+    assert "flights-live" in proposed["groups"]
+    play("config", "check", "--connect", *PATIENT)
+    play("mirror", "--until-caught-up")
+    play("status", *PATIENT)
+    play("doctor", "--to", "dr", *PATIENT)
+    positions = play("translate", "--group", "flights-live")["positions"]
+    assert {each["translation"] for each in positions} == {"exact"}
+    play("link", "pause", LINK)
+    play("link", "resume", LINK)
+    play("store", "backup", "--out", str(folder / "store.gz"))
+    if whole:
+        assert play("audit")["verdict"] == "clean"
+        play("salvage", "--out", str(folder / "kept"))
+    play("failover", "--to", "dr", "--rehearse", "--yes", codes=MOVED)
+    play("failover", "--to", "dr", "--dry-run")
+
+
+def _back(play: Callable[..., dict[str, Any]], lab: Lab, config: Config) -> None:
+    """After the failover: what else may be done about it, and the way back."""
+    play("failback", "--yes", "--cluster-id", lab.cluster_id("primary"), codes=MOVED)
+    assert play("endpoint", "--link", LINK)["cluster"] == "primary"
+    assert _write(config.clusters["dr"].writer().properties(), lab.bootstrap("dr", listener="scram")) == (
+        "TOPIC_AUTHORIZATION_FAILED"
+    )
+    play("mirror", "--until-caught-up")
+
+
+def _clients_of(lab: Lab) -> Iterator[str]:
+    """How `drkit init` is told of the clusters, and of drkit's user on each."""
+    for side, alias in (("source", "primary"), ("target", "dr")):
+        yield from (f"--{side}", f"{alias}={lab.bootstrap(alias, listener=LISTENER)}")
+        for name, value in lab.secure_dir.client(drkit_user(alias)).items():
+            yield from (f"--{side}-client", f"{name}={value if isinstance(value, str) else 'file:' + value['file']}")
+
+
+def _page(config: Path) -> str:
+    """What `drkit serve` says until it answers that a failover would be accepted."""
+    words = ["serve", "--listen", "127.0.0.1:0", "--output", "json", "--config", str(config)]
+    server = subprocess.Popen(
+        [sys.executable, "-m", "drkit", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert server.stdout is not None
+        url = json.loads("".join(server.stdout.readline() for _ in range(3)))["url"]
+
+        def answered() -> str:
+            with urllib.request.urlopen(f"{url}/api/summary", timeout=30) as answer:
+                text: str = answer.read().decode()
+            assert [each["answer"] for each in json.loads(text)["decisions"]] == ["yes"], text
+            return text
+
+        text = wait_until(answered, 120, "the page's yes")
+        with urllib.request.urlopen(f"{url}/status.json", timeout=30) as answer:
+            text += answer.read().decode()
+        server.send_signal(signal.SIGTERM)
+        rest = server.communicate(timeout=60)
+        assert server.returncode == 0, rest
+        return text + "".join(rest)
+    finally:
+        server.kill()
+        server.communicate()
 
 
 def _write(client: dict[str, str], bootstrap: str) -> str:
