@@ -29,6 +29,7 @@ from drkit.model.groups import UnmovableGroup
 from drkit.model.link_state import (
     HARMLESS,
     ROWS_MISSING,
+    STATE_TOPIC_FAILED,
     Direction,
     LinkControl,
     Problem,
@@ -614,9 +615,12 @@ def compared_problems(
     """
     link, marks = record.link, record.watermarks.values()
     age = NOT_OLDER
-    if record.flowing and not record.running:
+    failing = any(problem.kind == STATE_TOPIC_FAILED for problem in problems)  # perhaps because the store lost rows
+    if record.flowing and (failing or not record.running):
         connect = partial(clusters.admin, link.id.target, may_be_gone=True)
         age = age_where_needed(link, store, clusters.config_of(link.id.target), connect, marks, target.end)
+        if record.running and age.older is None:
+            age = NOT_OLDER
     rows = PartitionRows(store, age.lost)
     translator.heed_age(rows, None if age.unknown is None else not_compared(link.id, age.unknown))
     problems = [*problems, *older_store_problems(link, age, marks, target.end, at)]

@@ -11,6 +11,11 @@ Each round writes mapping rows and small records first; only once these are ackn
 rows. The topic is read when it is opened and every `REOPEN_SECONDS`, so that unchanged records aren't written again,
 records that the store no longer has are removed, and a late writer's records are corrected.
 
+**It never copies a loss.** At each opening the store is compared with the topic (`guard.check_knows_all`): one that
+lacks what the topic proves is reported, and nothing is written. The topic is opened anew before a record is removed,
+before rows replace others than those that they continue, and where another process may have written a partition's rows
+since.
+
 **How far it lags.** A round a second; of watermarks and positions at most `MOST_A_ROUND` each, those that wait longest
 first. A watermark with only a new check time is written every `REFRESH_SECONDS`.
 
@@ -64,6 +69,7 @@ REFRESH_SECONDS = 30.0
 HEARTBEAT_SECONDS = 10.0
 REOPEN_SECONDS = 900.0
 OUTAGE_SECONDS = 60.0
+COMPARED_SECONDS = 10.0
 MOST_A_ROUND = 2_000
 _READ_AGAIN_A_ROUND = 200
 _MOST_PENDING_ROWS = 200_000
@@ -74,6 +80,19 @@ _LAST_ROUNDS = 50
 
 Place = tuple[str, str]
 Records = dict[bytes, bytes | None]
+
+
+class _NotCompared(Exception):
+    """What is due would remove records, or replace rows: the store is compared with the topic first."""
+
+
+def _check_removed(records: Records, forgot: set[str | None]) -> None:
+    """Raise `_NotCompared` if these remove more than decisions that another one follows and what is of the forgotten
+    topics (None: of all)."""
+    for raw, value in records.items():
+        key = read_key(raw) or ("",)
+        if value is None and key[0] != StateKind.CONTROL and forgot.isdisjoint((None, *map(str, key[1:3]))):
+            raise _NotCompared
 
 
 class Recorder:
@@ -112,6 +131,8 @@ class Recorder:
         self._marks: dict[TopicPartition, Watermark] = {}
         self._stale: set[TopicPartition] = set()
         self._claims: dict[TopicPartition, int] = {}
+        self._taken_over: set[TopicPartition] = set()
+        self._forgot: set[str | None] = set()
         self._moved: set[Place] = set()
         self._kinds: set[str] = set()
         self._positions: dict[Place, dict[int, GroupPosition]] | None = None
@@ -170,6 +191,7 @@ class Recorder:
             claim = None if claims is None else claims.get(tp)
             if claim is None or self._claims.get(tp) != claim:
                 self._stale.add(tp)
+                self._taken_over.add(tp)
             if claim is not None:
                 self._claims[tp] = claim
 
@@ -200,6 +222,7 @@ class Recorder:
             self._marks = {tp: mark for tp, mark in self._marks.items() if topic not in {None, tp.topic}}
             self._claims = {tp: claim for tp, claim in self._claims.items() if topic not in {None, tp.topic}}
             self._positions = None
+            self._forgot.add(topic)
             self._kinds |= {StateKind.TOPIC, StateKind.PROBLEM, StateKind.POSITIONS, StateKind.WATERMARK}
         self.start()
 
@@ -249,8 +272,12 @@ class Recorder:
     def _round(self) -> bool:
         """Write due changes; returns whether that worked. Others report an unreachable target first."""
         try:
-            self._open()
-            self._write_due()
+            compared = self._open()
+            try:
+                self._write_due(compared=compared)
+            except _NotCompared:
+                self._open(again=True)
+                self._write_due(compared=True)
         except Exception as error:  # noqa: BLE001 - the mirror continues, whatever it is; it is told and tried again
             self._give_up()
             told = error if isinstance(error, DrkitError) else DrkitError(f"{type(error).__name__}: {error}")
@@ -283,9 +310,10 @@ class Recorder:
             self._admin.close()
         self._writer = self._admin = None
 
-    def _open(self) -> None:
-        if self._writer is not None and not self._to_be_opened_again():
-            return
+    def _open(self, *, again: bool = False) -> bool:
+        """Whether the topic was opened just now, and so the store compared with it. `again`: open it in any case."""
+        if self._writer is not None and not again and not self._to_be_opened_again():
+            return False
         self._give_up()
         alias = self._link.id.target
         self._admin = ClusterAdmin(
@@ -301,8 +329,7 @@ class Recorder:
             if self._whole:
                 check_not_forgotten(self._link, self._store, self._topic, self._known)
                 check_no_later_decision(self._link, self._store, self._topic, found)
-            if not self._opened_at:  # once: it reads all of the copy, which is this process's own from here on
-                check_knows_all(self._link, self._store, self._topic, found, self._admin)
+            check_knows_all(self._link, self._store, self._topic, found, self._admin)
         else:
             connection.create(self._admin, self._topic)
             self._known = {}
@@ -330,6 +357,7 @@ class Recorder:
                     StateKind.WATERMARK,
                     f"{StateKind.NOTE} *",
                 }
+        return True
 
     def _to_be_opened_again(self) -> bool:
         """Whether it is time, or the topic was recreated (after a deletion)."""
@@ -343,14 +371,28 @@ class Recorder:
 
     # -- one round ---------------------------------------------------------------------------------
 
-    def _write_due(self) -> None:
+    def _write_due(self, *, compared: bool) -> None:
+        """Write it. `compared`: the store was just compared with the topic.
+
+        Raises:
+            _NotCompared: it is to be compared first; nothing was written.
+        """
         with self._lock:
+            if not compared and self._taken_over and time.monotonic() - self._opened_at > COMPARED_SECONDS:
+                raise _NotCompared
+            taken, self._taken_over = self._taken_over, set()
+            forgot, self._forgot = self._forgot, set()
             rows, self._rows = self._rows, []
             kinds, self._kinds = self._kinds, set()
             stale, self._stale = self._stale, set()
             marks = dict(self._marks)
+        taken |= {tp for tp in self._blocks if not forgot.isdisjoint((None, tp.topic))}
+        for tp in taken:  # others may have added rows to those that were known
+            self._blocks.pop(tp, None)
         try:
             records = self._small(kinds)
+            if not compared:
+                _check_removed(records, forgot)
             waiting = self._add_rows(rows, stale, marks, records)
             self._send(records)
             with self._lock:
@@ -359,6 +401,7 @@ class Recorder:
             with self._lock:  # read again from the store, even if partly written
                 self._stale |= stale | {row.tp for row in rows}
                 self._kinds |= kinds
+                self._forgot |= forgot
             raise
         self._send_progress(marks, waiting)
 
@@ -393,11 +436,12 @@ class Recorder:
 
     def _decision(self, records: Records) -> None:
         control = self._store.link_control(self._link.id)
-        row = None if control is None else codec.link_control_row(control)
-        found = {} if control is None else {(StateKind.CONTROL, control.version): row}
+        if control is None:
+            return
+        found = {(StateKind.CONTROL, control.version): codec.link_control_row(control)}
         self._differences((StateKind.CONTROL,), found, records)
         if not self._whole:
-            self._leave_later_decisions(0 if control is None else control.version, records)
+            self._leave_later_decisions(control.version, records)
 
     @staticmethod
     def _leave_later_decisions(version: int, records: Records) -> None:
@@ -492,8 +536,11 @@ class Recorder:
         return again - set(chosen)
 
     def _read_rows(self, tp: TopicPartition, epoch: int, records: Records) -> None:
-        rows = self._store.mappings(self._link.id, tp, epoch)
-        blocks = RowBlocks(epoch, ((row.source_offset, row.target_offset) for row in rows))
+        rows = [(row.source_offset, row.target_offset) for row in self._store.mappings(self._link.id, tp, epoch)]
+        before = self._blocks.get(tp)
+        if before is not None and (before.epoch != epoch or not before.begin(rows)):
+            raise _NotCompared
+        blocks = RowBlocks(epoch, rows)
         self._blocks[tp] = blocks
         self._written.pop(tp, None)
         there: set[bytes] = set()

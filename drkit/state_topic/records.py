@@ -159,6 +159,10 @@ class RowBlocks:
         self._changed[number] = RowBlock(number, tuple(self._last))
         return True
 
+    def begin(self, rows: Sequence[tuple[int, int]]) -> bool:
+        """Whether all of these rows are the first of the given ones."""
+        return RowBlocks(self.epoch, rows[: self.count]).chain == self.chain
+
     def taken(self) -> list[RowBlock]:
         """The blocks that changed since the last call."""
         changed = list(self._changed.values())

@@ -1,16 +1,28 @@
-"""Several processes record one link: what its topic proves is what the store has, whoever wrote before."""
+"""Several processes record one link: what its topic proves is what the store has, whoever wrote before. What the store
+has lost stays in the topic."""
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import sqlite3
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from drkit.kafka.admin.cluster_admin import TopicInfo
 from drkit.kafka.client.small_topic import SmallTopicRecord
 from drkit.model.clock import now
+from drkit.model.link_state import (
+    SOURCE_GAP,
+    STATE_TOPIC_FAILED,
+    Direction,
+    LinkControl,
+    Problem,
+    TopicState,
+)
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.state_topic import connection, recorder
@@ -31,6 +43,7 @@ class Topic:
         self.records: dict[bytes, SmallTopicRecord] = {}
         self.there = False
         self.read = 0
+        self.mirrored: dict[str, TopicInfo] = {}
 
     def cluster_id(self) -> str:
         return "the target's"
@@ -60,8 +73,11 @@ class Topic:
     def close(self) -> None:
         pass
 
-    def topics(self, *_: Any, **__: Any) -> dict[str, Any]:
-        return {}
+    def log_ends(self, tps: Any, **_: Any) -> dict[TopicPartition, int]:
+        return dict.fromkeys(tps, 0)
+
+    def topics(self, *_: Any, **__: Any) -> dict[str, TopicInfo]:
+        return self.mirrored
 
 
 @pytest.fixture
@@ -166,3 +182,86 @@ def test_positions_that_another_worker_has_captured_since_stay_in_the_topic(topi
         read = topic.read
         wait_until(lambda: topic.read > read + 1, what="the first worker to have compared the topic once more")
         assert copied(topic).positions == [back]
+
+
+ROWS = [(0, 0), (11, 10), (22, 20)]
+
+
+def lose(tmp_path, statement: str) -> None:
+    """What a replica that was never repaired, or a hand, does."""
+    with closing(sqlite3.connect(tmp_path / "drkit.db")) as connection, connection:
+        assert connection.execute(statement).rowcount > 0
+
+
+def halted(store, loss: str) -> bool:
+    """Whether the recorder has halted, and said why and what to do."""
+    found = [each for each in store.problems(LINK.id) if each.kind == STATE_TOPIC_FAILED]
+    assert all(loss in each.reason and "drkit store recover --from dr" in each.remedy for each in found), found
+    return bool(found)
+
+
+@pytest.mark.parametrize("how", ["the topic is read again", "a new claim", "rows are superseded"])
+def test_rows_that_the_store_loses_under_a_mirror_stay_in_the_topic(topic, store, tmp_path, monkeypatch, how):
+    """All but the first: written over the copy within a second, long before the topic was read again."""
+    with worker(store) as mirror:
+        claims = taken(store)
+        mirror.append_mappings(LINK.id, [row(*each) for each in ROWS], claims)
+        mirror.put_watermarks(LINK.id, [mark(30, 28)], claims)
+        wait_until(lambda: proves(topic, 30, *ROWS), what="the record of all rows")
+        lose(tmp_path, "DELETE FROM mapping WHERE source_offset = 11")
+        if how == "the topic is read again":
+            monkeypatch.setattr(recorder, "REOPEN_SECONDS", 0.0)
+        elif how == "a new claim":
+            monkeypatch.setattr(recorder, "COMPARED_SECONDS", 0.0)
+            claims = taken(store)
+        else:
+            mirror.append_mappings(LINK.id, [row(31, 30)], claims)
+            assert mirror.supersede_mappings(LINK.id, TP, 1, 29, claims) == 1
+        mirror.append_mappings(LINK.id, [row(33, 30)], claims)
+        mirror.put_watermarks(LINK.id, [mark(40, 37)], claims)
+        wait_until(lambda: halted(store, "mapping rows of t:0 from source offset 11 on"), what="the refusal")
+    assert proves(topic, 30, *ROWS)
+
+
+def test_rows_that_a_mended_tail_replaces_are_replaced_in_the_topic(topic, store):
+    """By this worker, whose watermark goes back first; and by another one, while this one compares."""
+    with worker(store) as first, worker(store) as second:
+        claims = taken(store)
+        first.append_mappings(LINK.id, [row(*each) for each in ROWS], claims)
+        first.put_watermarks(LINK.id, [mark(30, 28)], claims)
+        wait_until(lambda: proves(topic, 30, *ROWS), what="the record of all rows")
+        for mirror, at in ((first, 60), (second, 61)):
+            back = replace(mark(15, 13), observed_at=AT + timedelta(seconds=at))
+            mirror.put_watermarks(LINK.id, [back], claims)
+            assert mirror.supersede_mappings(LINK.id, TP, 1, 13, claims) == 1
+            wait_until(lambda: proves(topic, 15, *ROWS[:2]), what="the record of what is left")
+            claims = taken(store)
+            second.append_mappings(LINK.id, [row(17, 14)], claims)
+            second.put_watermarks(LINK.id, [mark(40, 37)], claims)
+            wait_until(lambda: proves(topic, 40, *ROWS[:2], (17, 14)), what="the record of what came after")
+    assert not store.problems(LINK.id)
+
+
+@pytest.mark.parametrize("lost", ["DELETE FROM topic_state WHERE topic = 'lost'", "DELETE FROM link_control"])
+def test_what_else_the_store_loses_under_a_mirror_stays_in_the_topic(topic, store, tmp_path, lost):
+    """The recorder removes nothing before it has compared both; and never the decision of a store that has none."""
+    states = [TopicState(name, name, "s", f"{name}-id", 1, 1, created_by_drkit=True) for name in ("t", "gone", "lost")]
+    topic.mirrored = {name: TopicInfo(name, f"{name}-id", 1, 1, False) for name in ("t", "lost")}
+    problem = Problem(SOURCE_GAP, *TP, "r", "m", halted=False, since=AT)
+    decision = LinkControl(LINK.id, Direction.SEALED, 3, AT, "failed over", "01RUN", frozenset())
+    with worker(store) as mirror:
+        mirror.put_topic_states(LINK.id, states)
+        mirror.put_problem(LINK.id, problem)
+        mirror.set_link_control(decision, expected_version=None)
+        wait_until(lambda: set(copied(topic).topics) == {"t", "gone", "lost"}, what="the record of all topics")
+        mirror.forget_topic(LINK.id, "gone")  # deleted on the target before
+        mirror.clear_problem(LINK.id, problem)
+        wait_until(
+            lambda: set(copied(topic).topics) == {"t", "lost"} and not copied(topic).problems,
+            what="the record of what was removed",
+        )
+        lose(tmp_path, lost)
+        mirror.put_topic_states(LINK.id, [replace(states[0], partitions=2)])
+        if "link_control" not in lost:
+            wait_until(lambda: halted(store, "topic lost, unknown to the store"), what="the refusal")
+    assert (set(copied(topic).topics), copied(topic).control) == ({"t", "lost"}, decision)

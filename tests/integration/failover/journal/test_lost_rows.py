@@ -15,7 +15,11 @@ from typer.testing import CliRunner
 from drkit.cli.application import application
 from drkit.lab.lab import Lab
 from drkit.model.errors import Refused
-from tests.support.links.estates import OwnLink, mirror, open_link, own_link, texts
+from drkit.model.link_state import STATE_TOPIC_FAILED
+from drkit.state_topic import recorder
+from drkit.store.workers import live_workers
+from tests.support.links.estates import OwnLink, mirror, mirroring, open_link, own_link, texts
+from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab
 
@@ -116,6 +120,44 @@ def test_what_a_lost_row_told_is_not_guessed_from_the_others(
     assert f"mapping rows of {topic}:0" in json.dumps(refused)
     with pytest.raises(Refused, match="would map wrongly"):  # and it doesn't write the rest over the copy
         mirror(own)
+    own.store.close()
+
+    own.config_path.with_name("drkit.db").rename(tmp_path / "damaged.db")
+    run(own, "store", "recover", "--from", "dr", "--link", "primary->dr", code=0)
+    recovered = open_link(own.config_path, own.name)
+    assert translated(recovered, topic, at) == ("exact", place)
+    run(recovered, "failover", "--to", "dr", "--unplanned", "--accept-unfenced", "--yes", code=0)
+    assert recovered.committed("dr", group) == {(topic, 0): place}
+    recovered.store.close()
+
+
+def test_rows_that_are_lost_while_the_mirror_runs_are_lost_in_the_copy_at_no_time(
+    lab: Lab, tmp_path: Path, unique_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = own_link(lab, tmp_path, unique_name, extra='offsets = "translate"')
+    topic = own.create("primary", "t", partitions=1)
+    for batch in "abc":
+        own.produce("primary", topic, texts(batch, 20, [0]))
+        aborted(own, topic, 5)
+    own.produce("primary", topic, texts("d", 5, [0]))
+    at = next(offset for offset, each in own.records("primary", topic)[0].items() if each == "b-0-3")
+    group = own.commit("primary", "g", topic, {0: at})
+    mirror(own)
+    place = next(offset for offset, each in own.records("dr", topic)[0].items() if each == "b-0-3")
+    with mirroring(own):
+        wait_until(lambda: bool(live_workers(own.store, own.link.id, own.store.time())), what="a running mirror")
+        lose_rows(own, topic, [1])
+        monkeypatch.setattr(recorder, "REOPEN_SECONDS", 0.0)
+        own.produce("primary", topic, texts("e", 5, [0]))
+
+        def halted() -> bool:
+            found = [each for each in own.store.problems(own.link.id) if each.kind == STATE_TOPIC_FAILED]
+            return any(f"mapping rows of {topic}:0" in each.reason and "store recover" in each.remedy for each in found)
+
+        wait_until(halted, timeout=60, what="the recorder to halt")
+        assert translated(own, topic, at)[0] != "exact", "also while the mirror runs"
+        refused = run(own, "failover", "--to", "dr", "--unplanned", "--accept-unfenced", "--yes", code=3)
+        assert f"mapping rows of {topic}:0" in json.dumps(refused)
     own.store.close()
 
     own.config_path.with_name("drkit.db").rename(tmp_path / "damaged.db")
