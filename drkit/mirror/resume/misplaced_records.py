@@ -124,7 +124,7 @@ class MisplacedRecords:
         span = _FIRST_LOOK
         while True:
             begin = max(floor, min(mirrored, seen.target_end) - span)
-            found = self._verifier.difference(_tail(seen, begin, rows))
+            found = self._verifier.difference(_tail(seen, begin, rows), mirrored)
             if found is None or found.target_offset > begin or begin == floor:
                 return found
             span *= _FURTHER

@@ -563,7 +563,7 @@ class Resumer:
         if begin >= seen.target_end:
             return None
         log.info("%s: verifying %d unrecorded records on %s", self._link, seen.target_end - begin, seen.tp)
-        found = self._verifier.difference(self._tail(seen, begin, rows))
+        found = self._verifier.difference(self._tail(seen, begin, rows), begin)
         return None if found is None else found.what
 
     def _tail(self, seen: Observed, begin: int, rows: Sequence[OffsetMapping]) -> Tail:

@@ -107,8 +107,11 @@ class TailVerifier:
         self._target = target
         self._silence = silence_seconds
 
-    def difference(self, tail: Tail) -> Difference | None:
+    def difference(self, tail: Tail, mirrored: int) -> Difference | None:
         """None where the range holds the mirror's records, else what differs and where.
+
+        Below target offset `mirrored`, which is on record as mirrored, aborted transactions are nobody's records: after
+        a failback the target has those of its own clients, and the source a marker in their place.
 
         Raises:
             TailUnread: a side didn't answer.
@@ -116,13 +119,20 @@ class TailVerifier:
         begin = max(tail.begin, tail.target_start)
         if begin >= tail.end:
             return None
-        ours = self._read(self._target, tail.target_topic, tail.tp.partition, begin, tail.end, "read_uncommitted")
+        ours = self._ours(tail, begin, mirrored)
         first, last = tail.source_of(begin), tail.source_of(tail.end - 1)
         if last < tail.source_start:
             return None  # the source has none of it left to compare
         first, end = max(first, tail.source_start), min(last + 1, tail.source_end)
         theirs = self._read(self._source, tail.tp.topic, tail.tp.partition, first, end, self._isolation)
         return compare(tail, begin, ours, theirs)
+
+    def _ours(self, tail: Tail, begin: int, mirrored: int) -> Iterator[Message]:
+        """The target's records from `begin` on, without those of aborted transactions below `mirrored`."""
+        known = max(begin, min(mirrored, tail.end))
+        topic, number = tail.target_topic, tail.tp.partition
+        yield from self._read(self._target, topic, number, begin, known, self._isolation)
+        yield from self._read(self._target, topic, number, known, tail.end, "read_uncommitted")
 
     def copied_run(self, tail: Tail, source_offset: int, source_end: int) -> CopiedRun | None:
         """The source records from `source_offset` on that fill the whole range, or None where others do.

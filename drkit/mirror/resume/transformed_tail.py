@@ -36,20 +36,20 @@ class AlteredTailVerifier(TailVerifier):
         self._link = link
         self.alteration = alteration
 
-    def difference(self, tail: Tail) -> Difference | None:
+    def difference(self, tail: Tail, mirrored: int) -> Difference | None:
         """See `TailVerifier.difference`."""
         begin = max(tail.begin, tail.target_start)
         if begin >= tail.end:
             return None
         if self._link.provenance:
-            named = compare_provenance(tail, begin, self._ours(tail, begin), self.alteration.source_id)
+            named = compare_provenance(tail, begin, self._ours(tail, begin, mirrored), self.alteration.source_id)
             if named is not None:
                 return named
         first, last = max(tail.source_of(begin), tail.source_start), tail.source_of(tail.end - 1)
         end = min(last + 1, tail.source_end)
         theirs = self._read(self._source, tail.tp.topic, tail.tp.partition, first, end, self._isolation)
         try:
-            found = compare(tail, begin, self._ours(tail, begin), altered(theirs, self.alteration))
+            found = compare(tail, begin, self._ours(tail, begin, mirrored), altered(theirs, self.alteration))
         except AlterationFailed as error:
             return Difference(begin, f"what it holds can't be checked: {error}")
         if found is None:
@@ -58,9 +58,6 @@ class AlteredTailVerifier(TailVerifier):
             return found
         why = "compared with what filter and transform answer now: they must always answer the same"
         return Difference(found.target_offset, f"{found.what} ({why})")
-
-    def _ours(self, tail: Tail, begin: int) -> Iterator[Message]:
-        return self._read(self._target, tail.target_topic, tail.tp.partition, begin, tail.end, "read_uncommitted")
 
     def copied_run(
         self,

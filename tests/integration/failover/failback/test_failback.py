@@ -144,6 +144,26 @@ def test_the_link_flows_on_afterwards_without_loss_or_copy_and_can_fail_over_aga
     assert plan.level, "all of the primary was mirrored before it was left"
 
 
+def test_what_was_aborted_on_the_live_cluster_is_no_foreign_record_to_the_mirror_after_a_failback(own, away, tmp_path):
+    """dr's log keeps it, at its end and further down; the re-seeded primary has a marker there."""
+    topic, _names = away
+    producer = Producer({**own.client("dr"), "transactional.id": f"{topic}-on-dr"})
+    producer.init_transactions(TIMEOUT)
+    for number in range(4):
+        producer.begin_transaction()
+        producer.produce(topic, value=b"in transaction %d" % number, partition=0)
+        producer.flush(TIMEOUT)
+        if number % 2:
+            producer.abort_transaction(TIMEOUT)
+        else:
+            producer.commit_transaction(TIMEOUT)
+    _plan, result = fail_back(own, tmp_path)
+    assert result.error is None
+    own.produce("primary", topic, texts("after", 20))
+    assert mirror(own) == 40
+    assert own.values("dr", topic) == own.values("primary", topic)
+
+
 def test_a_failback_over_a_purged_live_cluster_is_refused_and_names_what_only_the_old_primary_holds(own, tmp_path):
     """Nothing else is only there: so it would delete nothing, and put groups behind what they have not read."""
     topic = own.create("primary", "t")

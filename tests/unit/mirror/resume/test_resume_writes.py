@@ -68,7 +68,7 @@ def store() -> Iterator[Counted]:
 def resumer(
     store: Counted,
     ends: dict[TopicPartition, int],
-    difference: Callable[[Tail], None] = lambda _: None,
+    difference: Callable[[Tail, int], None] = lambda *_: None,
     *,
     sequence: int | None = None,
     whole: Any = None,
@@ -135,7 +135,7 @@ def test_a_tail_that_can_t_be_read_keeps_no_other_partition_from_starting(store:
     store.append_mappings(LINK, [OffsetMapping("t", tp.partition, 1, 0, 0) for tp in begun])
     unreadable, asked = set(begun[:2]), list[TopicPartition]()
 
-    def difference(tail: Tail) -> None:
+    def difference(tail: Tail, _: int) -> None:
         asked.append(tail.tp)
         if tail.tp in unreadable:
             raise TailUnread("not read")
@@ -153,7 +153,7 @@ def test_tails_that_were_not_tried_come_before_those_that_were_not_readable(stor
     begun, asked = TPS[:20], list[TopicPartition]()
     store.append_mappings(LINK, [OffsetMapping("t", tp.partition, 1, 0, 0) for tp in begun])
 
-    def difference(tail: Tail) -> None:
+    def difference(tail: Tail, _: int) -> None:
         asked.append(tail.tp)
         raise TailUnread("not read")
 
