@@ -44,6 +44,7 @@ from drkit.store.link_notes import (
     check_target_cluster,
     give_up_never_mirrored,
     note_clusters,
+    source_gaps,
 )
 
 _TRIES = 10
@@ -226,14 +227,20 @@ def acknowledge(
             f"{kind} is acknowledged for one topic at a time: it concerns {and_more(topics)}",
             remedy=f"Name it: `drkit link acknowledge '{link.id}' {kind} --topic {topics[0]}`",
         )
-    for problem in found:
-        if problem.partition is not None:
-            place = TopicPartition(problem.topic, problem.partition)
-            _go_on_without(store, link.id, place, problem, compacted=compacted)
-        if problem.kind in {DELETION_HELD, ACL_REMOVAL_HELD}:
-            _let_go(store, link.id, problem)
-        store.clear_problem(link.id, problem)
+    _acknowledge(store, link.id, found, compacted=compacted)
     return control, found
+
+
+def _acknowledge(store: Store, link: LinkId, problems: Sequence[Problem], *, compacted: bool) -> None:
+    """Record what an operator decided about these problems, and clear them."""
+    _check_gaps(store, link, [problem for problem in problems if problem.kind == SOURCE_GAP])
+    for problem in problems:
+        if problem.partition is not None:
+            tp = TopicPartition(problem.topic, problem.partition)
+            _go_on_without(store, link, tp, problem, compacted=compacted)
+        if problem.kind in {DELETION_HELD, ACL_REMOVAL_HELD}:
+            _let_go(store, link, problem)
+        store.clear_problem(link, problem)
 
 
 def _accept_purge(store: LinkStore, link: LinkId, tp: TopicPartition, begin: int, until: int) -> None:
@@ -258,6 +265,28 @@ def _pass_gap(store: Store, link: LinkId, tp: TopicPartition, *, compacted: bool
     gap = None if state is None else accept_source_gap(store, link, tp, state.epoch, compacted=compacted)
     if gap is not None:
         _give_up(store, link, tp, *gap)
+
+
+def _check_gaps(store: Store, link: LinkId, problems: Sequence[Problem]) -> None:
+    """Check that what follows the gaps is where the source's log can have it.
+
+    Raises:
+        Refused: a batch says that it begins beyond the log's end: its offset is damaged, which no checksum covers.
+    """
+    gaps, marks = source_gaps(store, link), store.watermarks(link)
+    for problem in problems:
+        tp = TopicPartition(problem.topic, problem.partition or 0)
+        mark = marks.get(tp)
+        if tp not in gaps or mark is None or gaps[tp][2] <= mark.source_end:
+            continue
+        raise Refused(
+            f"the batch that follows the gap of {tp} says that it begins at {gaps[tp][2]}, but {link.source} has "
+            f"offsets below {mark.source_end} only: its own is damaged",
+            meaning="Going on there would leave out all that producers write up to that offset",
+            remedy=f"Let another replica of {tp} lead (kafka-leader-election), or restore it. Without one, "
+            f"kafka-delete-records up to {mark.source_end} gives up what {link.source} holds of it, and the mirror "
+            "goes on behind that",
+        )
 
 
 def _let_go(store: LinkStore, link: LinkId, problem: Problem) -> None:

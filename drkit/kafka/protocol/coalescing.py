@@ -94,9 +94,19 @@ Found = Batch | CoalescedRun
 def scan(data: memoryview) -> tuple[list[Found], int | None]:
     """The complete batches in fetched bytes, runs of small ones joined.
 
-    The second result is the offset of the first batch with a wrong checksum or an impossibly short length; the batches
-    before it are good. Batches of the old formats are checked when they are decoded.
+    The second result is the offset of the first batch with a wrong checksum, an impossibly short length, or a base
+    offset out of order, which no checksum covers; the batches before it are good. Of two batches out of order nobody
+    knows which is in its place. Batches of the old formats are checked when they are decoded.
     """
+    found, damaged = _scan(data)
+    for index, (one, other) in enumerate(pairwise(found)):
+        if other.base_offset <= one.last_offset:
+            return found[:index], one.base_offset
+    return found, damaged
+
+
+def _scan(data: memoryview) -> tuple[list[Found], int | None]:
+    """`scan`, without a look at their order."""
     found: list[Found] = []
     at, end = 0, len(data)
     unpack = FIELDS.unpack_from

@@ -452,8 +452,8 @@ class Fetcher:
         asyncio.get_running_loop().call_later(_PAUSE, partition.rest, False)
 
     def _damaged(self, partition: BatchPartition, offset: int) -> None:
-        """Fetch a batch again that fails its CRC: the network may have damaged it."""
+        """Fetch a damaged batch again: the network may have damaged it."""
         self._rest(partition)
         if partition.damaged_read() >= _DAMAGED_READS:
-            reason = f"the batch at source offset {offset} of {partition.tp} does not match its checksum"
+            reason = f"the batch at source offset {offset} of {partition.tp} does not match its checksum, or its place"
             self._flow.halt_partition(partition, IncidentKind.UNREADABLE, reason)

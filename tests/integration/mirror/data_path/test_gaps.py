@@ -135,6 +135,18 @@ def test_compaction_that_begins_later_explains_no_gap_that_was_told(mirrored: Mi
     assert _values(mirrored.target.read(topic)) == [*range(10), *range(20, 40)]
 
 
+def test_a_batch_whose_offset_is_damaged_hides_nothing_that_follows(mirrored: Mirrored) -> None:
+    """No checksum covers a base offset: the broker serves the batch with a later one, and others behind it."""
+    topic = mirrored.name("offset")
+    mirrored.source.create(topic)
+    _write(mirrored, topic, range(50))
+    flip(Path(mirrored.lab.dir) / "nodes" / "primary-1" / "data" / f"{topic}-0", 25, 6, mask=0x04)  # 1,024 more
+    report = mirrored.catch_up()
+    assert [each.kind for each in report.halted] == ["source_unreadable"]
+    assert mirrored.through(topic) == 20
+    assert _values(mirrored.target.read(topic)) == [*range(20)]
+
+
 def test_a_log_whose_last_batch_a_broker_does_not_find_moves_on_only_by_an_operator(mirrored: Mirrored) -> None:
     """It answers with nothing, for ever; once there is another segment, it skips the batch."""
     topic = mirrored.name("last")

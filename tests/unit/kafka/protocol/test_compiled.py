@@ -117,6 +117,17 @@ def test_batches_of_two_leader_epochs_stay_apart(kernel: Kernel) -> None:
     assert ([each.leader_epoch for each in found], damaged) == ([4, 7], None)
 
 
+@pytest.mark.parametrize("moved", [1_000, -2], ids=["too high", "too low"])
+def test_a_batch_whose_offset_is_out_of_order_is_damaged(moved: int) -> None:
+    """No checksum covers it: the broker serves it, and a reader would pass over what follows."""
+    data = bytearray(_bytes([[(5, b"k", b"v", []), (5, b"k", b"w", [])] for _ in range(4)]))
+    whole = list(parse(memoryview(bytes(data))))
+    struct.pack_into(">q", data, sum(len(each.whole) for each in whole[:2]), whole[2].base_offset + moved)
+    found, damaged = scan(memoryview(bytes(data)))
+    read = [each.last_offset for each in found]
+    assert (read, damaged) == (([43], 1_044) if moved > 0 else ([], 40)), "of two nobody knows which one it is"
+
+
 def test_a_cut_anywhere_is_no_record_less_and_none_more(kernel: Kernel) -> None:
     whole = _bytes([[(5 + n, b"k%d" % n, b"v" * n, [])] for n in range(12)])
     for end in range(HEADER_BYTES, len(whole)):

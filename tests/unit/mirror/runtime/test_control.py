@@ -309,6 +309,18 @@ def test_a_gap_that_is_accepted_is_a_hole(store: Store, epoch: int, compacted: b
     assert given_up == ([] if until is None else [(RECORDS_GIVEN_UP, 20, 40)])
 
 
+def test_a_gap_that_ends_beyond_the_log_is_a_damaged_offset(store: Store) -> None:
+    tp = TopicPartition("orders", 0)
+    store.put_topic_states(LINK.id, [TopicState("orders", "orders", "s", "t", 3, 1, created_by_drkit=True)])
+    store.put_watermarks(LINK.id, [Watermark("orders", 0, 3, 20, 20, 0, 40, 0, now())])
+    put_source_gap(store, LINK.id, tp, 3, (20, 1020))
+    store.put_problem(LINK.id, problem(SOURCE_GAP, "orders", 0))
+    with pytest.raises(Refused, match="begins at 1020, but primary has offsets below 40 only"):
+        acknowledge(store, LINK, SOURCE_GAP, "orders")
+    assert source_holes(store, LINK.id) == {}
+    assert [each.kind for each in store.problems(LINK.id)] == [SOURCE_GAP]
+
+
 def test_of_very_many_ranges_the_lowest_are_told_again(store: Store) -> None:
     for number in range(MOST_RANGES + 1):
         accept_purge(store, LINK.id, TopicPartition("orders", 0), 1, 10 * number, 10 * number + 5)
