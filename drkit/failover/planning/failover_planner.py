@@ -98,7 +98,7 @@ def make_plan(estate: ClusterContext, request: PlanRequest) -> FailoverPlan:
         asked_mirrors = pool.submit(_mirrors_of_other_stores, estate, link)
         snapshot, offsets, cut, request = _look(estate, link, request)
         age, elsewhere = asked.result(), asked_mirrors.result()
-    if age.lost and offsets is None:  # no run follows, but what is shown must be true
+    if age.older is not None and offsets is None:  # no run follows, but what is shown must be true
         snapshot, offsets, cut, request = _look(estate, link, request, age)
     plan = plan_for(
         snapshot,
