@@ -34,7 +34,8 @@ SalvageOption = Annotated[
     typer.Option(
         "--salvage-dir",
         metavar="DIR",
-        help="Where what only the old primary holds is kept (default: under the user's state directory).",
+        help="Where what only the old primary holds is kept (default: under the user's state directory; of a run that "
+        "is resumed: where it began).",
     ),
 ]
 
@@ -52,6 +53,11 @@ EngineOption = Annotated[
         "--engine", help="What re-seeds the old primary: this process, or Spark's tasks, partitions side by side."
     ),
 ]
+
+
+def default_salvage_dir() -> Path:
+    """Where salvages are kept unless a folder is named."""
+    return platformdirs.user_state_path("drkit") / "salvage"
 
 
 def failback_ports(
@@ -75,7 +81,7 @@ def failback_ports(
         seeder=_Seeder(mirror, spark),
         salvager=_Salvager(spark),
         auditor=_Auditor(spark),
-        salvage_root=salvage_dir or platformdirs.user_state_path("drkit") / "salvage",
+        salvage_root=salvage_dir,
     )
 
 

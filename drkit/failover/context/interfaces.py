@@ -103,12 +103,12 @@ class Auditor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """All protocols. `salvage_root`: the folder with a folder for each run's salvage. `seeder`: seeds with Spark, or
-    None.
+    """All protocols. `salvage_root`: the folder with a folder for each run's salvage; None: the one with which the run
+    began. `seeder`: seeds with Spark, or None.
     """
 
     mirror: MirrorPort
     salvager: Salvager
     auditor: Auditor
-    salvage_root: Path
+    salvage_root: Path | None
     seeder: MirrorPort | None = None

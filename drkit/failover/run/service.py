@@ -177,6 +177,7 @@ def run_failback(
         cluster_confirmed=cluster_id,
         unfenced_accepted=accept_unfenced,
         salvage_only=plan.gaps if accept_salvage_only else (),
+        salvage_root=None if ports.salvage_root is None else str(ports.salvage_root.absolute()),
     )
     flags = {ACCEPT_UNFENCED: accept_unfenced, ACCEPT_SALVAGE_ONLY: accept_salvage_only}
     link = estate.link(plan.link).reversed()

@@ -417,7 +417,7 @@ class ReverseLink:
             context.link,
             topics,
             (),
-            free_folder(context.required_ports.salvage_root / f"{context.run}-late"),
+            free_folder(context.salvage_folder.with_name(f"{context.run}-late")),
             context.say,
         )
         said = f"{said}; {counted(sum(kept.records.values()), 'record')} of these topics kept in {kept.path}"

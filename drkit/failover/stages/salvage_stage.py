@@ -97,7 +97,7 @@ def keep(
     mappings = mappings_of(context.estate.store, context.link.id.reversed(), mapped_topics(topics))
     again = {topic.topic: topic for topic in with_gaps_now(context.estate, live, topics, mappings)}
     fresh = carried(mappings, offsets, again)
-    out = free_folder(context.required_ports.salvage_root / context.run)
+    out = free_folder(context.salvage_folder)
     try:
         kept = context.required_ports.salvager.salvage(
             context.link.reversed(), sorted(names), documents(offsets, fresh), out, context.say

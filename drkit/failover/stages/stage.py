@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 from drkit.failover.context.cluster_context import ClusterContext
@@ -79,6 +80,18 @@ class StageContext:
         if self.ports is None:
             raise DrkitError("a failback needs a mirror, a salvager and an auditor", remedy="Run `drkit failback`")
         return self.ports
+
+    @property
+    def salvage_folder(self) -> Path:
+        """Where this run's salvages are kept.
+
+        Raises:
+            DrkitError: nobody named a folder.
+        """
+        root = self.required_ports.salvage_root or self.facts.salvage_root
+        if root is None:
+            raise DrkitError(f"run {self.run} has no folder for salvages", remedy="Name one: --salvage-dir DIR")
+        return Path(root) / self.run
 
     def wait(self, done: Callable[[], bool], seconds: float) -> bool:
         """Poll until `done`, for at most `seconds`; returns whether it came true. Keeps the lease."""

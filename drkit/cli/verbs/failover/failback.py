@@ -20,7 +20,13 @@ from drkit.cli.wiring.context import (
     aliases,
     verb,
 )
-from drkit.cli.wiring.failback_wiring import EngineOption, SalvageOption, SeedEngine, failback_ports
+from drkit.cli.wiring.failback_wiring import (
+    EngineOption,
+    SalvageOption,
+    SeedEngine,
+    default_salvage_dir,
+    failback_ports,
+)
 from drkit.cli.wiring.run_outcome import (
     ApprovalOption,
     EmergencyOption,
@@ -176,7 +182,8 @@ def run_failback(
             seed_port(spark_properties(spark_conf or []))
 
         def ports() -> Ports:
-            return failback_ports(run, salvage_dir, master=master, driver_memory=driver_memory, properties=spark_conf)
+            root = salvage_dir or default_salvage_dir()
+            return failback_ports(run, root, master=master, driver_memory=driver_memory, properties=spark_conf)
 
         if len(chosen.links) > 1:
             flags = FailbackFlags(

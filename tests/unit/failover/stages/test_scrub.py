@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from drkit.failover.context.state_machine import Facts, Mode
 from drkit.failover.stages import scrub_stage
 from drkit.failover.stages.scrub_stage import Scrub
-from drkit.model.errors import PartlyDone, Refused
+from drkit.failover.stages.stage import StageContext
+from drkit.model.errors import DrkitError, PartlyDone, Refused
 from drkit.model.topology import LinkId
 
 
@@ -32,3 +34,18 @@ def test_where_writes_can_t_be_blocked_nothing_is_deleted_unless_that_is_accepte
     with scrub._no_writes(context(accepted=True), ()) as clause:
         assert "a managed cluster's policy" in clause
     assert lifted == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("named", "begun", "folder"),
+    [(None, "/srv/salvage", "/srv/salvage"), (Path("/other"), "/srv/salvage", "/other"), (None, None, None)],
+    ids=["where it began", "named anew", "nowhere"],
+)
+def test_a_resumed_run_keeps_its_salvages_where_it_began(named, begun, folder):
+    facts = Facts(mode=Mode.PLANNED, salvage_root=begun)
+    context = SimpleNamespace(required_ports=SimpleNamespace(salvage_root=named), facts=facts, run="RUN")
+    if folder is None:
+        with pytest.raises(DrkitError, match="no folder for salvages"):
+            StageContext.salvage_folder.fget(context)
+    else:
+        assert StageContext.salvage_folder.fget(context) == Path(folder) / "RUN"
