@@ -241,7 +241,7 @@ class _Salvager:
             progress=progress.step,
             tasks=progress.tasks,
         )
-        return Salvaged(kept.path, kept.by_topic, kept.uncommitted, kept.unreadable)
+        return Salvaged(kept.path, kept.by_topic, kept.uncommitted, kept.unreadable, kept.incomplete)
 
     def check(self, path: str, /) -> None:
         """Read it back."""

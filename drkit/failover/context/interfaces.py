@@ -43,13 +43,14 @@ class Salvaged:
 
     `path`: the folder. `records`: by topic. `uncommitted`: by `topic:partition`, the log end up to which open
     transactions prevent reading: these records are not in it. `unreadable`: likewise, offsets [first, until) whose
-    batches fail their CRC.
+    batches fail their CRC. `incomplete`: what nobody has looked at, in words.
     """
 
     path: str
     records: Mapping[str, int]
     uncommitted: Mapping[str, int] = field(default_factory=dict)
     unreadable: Mapping[str, Sequence[tuple[int, int]]] = field(default_factory=dict)
+    incomplete: tuple[str, ...] = ()
 
 
 class Salvager(Protocol):

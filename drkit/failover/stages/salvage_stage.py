@@ -112,6 +112,13 @@ def keep(
     moved = differing(_written(seen), now_there)
     if moved:
         raise still_written(cluster, moved)
+    if kept.incomplete:
+        raise Refused(
+            and_more(kept.incomplete, separator="; "),
+            meaning="What nobody has compared isn't deleted",
+            remedy=f"Check that all brokers of {cluster} are up and list these topics to drkit's principal (DESCRIBE), "
+            f"then drkit resume {context.run}",
+        )
     if kept.unreadable:
         raise Refused(
             f"{cluster} can't be read at {and_more(unreadable_places(kept))}: batches there fail their checksum, "

@@ -164,6 +164,21 @@ def test_what_was_aborted_on_the_live_cluster_is_no_foreign_record_to_the_mirror
     assert own.values("dr", topic) == own.values("primary", topic)
 
 
+def test_what_no_salvage_has_looked_at_is_not_deleted(own, away, tmp_path):
+    """A broker that has just started doesn't list all topics: the salvage of one of them has nothing."""
+    topic, _names = away
+    ports = reading_ports(own, tmp_path / "salvage")
+
+    class Blind(type(ports.salvager)):
+        def salvage(self, *arguments):
+            return replace(super().salvage(*arguments), incomplete=(f"primary lists no topic {topic}",))
+
+    _plan, result = fail_back(own, tmp_path, replace(ports, salvager=Blind(own)))
+    assert result.error.what == f"primary lists no topic {topic}"
+    with own.estate() as estate:
+        assert topic in estate.admin("primary").topics([topic])
+
+
 def test_a_failback_over_a_purged_live_cluster_is_refused_and_names_what_only_the_old_primary_holds(own, tmp_path):
     """Nothing else is only there: so it would delete nothing, and put groups behind what they have not read."""
     topic = own.create("primary", "t")
