@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import platformdirs
 import typer
 
 from drkit.cli.wiring.context import Invocation, set_client_logs
@@ -53,11 +52,6 @@ EngineOption = Annotated[
         "--engine", help="What re-seeds the old primary: this process, or Spark's tasks, partitions side by side."
     ),
 ]
-
-
-def default_salvage_dir() -> Path:
-    """Where salvages are kept unless a folder is named."""
-    return platformdirs.user_state_path("drkit") / "salvage"
 
 
 def failback_ports(

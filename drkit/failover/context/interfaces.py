@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+import platformdirs
+
 from drkit.model.topology import Link
 
 PATIENCE_SECONDS = 60.0
@@ -102,10 +104,15 @@ class Auditor(Protocol):
         """
 
 
+def default_salvage_root() -> Path:
+    """The folder for salvages where none is named: of whoever runs the command."""
+    return platformdirs.user_state_path("drkit") / "salvage"
+
+
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """All protocols. `salvage_root`: the folder with a folder for each run's salvage; None: the one with which the run
-    began. `seeder`: seeds with Spark, or None.
+    """All protocols. `salvage_root`: the folder that was named, with a folder for each run's salvage; None: the one
+    that was named when the run began, or `default_salvage_root`. `seeder`: seeds with Spark, or None.
     """
 
     mirror: MirrorPort

@@ -6,7 +6,7 @@ A plan counts with it without reading records. Deletion relies on the salvage, w
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from drkit.mapping.mapping_rows import source_at
@@ -16,6 +16,8 @@ MISSING = "is missing"
 RECREATED = "was recreated"
 STARTS_LATER = "starts later than what was mirrored"
 ENDS_EARLIER = "ends earlier than what was mirrored"
+BELOW = " below"
+"""The end of the places in `Lacking.missing` at which the beginning of a log is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,10 @@ class Lacking:
     topic: str
     why: str
     missing: dict[str, int] = field(default_factory=dict)
+
+    def behind_its_beginning(self) -> Lacking:
+        """The same without how much is missing at the beginnings of logs."""
+        return replace(self, missing={place: n for place, n in self.missing.items() if not place.endswith(BELOW)})
 
     def is_within(self, accepted: Iterable[Lacking]) -> bool:
         """Whether one of these covers it: the same has happened, and nowhere more is missing."""

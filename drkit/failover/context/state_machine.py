@@ -192,7 +192,7 @@ class Facts:
 
     `ends`: log ends that were shown not to move, or up to which an unplanned move's loss was counted, by
     `topic:partition` of the link's source; `topic_ids`: of an unplanned move, its topics then, by name.
-    `salvage_root`: the folder for salvages with which the run began.
+    `salvage_root`: the folder for salvages that was named when the run began.
     `kept`: by topic of the old primary, its newest salvage; `salvaged`: the records in them. `salvage_only`: what
     the live cluster lacks of what was mirrored, which an operator accepted to have in the salvage only; `gone`: what
     went from the live cluster since, before it was brought back, which was accepted, too; `asked`: what the stage that

@@ -4,11 +4,11 @@ the topics that a scrub deletes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from drkit.failover.context.cluster_context import ClusterContext
-from drkit.failover.context.live_log import MISSING, RECREATED, LiveLog, gap_of, only_here
+from drkit.failover.context.live_log import BELOW, MISSING, RECREATED, Lacking, LiveLog, gap_of, only_here
 from drkit.failover.context.state_machine import Kind, State
 from drkit.failover.failback.carried_offsets import MappedTopic, PartitionMapping, mappings_of
 from drkit.failover.fencing.cluster_fence import fence_method, fence_record
@@ -456,7 +456,7 @@ def compared(topic: ScrubTopic, live: LiveLog, mappings: Mapping[TopicPartition,
     only = {number: each.offsets for number, each in found.items()}
     if gap is not None and not any(only.values()):
         gap = None  # it is empty, so nothing can be missing
-    missing = {f"{number} below": each.below for number, each in found.items() if each.below}
+    missing = {f"{number}{BELOW}": each.below for number, each in found.items() if each.below}
     missing |= {f"{number} at the end": each.above for number, each in found.items() if each.above}
     return replace(topic, live_starts=live.starts, only=only, gap=gap or gap_of(found) or "", missing=missing)
 
@@ -465,6 +465,33 @@ def live_logs(admin: ClusterAdmin, topics: Iterable[ScrubTopic]) -> dict[str, Li
     """The live cluster's logs of these topics, by the names on the old primary."""
     names = {topic.topic: topic.live_topic for topic in topics}
     return logs_of(admin, admin.topics(sorted(set(names.values()))), names)
+
+
+def without_retention(admin: ClusterAdmin, topics: Iterable[str]) -> set[str]:
+    """The topics among these from which only DeleteRecords removes records."""
+    keys = ("cleanup.policy", "retention.ms", "retention.bytes")
+    configs = admin.topic_configs(sorted(topics), keys=keys)
+    return {name for name, config in configs.items() if [config.get(key) for key in keys] == ["delete", "-1", "-1"]}
+
+
+def not_accepted(admin: ClusterAdmin, topics: Iterable[ScrubTopic], accepted: Collection[Lacking]) -> list[ScrubTopic]:
+    """Those with gaps that aren't within the accepted ones.
+
+    Where the live cluster's retention or compaction goes on, the gap at a log's beginning grows while a salvage takes
+    its hours: there it is accepted as such.
+
+    Args:
+        admin: the live cluster.
+        topics: the failback's.
+        accepted: what an operator accepted to have in the salvage only.
+    """
+    gaps = [topic for topic in topics if topic.gap and not topic.lacking.is_within(accepted)]
+    endless = without_retention(admin, {topic.live_topic for topic in gaps}) if gaps else set()
+    return [
+        topic
+        for topic in gaps
+        if topic.live_topic in endless or not topic.lacking.behind_its_beginning().is_within(accepted)
+    ]
 
 
 def mapped_topics(topics: Iterable[ScrubTopic]) -> list[MappedTopic]:

@@ -18,11 +18,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 
 from drkit.failover.context.interfaces import Ports
 from drkit.failover.context.lease import RunLease
 from drkit.failover.context.live_log import Lacking
 from drkit.failover.context.state_machine import BEHIND_THE_FENCE, FINAL_STATES, PATHS, Kind, Run, State
+from drkit.failover.failback.failback_snapshot import not_accepted
 from drkit.failover.fencing.cluster_fence import fence_record
 from drkit.failover.journal.run_record import load_run
 from drkit.failover.journal.site_record import SiteRecord, list_site
@@ -284,14 +286,14 @@ class SiteFailbackRunner:
         """Salvages may take hours: check all preconditions again before the first topic is deleted."""
 
         def look(link: Link) -> tuple[DrkitError | None, tuple[Lacking, ...]]:
+            waived = self.means.waived | self._accepted_before()
             try:
                 plan = self._look(link)
+                live = self.site.of(link.id).admin(plan.live.alias)
+                if not_accepted(live, plan.topics, self._may_be_salvage_only(link.id)):
+                    waived -= {ACCEPT_SALVAGE_ONLY}
             except DrkitError as error:
                 return error, ()
-            waived = self.means.waived | self._accepted_before()
-            accepted = self._may_be_salvage_only(link.id)
-            if not all(each.is_within(accepted) for each in plan.gaps):
-                waived -= {ACCEPT_SALVAGE_ONLY}
             left = standing_obstacles(plan, waived=waived)
             return (left[0].refusal() if left else None), plan.gaps
 
@@ -384,7 +386,7 @@ class SiteFailbackRunner:
             result = resume_run(
                 estate,
                 child.run,
-                self.means.ports,
+                self._ports(),
                 accept_unfenced=self.means.accept_unfenced or link in self.record.unfenced,
                 accept_salvage_only=self.again and self.means.accept_salvage_only,
                 watch=watch,
@@ -397,7 +399,7 @@ class SiteFailbackRunner:
             result = run_failback(
                 estate,
                 plan,
-                self.means.ports,
+                self._ports(),
                 cluster_id=plan.target.cluster_id or "",
                 accept_unfenced=self.means.accept_unfenced or link in self.record.unfenced,
                 accept_salvage_only=self.means.accept_salvage_only or self.record.accept_salvage_only,
@@ -411,6 +413,13 @@ class SiteFailbackRunner:
         if isinstance(result.error, _PhaseOver):
             return None
         return LinkResult(link, plan, result, result.error)
+
+    def _ports(self) -> Ports:
+        """Those of this process; a link that begins only now keeps its salvages where the others do."""
+        ports = self.means.ports
+        roots = [child.machine.facts.salvage_root for child in self.record.children.values()]
+        named = next((root for root in roots if root is not None), None)
+        return replace(ports, salvage_root=Path(named)) if ports.salvage_root is None and named is not None else ports
 
     def _groups(self, link: LinkId) -> frozenset[str]:
         return frozenset(position.group for position in self._plan(link).positions)

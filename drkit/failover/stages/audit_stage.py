@@ -6,12 +6,12 @@ An audit compares what both sides hold: it can't see what the live cluster lost 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from drkit.failover.context.live_log import Lacking, gone_since, lost_since
 from drkit.failover.context.state_machine import StageOutcome
-from drkit.failover.failback.failback_snapshot import live_logs, take_failback_snapshot
+from drkit.failover.failback.failback_snapshot import live_logs, take_failback_snapshot, without_retention
 from drkit.failover.failback.lost_tail import diverged, lost_tails
 from drkit.failover.plan.failback_plan import ScrubTopic
 from drkit.failover.stages.salvage_stage import unreadable_salvages
@@ -74,7 +74,7 @@ def refuse_missing(
             f"{missing[0].kind} --topic {missing[0].topic}; then drkit resume {run}",
         )
     gaps = [problem for problem in found if problem.kind == RETENTION_GAP]
-    endless = without_retention(context, {problem.topic for problem in gaps})
+    endless = without_retention(context.estate.admin(context.link.id.source), {problem.topic for problem in gaps})
     removed = [Lacking(context.link.target_topic(each.topic), each.reason) for each in gaps if each.topic in endless]
     other = [Lacking(tp.topic, why) for tp, why in (unlike or {}).items()]
     asked = [each for each in (*removed, *other) if not each.is_within(context.facts.gone)]
@@ -94,13 +94,6 @@ def refuse_missing(
     ask_for(context, asked)
     named = [*purged, *unlike.values()]
     raise AuditFailed(and_more(named, separator="; "), meaning=". ".join(meaning), remedy=". ".join(remedy))
-
-
-def without_retention(context: StageContext, topics: Collection[str]) -> set[str]:
-    """The live topics among these from which only DeleteRecords removes records."""
-    keys = ("cleanup.policy", "retention.ms", "retention.bytes")
-    configs = context.estate.admin(context.link.id.source).topic_configs(sorted(topics), keys=keys)
-    return {name for name, config in configs.items() if [config.get(key) for key in keys] == ["delete", "-1", "-1"]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +143,7 @@ class Audit:
         marks = estate.store.watermarks(link.id)
         logs = live_logs(estate.admin(self.live), [topic for topic, _ in kept.values()])
         states = estate.store.topic_states(link.id)
-        endless = without_retention(context, {topic.live_topic for topic, _ in kept.values()})
+        endless = without_retention(estate.admin(self.live), {topic.live_topic for topic, _ in kept.values()})
         tails = self._lost_tails(
             context, [topic for name, (topic, live) in kept.items() if logs[name].topic_id == live.topic_id]
         )

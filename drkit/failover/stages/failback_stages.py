@@ -385,7 +385,8 @@ class ReverseLink:
         # in this order: where the old primary can be written again, the cluster left behind can't be
         lifted = ClusterFence(context, self.cluster).open()
         own = frozenset(topic.topic for topic in self.topics)  # they have their settings back
-        rules = release(store, context.link, context.estate.admin(self.cluster), settled=own)
+        links = [each.link().id for each in context.estate.config.links]
+        rules = release(store, context.link, context.estate.admin(self.cluster), settled=own, links=links)
         admitted = self._admit_mirror(context)
         facts = replace(facts, endpoint=self.endpoint)
         published = publish(context, self.configured, self.cluster, self.endpoint, "source")

@@ -44,7 +44,7 @@ class PromotionReport:
             parts.append(f"{self.put} ACLs put, {self.removed} removed")
         if self.again:
             rules = and_more([f"'{rule}'" for rule in self.again], shown=1)
-            parts.append(f"WITHDRAWN BEFORE, AND THERE AGAIN: {rules}; kafka-acls --remove takes them away")
+            parts.append(f"WITHDRAWN BEFORE, AND THERE AGAIN: {rules}; kafka-acls.sh --remove takes them away")
         if self.failures:
             parts.append(f"NOT DONE: {and_more(self.failures, shown=1)}")
         return "; ".join(parts)

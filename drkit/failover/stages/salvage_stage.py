@@ -18,7 +18,7 @@ from drkit.failover.context.interfaces import Salvaged
 from drkit.failover.context.live_log import LiveLog, TopicKept
 from drkit.failover.context.state_machine import Facts, StageOutcome
 from drkit.failover.failback.carried_offsets import carried, documents, mappings_of, offsets_digest
-from drkit.failover.failback.failback_snapshot import live_logs, mapped_topics, with_gaps_now
+from drkit.failover.failback.failback_snapshot import live_logs, mapped_topics, not_accepted, with_gaps_now
 from drkit.failover.failback.lost_tail import last_batches
 from drkit.failover.fencing.quiescence import differing, still_written
 from drkit.failover.plan.failback_plan import ScrubTopic
@@ -116,8 +116,8 @@ def keep(
         raise Refused(
             and_more(kept.incomplete, separator="; "),
             meaning="What nobody has compared isn't deleted",
-            remedy=f"Check that all brokers of {cluster} are up and list these topics to drkit's principal (DESCRIBE), "
-            f"then drkit resume {context.run}",
+            remedy=f"Check that all brokers of {cluster} are up and list these topics to drkit's principal (DESCRIBE); "
+            "then try again",
         )
     if kept.unreadable:
         raise Refused(
@@ -273,7 +273,7 @@ def refuse_gaps(context: StageContext, live: str, topics: Sequence[ScrubTopic], 
     lacks is journaled, so that a resume accepts this. A clause about what was accepted."""
     mappings = mappings_of(context.estate.store, context.link.id.reversed(), mapped_topics(topics))
     found = [topic for topic in with_gaps_now(context.estate, live, topics, mappings) if topic.gap]
-    gaps = [topic for topic in found if not topic.lacking.is_within(facts.salvage_only)]
+    gaps = not_accepted(context.estate.admin(live), found, facts.salvage_only)
     if not gaps:
         accepted = and_more([f"{topic.live_topic} {topic.gap}" for topic in found])
         return f"; in the salvage only: on {live}, {accepted}" if found else ""

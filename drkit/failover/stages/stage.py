@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from drkit.failover.context.cluster_context import ClusterContext
-from drkit.failover.context.interfaces import Ports
+from drkit.failover.context.interfaces import Ports, default_salvage_root
 from drkit.failover.context.lease import RunLease
 from drkit.failover.context.state_machine import Facts, StageOutcome
 from drkit.failover.fencing.cluster_fence import FenceContext
@@ -83,14 +83,8 @@ class StageContext:
 
     @property
     def salvage_folder(self) -> Path:
-        """Where this run's salvages are kept.
-
-        Raises:
-            DrkitError: nobody named a folder.
-        """
-        root = self.required_ports.salvage_root or self.facts.salvage_root
-        if root is None:
-            raise DrkitError(f"run {self.run} has no folder for salvages", remedy="Name one: --salvage-dir DIR")
+        """Where this run's salvages are kept."""
+        root = self.required_ports.salvage_root or self.facts.salvage_root or default_salvage_root()
         return Path(root) / self.run
 
     def wait(self, done: Callable[[], bool], seconds: float) -> bool:

@@ -24,7 +24,6 @@ from drkit.cli.wiring.failback_wiring import (
     EngineOption,
     SalvageOption,
     SeedEngine,
-    default_salvage_dir,
     failback_ports,
 )
 from drkit.cli.wiring.run_outcome import (
@@ -182,8 +181,7 @@ def run_failback(
             seed_port(spark_properties(spark_conf or []))
 
         def ports() -> Ports:
-            root = salvage_dir or default_salvage_dir()
-            return failback_ports(run, root, master=master, driver_memory=driver_memory, properties=spark_conf)
+            return failback_ports(run, salvage_dir, master=master, driver_memory=driver_memory, properties=spark_conf)
 
         if len(chosen.links) > 1:
             flags = FailbackFlags(

@@ -30,9 +30,9 @@ def there(start=0, end=1000, topic_id="live"):
     return compared(TOPIC, LiveLog(topic_id, {0: start}, {0: end}) if topic_id else LiveLog(), MAPPED)
 
 
-def a_context(**facts):
+def a_context(config=ENDLESS, **facts):
     told = []
-    admin = SimpleNamespace(topic_configs=lambda names, **_: dict.fromkeys(names, ENDLESS))
+    admin = SimpleNamespace(topic_configs=lambda names, **_: dict.fromkeys(names, config))
     return SimpleNamespace(
         link=Link(LinkId("dr", "primary"), topics=(".*",)),
         estate=SimpleNamespace(store=None, admin=lambda _alias: admin),
@@ -67,6 +67,25 @@ def test_a_larger_gap_than_the_accepted_one_is_refused_before_the_scrub(monkeypa
     with pytest.raises(Refused, match=f"t {refused}"):
         refuse_gaps(context, "dr", (TOPIC,), facts)
     assert context.told == [(now_there.lacking,)]
+
+
+@pytest.mark.parametrize(
+    ("now_there", "refused"),
+    [(there(500), None), (there(500, 990), STARTS_LATER), (there(topic_id=None), MISSING)],
+    ids=["retention went on", "its end, too", "somebody deleted it"],
+)
+def test_what_retention_takes_while_a_salvage_takes_its_hours_is_accepted_with_the_rest(
+    monkeypatch, now_there, refused
+):
+    monkeypatch.setattr(salvage_stage, "mappings_of", lambda *_: MAPPED)
+    monkeypatch.setattr(salvage_stage, "with_gaps_now", lambda *_: [now_there])
+    context = a_context(config=ENDLESS | {"retention.bytes": "1000000"})
+    facts = Facts(mode=Mode.PLANNED, salvage_only=(there(100).lacking,))
+    if refused is None:
+        assert refuse_gaps(context, "dr", (TOPIC,), facts)
+    else:
+        with pytest.raises(Refused, match=f"t {refused}"):
+            refuse_gaps(context, "dr", (TOPIC,), facts)
 
 
 def purged(first, last):

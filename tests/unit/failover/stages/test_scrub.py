@@ -7,11 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from drkit.failover.context.interfaces import default_salvage_root
 from drkit.failover.context.state_machine import Facts, Mode
 from drkit.failover.stages import scrub_stage
 from drkit.failover.stages.scrub_stage import Scrub
 from drkit.failover.stages.stage import StageContext
-from drkit.model.errors import DrkitError, PartlyDone, Refused
+from drkit.model.errors import PartlyDone, Refused
 from drkit.model.topology import LinkId
 
 
@@ -37,15 +38,15 @@ def test_where_writes_can_t_be_blocked_nothing_is_deleted_unless_that_is_accepte
 
 
 @pytest.mark.parametrize(
-    ("named", "begun", "folder"),
-    [(None, "/srv/salvage", "/srv/salvage"), (Path("/other"), "/srv/salvage", "/other"), (None, None, None)],
-    ids=["where it began", "named anew", "nowhere"],
+    ("named", "begun", "root"),
+    [
+        (None, "/srv/salvage", Path("/srv/salvage")),
+        (Path("/other"), "/srv/salvage", Path("/other")),
+        (None, None, default_salvage_root()),
+    ],
+    ids=["where it began", "named anew", "nothing named"],
 )
-def test_a_resumed_run_keeps_its_salvages_where_it_began(named, begun, folder):
+def test_a_resumed_run_keeps_its_salvages_where_it_began(named, begun, root):
     facts = Facts(mode=Mode.PLANNED, salvage_root=begun)
     context = SimpleNamespace(required_ports=SimpleNamespace(salvage_root=named), facts=facts, run="RUN")
-    if folder is None:
-        with pytest.raises(DrkitError, match="no folder for salvages"):
-            StageContext.salvage_folder.fget(context)
-    else:
-        assert StageContext.salvage_folder.fget(context) == Path(folder) / "RUN"
+    assert StageContext.salvage_folder.fget(context) == root / "RUN"
