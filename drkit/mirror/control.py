@@ -284,8 +284,8 @@ def _check_gaps(store: Store, link: LinkId, problems: Sequence[Problem]) -> None
             f"offsets below {mark.source_end} only: its own is damaged",
             meaning="Going on there would leave out all that producers write up to that offset",
             remedy=f"Let another replica of {tp} lead (kafka-leader-election), or restore it. Without one, "
-            f"kafka-delete-records up to {mark.source_end} gives up what {link.source} holds of it, and the mirror "
-            "goes on behind that",
+            f"kafka-delete-records up to {mark.source_end} gives up what {link.source} holds of it (a compacted "
+            "topic needs `delete` in its cleanup.policy for that), and the mirror goes on behind that",
         )
 
 

@@ -326,7 +326,7 @@ class GroupCapture:
         deleted = self._deleted.among(seen) if seen else set()
         if deleted:
             self._forget_deleted(deleted, at)
-        for group in sorted(seen.keys() & self._deleted.lost()):
+        for group in sorted((seen.keys() - deleted) & self._deleted.lost()):
             self._say_once(
                 group,
                 f"group {group} is gone on {self._link.id.source}, and nothing in its {OFFSETS_TOPIC} says that it was "

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from drkit.mirror.engine.interface import NOT_MOVING, RETRIED
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.health.watchdog import PartitionObservation, Watchdog
+from drkit.model.link_state import SOURCE_GAP
 from drkit.model.topology import TopicPartition
 
 TRIES = 5
@@ -94,7 +95,10 @@ class Stalls:
         with self._lock:
             known = self._stalls.get(tp)
         told = None if known is None else known.told
-        if told is None or _without_numbers(told) != _without_numbers(reason) or not self._problems.has(kind, tp):
+        same = told is not None and (
+            told == reason if kind == SOURCE_GAP else _without_numbers(told) == _without_numbers(reason)
+        )
+        if not same or not self._problems.has(kind, tp):
             self._problems.put(kind, tp.topic, tp.partition, reason, remedy, halted=True)
         at = self._clock()
         with self._lock:

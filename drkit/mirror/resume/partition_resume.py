@@ -770,8 +770,8 @@ class Resumer:
         return due
 
     def told_gap(self, tp: TopicPartition, epoch: int, gap: tuple[int, int]) -> bool:
-        """Whether what the source skips was told before, and no operator has accepted it."""
-        return self._gaps.get(tp) == (epoch, *gap)
+        """Whether a gap from there on was told before, and no operator has accepted it; it may end elsewhere now."""
+        return self._gaps.get(tp, (-1, -1))[:2] == (epoch, gap[0])
 
     def note_source_gap(self, tp: TopicPartition, epoch: int, gap: tuple[int, int]) -> None:
         """Store what the source skips, so that an operator can go on without it."""

@@ -203,7 +203,7 @@ class TailVerifier:
                 if (message is None or message.error() is not None) and time.monotonic() - heard > silence:
                     raise TailUnread(
                         f"{topic}:{partition} could not be read back within {silence:g} s",
-                        remedy="Check that its brokers run; drkit tries again",
+                        remedy="Check that its brokers run, and that no transaction is open there; drkit tries again",
                     )
                 if message is None:
                     continue

@@ -196,7 +196,7 @@ class PartitionStarter:
 
     def _is_loss(self, tp: TopicPartition, ready: ReadyTopic, gap: tuple[int, int]) -> bool:
         """Whether compaction doesn't explain what the source skips: a topic that is compacted now may have other gaps
-        than those that were told before."""
+        than one that was told before."""
         return not ready.compacted or self._resumer.told_gap(tp, ready.state.epoch, gap)
 
     def _gap_remedy(self, tp: TopicPartition) -> str:

@@ -29,6 +29,7 @@ from drkit.state_topic import connection, recorder
 from drkit.state_topic.link_copy import LinkCopy, copy_of
 from drkit.state_topic.recorded_store import StateRecording
 from drkit.store import open_store
+from drkit.store.link_notes import SourceHoles, forget_topic_notes, put_source_holes
 from tests.support.wait import wait_until
 
 LINK = Link(LinkId("primary", "dr"), topics=(".*",))
@@ -265,3 +266,17 @@ def test_what_else_the_store_loses_under_a_mirror_stays_in_the_topic(topic, stor
         if "link_control" not in lost:
             wait_until(lambda: halted(store, "topic lost, unknown to the store"), what="the refusal")
     assert (set(copied(topic).topics), copied(topic).control) == ({"t", "lost"}, decision)
+
+
+def test_the_last_topic_of_a_link_is_removed_with_its_notes(topic, store):
+    """The store has no topic then, as one that was lost: this process has forgotten it."""
+    topic.mirrored = {}
+    holes = {TP: SourceHoles(1, 10)}
+    with worker(store) as mirror:
+        mirror.put_topic_states(LINK.id, [TopicState("t", "t", "s", "t-id", 1, 1, created_by_drkit=True)])
+        put_source_holes(mirror, LINK.id, holes)
+        wait_until(lambda: set(copied(topic).topics) == {"t"}, what="the record of the topic")
+        forget_topic_notes(mirror, LINK.id, "t")
+        mirror.forget_topic(LINK.id, "t")
+        wait_until(lambda: not copied(topic).topics, what="the record of its removal")
+    assert not store.problems(LINK.id)

@@ -501,6 +501,11 @@ def _restore(run: Invocation, found: Backup, *, replace: bool) -> tuple[Path | N
         controls = restore(store, found, configured)
     finally:
         store.close()
+    try:
+        _check_not_in_use(run)  # again: filling it may take minutes, and a mirror that begins has the old file open
+    except Refused:
+        _remove(filling)
+        raise
     aside = _put_aside(file) if replace else None
     _remove(file)
     filling.replace(file)
