@@ -67,11 +67,12 @@ def links_left(estate: ClusterContext, wanted: list[Link]) -> list[Link]:
     """The configured links that were failed away from.
 
     Raises:
-        Refused: none was.
+        Refused: none was, or the store was filled in part only.
         Unreachable: the store doesn't answer.
     """
     found = []
     for link in wanted:
+        check_recovered(estate.store, link)  # its decision comes late in a recovery: it would count as a primary's
         control = estate.store.link_control(link.id)
         if control is not None and control.direction is Direction.SEALED:
             found.append(link)

@@ -13,6 +13,7 @@ from drkit.model.errors import ConfigError, Refused
 from drkit.model.link_patterns import matching
 from drkit.model.link_state import Direction
 from drkit.model.topology import Link, LinkId
+from drkit.state_topic.guard import check_recovered
 from drkit.store.links_beside import FAILED_AWAY
 
 
@@ -123,9 +124,11 @@ def failed_away(estate: ClusterContext, links: Sequence[Link]) -> list[Link]:
     """Those of these links that were failed away from.
 
     Raises:
-        Refused: none of them was.
+        Refused: none of them was, or the store was filled in part only.
         Unreachable: the store doesn't answer.
     """
+    for link in links:
+        check_recovered(estate.store, link)  # its decision comes late in a recovery
     away = [link for link in links if was_failed_away(estate, link.id)]
     if not away:
         raise Refused(
