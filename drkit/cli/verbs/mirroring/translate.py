@@ -27,7 +27,6 @@ from drkit.model.link_state import Direction, Problem
 from drkit.model.offsets import Certainty, Translation
 from drkit.model.topology import Link, TopicPartition
 from drkit.model.wording import and_more
-from drkit.store.link_notes import behind_captured
 
 if TYPE_CHECKING:
     from drkit.kafka.admin.clusters import Clusters
@@ -218,6 +217,8 @@ def _of_groups(
     Raises:
         Refused: no position of a group named is captured, or none on the topics named.
     """
+    from drkit.store.link_notes import behind_captured
+
     store = run.store()
     known: set[str] = set()
     seen: set[str] = set()

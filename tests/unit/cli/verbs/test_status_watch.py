@@ -53,7 +53,8 @@ def test_it_draws_again_in_place_and_nothing_in_a_name_is_obeyed(command: list[s
 
 
 def _interrupted(command: list[str]) -> str:
-    (child,) = [each for each in psutil.Process().children() if each.cmdline() == command]
+    running = [each for each in psutil.Process().children() if each.status() != psutil.STATUS_ZOMBIE]
+    (child,) = [each for each in running if each.cmdline() == command]
     child.send_signal(signal.SIGINT)
     return ""
 
