@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from drkit.failover.context.live_log import LiveLog
 from drkit.failover.context.state_machine import Kind
-from drkit.failover.failback.failback_snapshot import FailbackSnapshot
+from drkit.failover.failback.failback_snapshot import REMOVING, FailbackSnapshot
 from drkit.failover.plan.failback_plan import FailbackPlan, ScrubTopic
 from drkit.failover.plan.failover_plan import Obstacle
 from drkit.failover.positions.positions import PlannedPosition
@@ -54,6 +54,7 @@ def warnings(snapshot: FailbackSnapshot, plan: FailbackPlan) -> Iterator[str]:
         yield from _shorter(snapshot)
     elif differences := _differences(snapshot):
         yield f"{differences}: all is seeded again"
+    yield from _removing_more(snapshot, plan)
     if plan.only_here:
         yield (
             f"{counted(plan.only_here, 'offset')} only on {link.id.source}: salvaged, not brought to {link.id.target}; "
@@ -83,6 +84,32 @@ def _shorter(snapshot: FailbackSnapshot) -> Iterator[str]:
         f"{old} begins later than {live}: {counted(sum(removed.values()), 'offset')} that {live} still holds were "
         f"removed there by its retention, most of {most} ({removed[most]:,}), and don't come back"
     )
+
+
+def _removing_more(snapshot: FailbackSnapshot, plan: FailbackPlan) -> Iterator[str]:
+    """Topics that have their settings of before again at the switch, by which more is removed than on the live
+    cluster."""
+    if plan.kind is Kind.REPROTECT:
+        return  # they stay a standby's, which follow the live cluster's
+    old, live = snapshot.link.id.source, snapshot.link.id.target
+    found = [
+        f"{name} ({key} {before[key]}, on {live} {now[key]})"
+        for name, now in sorted(snapshot.live_configs.items())
+        for before in [snapshot.configs_before.get(name) or snapshot.configs.get(name, {})]
+        for key in REMOVING
+        if key in now and key in before and _removes_more(key, before[key], now[key])
+    ]
+    if found:
+        yield (
+            f"{and_more(found)}: with the switch {old}'s own settings are in force again, and what they no longer keep "
+            f"goes on both sides, read or not. To keep it, change them on {old} first"
+        )
+
+
+def _removes_more(key: str, before: str, now: str) -> bool:
+    if key == "cleanup.policy":
+        return not set(before.split(",")) <= set(now.split(","))
+    return before != "-1" and (now == "-1" or int(before) < int(now))
 
 
 def obstacles(snapshot: FailbackSnapshot, plan: FailbackPlan, alone: Sequence[PlannedPosition]) -> Iterator[Obstacle]:

@@ -38,13 +38,17 @@ from drkit.store.api import Store
 from drkit.store.link_notes import known_target_cluster
 
 _RECORDS_SECONDS = 20.0
+REMOVING = ("cleanup.policy", "retention.ms", "retention.bytes")
+"""The settings by which brokers remove records."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailbackSnapshot:
     """The planner's input. `topics`: all topics of the old primary; offsets by its own names, `old_offsets` of all
     groups, whether the link's or not. `mappings`: from the old primary's offsets to the live cluster's; `live_logs`: by
-    the old primary's names; `live_fence`: the live cluster's fence method, and why there is none.
+    the old primary's names; `live_fence`: the live cluster's fence method, and why there is none. `configs`,
+    `live_configs`: the topics' settings on the old primary, and what removes records on the live cluster; by the old
+    primary's names.
 
     `mirrored_to`: the cluster id of the target that the mirror wrote to; None: it was never noted.
 
@@ -69,6 +73,7 @@ class FailbackSnapshot:
     live_logs: Mapping[str, LiveLog] = field(default_factory=dict)
     mappings: Mapping[TopicPartition, PartitionMapping] = field(default_factory=dict)
     configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    live_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     old_offsets: tuple[CommittedOffset, ...] = ()
     old_members: Mapping[str, int] = field(default_factory=dict)
     live_offsets: tuple[CommittedOffset, ...] = ()
@@ -174,6 +179,7 @@ def take_failback_snapshot(estate: ClusterContext, link: Link) -> FailbackSnapsh
     ]
     mappings = mappings_of(store, link.id, mapped)
     held = {tp: mapping for tp, mapping in mappings.items() if tp.topic not in left}
+    live_configs = live_admin.topic_configs(sorted({names[name] for name in mirrored}), keys=REMOVING)
     return replace(
         snapshot,
         topics=topics,
@@ -187,6 +193,7 @@ def take_failback_snapshot(estate: ClusterContext, link: Link) -> FailbackSnapsh
         not_there=_not_there(store, link.id, starts, ends),
         other_records=_other_records(store, link, snapshot.watermarks, ends, old_admin, live_admin),
         configs=_without_blocks(estate, link.id, old_admin.topic_configs(covered)),
+        live_configs={name: live_configs[names[name]] for name in mirrored if names[name] in live_configs},
         old_offsets=old_offsets,
         live_offsets=live_offsets,
         old_members=estate.groups(link.id.source).members(
@@ -469,9 +476,8 @@ def live_logs(admin: ClusterAdmin, topics: Iterable[ScrubTopic]) -> dict[str, Li
 
 def without_retention(admin: ClusterAdmin, topics: Iterable[str]) -> set[str]:
     """The topics among these from which only DeleteRecords removes records."""
-    keys = ("cleanup.policy", "retention.ms", "retention.bytes")
-    configs = admin.topic_configs(sorted(topics), keys=keys)
-    return {name for name, config in configs.items() if [config.get(key) for key in keys] == ["delete", "-1", "-1"]}
+    configs = admin.topic_configs(sorted(topics), keys=REMOVING)
+    return {name for name, config in configs.items() if [config.get(key) for key in REMOVING] == ["delete", "-1", "-1"]}
 
 
 def not_accepted(admin: ClusterAdmin, topics: Iterable[ScrubTopic], accepted: Collection[Lacking]) -> list[ScrubTopic]:
