@@ -773,6 +773,15 @@ class Resumer:
         """Whether a gap from there on was told before, and no operator has accepted it; it may end elsewhere now."""
         return self._gaps.get(tp, (-1, -1))[:2] == (epoch, gap[0])
 
+    def is_compacted(self, topic: str) -> bool:
+        """Whether the source's cleaner works on a topic, as the source says now.
+
+        Raises:
+            DrkitError: it doesn't say.
+        """
+        key = "cleanup.policy"
+        return "compact" in self._source.topic_configs([topic], keys=(key,)).get(topic, {}).get(key, "")
+
     def note_source_gap(self, tp: TopicPartition, epoch: int, gap: tuple[int, int]) -> None:
         """Store what the source skips, so that an operator can go on without it."""
         put_source_gap(self._notes, self._link, tp, epoch, gap)

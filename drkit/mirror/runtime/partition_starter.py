@@ -25,7 +25,7 @@ from drkit.mirror.health.stalls import Stalls
 from drkit.mirror.resume.partition_resume import UNSEEN_REMEDY, Resumed, Resumer
 from drkit.mirror.topics.topic_sync import ReadyTopic
 from drkit.mirror.workers.rebalance import Rebalance
-from drkit.model.errors import Fenced
+from drkit.model.errors import DrkitError, Fenced
 from drkit.model.link_state import SOURCE_GAP, TopicState
 from drkit.model.topology import LinkId, TopicPartition
 
@@ -197,7 +197,17 @@ class PartitionStarter:
     def _is_loss(self, tp: TopicPartition, ready: ReadyTopic, gap: tuple[int, int]) -> bool:
         """Whether compaction doesn't explain what the source skips: a topic that is compacted now may have other gaps
         than one that was told before."""
-        return not ready.compacted or self._resumer.told_gap(tp, ready.state.epoch, gap)
+        if self._resumer.told_gap(tp, ready.state.epoch, gap):
+            return True
+        if ready.compacted:
+            return False
+        try:
+            compacted = self._resumer.is_compacted(tp.topic)  # since the last look at the topics it may have become so
+        except DrkitError:
+            return False  # it is read again, and found again
+        if compacted:
+            self._check_topics()
+        return not compacted
 
     def _gap_remedy(self, tp: TopicPartition) -> str:
         return (

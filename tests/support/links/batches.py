@@ -23,9 +23,9 @@ def batch_bytes(rows: Sequence[Plain], *, base_offset: int = 0, codec: int = 0, 
     if magic < 2:
         old = LegacyRecordBatchBuilder(magic, codec, 2**30)
         for number, (stamp, key, value, _) in enumerate(rows):
-            old.append(number, timestamp=stamp, key=key, value=value)
+            old.append(base_offset + number, timestamp=stamp, key=key, value=value)
         data = bytes(old.build())
-        return data if codec == 0 else struct.pack(">q", len(rows) - 1) + data[8:]
+        return data if codec == 0 else struct.pack(">q", base_offset + len(rows) - 1) + data[8:]
     builder = DefaultRecordBatchBuilder(
         magic=2,
         compression_type=codec,

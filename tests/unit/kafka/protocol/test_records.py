@@ -262,7 +262,7 @@ def test_messages_of_the_old_formats_are_told_by_their_offsets(magic):
         (found,) = parse(memoryview(batch_bytes([(5, None, value, [])], magic=magic)))
         assert nothing_known(found)
         assert (found.crc, found.attributes, found.last_offset, found.records_count) == (0, 0, 0, 1)
-    mixed = batch_bytes([(5, b"k", b"v", [])]) + batch_bytes(rows, magic=magic)
+    mixed = batch_bytes([(5, b"k", b"v", [])]) + batch_bytes(rows, magic=magic, base_offset=1)
     assert [batch.magic for batch in parse(memoryview(mixed))] == [2, magic, magic, magic]
     assert [type(each).__name__ for each in scan(memoryview(mixed))[0]] == ["Batch"] * 4
     assert scan(memoryview(mixed))[1] is None
@@ -278,9 +278,10 @@ def test_a_batch_that_the_cleaner_emptied_is_whole():
 
 def test_a_short_message_of_an_old_format_is_whole_whatever_its_attributes():
     """With the broker's stamp, as attributes say; the next one follows at once."""
-    message = bytearray(batch_bytes([(5, b"k", b"v", [])], magic=1))
-    message[17] = LOG_APPEND_TIME
-    found, damaged = scan(memoryview(bytes(message) * 3))
+    messages = [bytearray(batch_bytes([(5, b"k", b"v", [])], magic=1, base_offset=base)) for base in range(3)]
+    for message in messages:
+        message[17] = LOG_APPEND_TIME
+    found, damaged = scan(memoryview(b"".join(messages)))
     assert (len(found), damaged) == (3, None)
 
 
@@ -374,7 +375,7 @@ def test_a_run_ends_where_it_is_long_enough():
 )
 def test_what_is_unlike_the_others_is_not_joined_with_them(apart):
     odd = retouched(of_records(1, base=2), **apart)
-    data = of_records(1, 1) + odd + of_records(1, 1, base=3)
+    data = of_records(1, 1) + odd + of_records(1, 1, base=4)
     found, _ = scan(memoryview(data))
     assert [isinstance(each, CoalescedRun) for each in found][:2] == [True, False]
     assert bytes(found[1].whole) == odd
