@@ -68,6 +68,7 @@ from drkit.model.link_state import (
     TopicState,
 )
 from drkit.model.offsets import HOLES_ANYWHERE, OffsetMapping, Watermark
+from drkit.model.topics.standby import is_compacted
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.api import LinkStore, MappingStore
 from drkit.store.link_notes import (
@@ -779,8 +780,7 @@ class Resumer:
         Raises:
             DrkitError: it doesn't say.
         """
-        key = "cleanup.policy"
-        return "compact" in self._source.topic_configs([topic], keys=(key,)).get(topic, {}).get(key, "")
+        return is_compacted(self._source.topic_configs([topic], keys=("cleanup.policy",)).get(topic, {}))
 
     def note_source_gap(self, tp: TopicPartition, epoch: int, gap: tuple[int, int]) -> None:
         """Store what the source skips, so that an operator can go on without it."""
