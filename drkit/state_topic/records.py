@@ -41,8 +41,8 @@ TOPIC_CONFIG = {
     "segment.bytes": "16777216",
     "min.cleanable.dirty.ratio": "0.2",
 }
-NOT_KEPT = frozenset({"worker", "statistics", "history_minutes", "history_quarters"})
-"""Kinds of notes that are useless once their writer is gone."""
+NOT_KEPT = frozenset({"worker", "statistics", "history_minutes", "history_quarters", "groups_log"})
+"""Kinds of notes that are useless once their writer is gone, or that only show more where they are (`groups_log`)."""
 _DIGEST_BYTES = 8
 _ILLEGAL = re.compile(r"[^A-Za-z0-9._-]")
 

@@ -38,7 +38,7 @@ from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC, OffsetsTopicEnds, pa
 from drkit.mirror.groups.deleted_groups import DeletedGroups
 from drkit.mirror.groups.history_thinning import Series, Timeline
 from drkit.model.clock import now
-from drkit.model.errors import Refused
+from drkit.model.errors import Refused, Unreachable
 from drkit.model.groups import GroupState, UnmovableGroup
 from drkit.model.link_state import TopicState
 from drkit.model.offsets import GroupPosition
@@ -140,8 +140,8 @@ class GroupCapture:
         self._check_cluster(changes.cluster_id)
         if changes.any or not self._listing.complete:
             self._listing = self._source.list_reachable_groups()
-            self._deleted.back(self._listing.groups, changes.ends, complete=self._listing.complete)
-        self._unmovable.update(self._listing, self._covers)
+            self._deleted.back(self._listing.groups, changes.log.ends, complete=self._listing.complete)
+        due = self._unmovable.update(self._listing, self._covers)
         covered = self._wanted(self._listing.groups)
         asked = [group for group in covered if changes.may_have(group)]
         fetched = self._fetch(asked)
@@ -152,7 +152,8 @@ class GroupCapture:
         for group in fetched.offsets:
             self._said.pop(group, None)
         unasked = set(covered).difference(asked, fetched.failures)
-        changed = self._keep(fetched, begun, unasked)
+        changed, stored = self._keep(fetched, begun, unasked)
+        due.update(dict.fromkeys(stored, begun))
         seen = {*fetched.offsets, *unasked}
         again = self._note_unseen(seen, fetched.offsets, begun)
         if again:
@@ -160,6 +161,7 @@ class GroupCapture:
         self._unsaved += self._timeline.observe(begun, ended, self._standing, changed, self._unseen, seen)
         self._looked_at = begun
         hidden = self._forget(set(self._listing.groups), ended) if self._listing.complete else {}
+        self._note_log(due, seen)
         self._save_states()
         self._changes.taken(again=fetched.failures)
         if hidden:
@@ -170,6 +172,15 @@ class GroupCapture:
                 remedy=f"Grant drkit's principal DESCRIBE on group {group}, or leave it out (exclude_groups)",
             )
         return len(self._kept)
+
+    def _note_log(self, due: Mapping[str, datetime], seen: Collection[str]) -> None:
+        """Note what the coordinators' log holds behind what this look stored, when."""
+        missing = {group for group, _, _ in self._standing}.difference(seen)
+        missing |= self._unmovable.names() - self._listing.groups.keys()
+        try:
+            self._deleted.note_log(due, self._changes.log, missing)
+        except (Refused, Unreachable) as error:  # the next looks do; until then it shows no deletion
+            log.debug("%s: %s", self._link.id, error)
 
     def _check_cluster(self, cluster_id: str) -> None:
         if cluster_id not in {"", self._cluster_id}:
@@ -254,10 +265,10 @@ class GroupCapture:
             covered = self._covered[topic] = self._link.covers_topic(topic)
         return covered
 
-    def _keep(self, fetched: FetchedOffsets, at: datetime, unasked: set[str]) -> set[Series]:
+    def _keep(self, fetched: FetchedOffsets, at: datetime, unasked: set[str]) -> tuple[set[Series], set[str]]:
         """Store changes, and positions that are due again; groups that weren't requested keep their positions.
 
-        Returns the series that moved.
+        Returns the series that moved, and the groups of which something was stored.
         """
         kept, withdrawn = self._kept, self._withdrawn
         oldest = at - timedelta(seconds=max(REFRESH_SECONDS, len(kept) / _ROWS_A_SECOND))
@@ -292,7 +303,7 @@ class GroupCapture:
             replace_positions(self._store, self._link.id, before, due)
             for position in due:
                 self._stands(position)
-        return changed
+        return changed, {position.group for position in due}
 
     def _is_mirrored(self, topic: str, topic_id: str) -> bool:
         """Whether this is the topic that is mirrored under that name, or none is yet."""
@@ -329,8 +340,9 @@ class GroupCapture:
         for group in sorted((seen.keys() - deleted) & self._deleted.lost()):
             self._say_once(
                 group,
-                f"group {group} is gone on {self._link.id.source}, and nothing in its {OFFSETS_TOPIC} says that it was "
-                f"deleted (the log was lost or set back, or drkit may not read it): its positions stay as captured",
+                f"group {group} is gone on {self._link.id.source}, and nothing in its {OFFSETS_TOPIC} shows that it "
+                "was deleted (the log was lost or set back, its cleaner worked there since, or drkit may not read it): "
+                "its positions stay as captured. If it was deleted, exclude_groups leaves it out",
             )
         return hidden
 
@@ -409,9 +421,9 @@ class _Changes:
         return self._log.cluster_id
 
     @property
-    def ends(self) -> Mapping[int, int]:
+    def log(self) -> OffsetsTopicEnds:
         """Where the partitions of the coordinators' log ended at the last look; not of those that didn't answer."""
-        return self._log.ends
+        return self._log
 
     @property
     def any(self) -> bool:
@@ -474,9 +486,15 @@ class UnmovableGroups:
         self._kept: dict[str, UnmovableGroup] | None = None
         self._looked_at: float | None = None
 
-    def update(self, listing: GroupListing, covers_topic: Callable[[str], bool]) -> None:
-        """Store what the listing shows; start offsets are read every few seconds."""
+    def names(self) -> set[str]:
+        """Those that are kept."""
+        return set(self._kept or ())
+
+    def update(self, listing: GroupListing, covers_topic: Callable[[str], bool]) -> dict[str, datetime]:
+        """Store what the listing shows; start offsets are read every few seconds. Returns what was stored, and when it
+        was captured."""
         at = self._clock()
+        stored: dict[str, datetime] = {}
         names = {each.group for each in listing.groups.values() if not each.commits_offsets}
         if self._kept is None:
             self._kept = {each.group: each for each in unmovable_groups(self._store, self._link.id)}
@@ -484,7 +502,9 @@ class UnmovableGroups:
         due = self._looked_at is None or at - self._looked_at >= _LOOK_SECONDS
         if new or (due and names):
             self._looked_at = at
-            self._keep(read_unmovable(self._link, self._source, listing, covers_topic))
+            found = read_unmovable(self._link, self._source, listing, covers_topic)
+            self._keep(found)
+            stored = {each.group: each.captured_at for each in found}
         gone = (self._kept.keys() - names) & listing.groups.keys()  # groups of another type by now
         missing = self._kept.keys() - listing.groups.keys() - self._deleted.lost() if listing.complete else set()
         if missing:
@@ -493,6 +513,7 @@ class UnmovableGroups:
             forget_unmovable(self._store, self._link.id, gone)
             for name in gone:
                 del self._kept[name]
+        return stored
 
     def _keep(self, found: list[UnmovableGroup]) -> None:
         kept = self._kept or {}

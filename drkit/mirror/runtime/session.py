@@ -247,7 +247,7 @@ class Session:
                 self._group_admin,
                 self._source,
                 store,
-                DeletedGroups(link.id.source, source, self._source, self._problems.parted),
+                DeletedGroups(link.id, source, self._source, store, self._problems.parted),
                 suspected=self._transactions.suspected,
             ),
         )

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Message, ShareConsumer
@@ -120,6 +121,42 @@ def test_a_deleted_group_is_forgotten(mirrored: Mirrored, groups: GroupAdmin) ->
         groups.delete_groups([gone])
         wait_until(lambda: not captured(mirrored, gone), what="the group forgotten")
         assert captured(mirrored, stays)
+
+
+def test_a_group_that_is_deleted_while_no_mirror_runs_is_forgotten(mirrored: Mirrored, groups: GroupAdmin) -> None:
+    topic, gone, stays = mirrored.name("t"), mirrored.name("gone"), mirrored.name("stays")
+    fill(mirrored, topic)
+    for group in (gone, stays):
+        assert groups.commit_many({group: {TopicPartition(topic, 0): (5, "")}}) == {}
+    assert mirrored.catch_up().caught_up
+    groups.delete_groups([gone])
+    with mirrored.running():
+        wait_until(lambda: not captured(mirrored, gone), what="the group forgotten")
+        assert captured(mirrored, stays)
+
+
+def test_a_group_that_ends_on_a_source_that_was_set_back_stays_as_captured_by_a_mirror_that_starts(
+    mirrored: Mirrored, groups: GroupAdmin, tmp_path: Path
+) -> None:
+    """There it expires by a commit as old as the disks; its topic is the same as before."""
+    topic, ended, later = mirrored.name("t"), mirrored.name("ended"), mirrored.name("later")
+    fill(mirrored, topic)
+    place = TopicPartition(topic, 0)
+    assert groups.commit_many({ended: {place: (5, "")}}) == {}
+    with stopped(mirrored.lab, "primary-1") as disk:
+        disk.copy_to(tmp_path / "copy")
+    assert groups.commit_many({ended: {place: (60, "")}}) == {}
+    assert mirrored.catch_up().caught_up
+    with stopped(mirrored.lab, "primary-1") as disk:
+        disk.set_back(tmp_path / "copy")
+    groups.delete_groups([ended])  # with the same record as of one that expires
+    with mirrored.running():
+        for _ in range(2):
+            assert groups.commit_many({later: {place: (5, "")}}) == {}
+            wait_until(lambda: captured(mirrored, later), 60, "a look that lists all groups")
+            groups.delete_groups([later])
+            wait_until(lambda: not captured(mirrored, later), 60, "the group forgotten that was deleted")
+        assert offsets(mirrored, ended) == {place: 60}
 
 
 def test_groups_that_the_source_lost_stay_as_captured(mirrored: Mirrored, groups: GroupAdmin) -> None:
