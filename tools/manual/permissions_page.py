@@ -15,11 +15,11 @@ principal that has exactly these rights.
 
 ```console
 $ drkit acls --format kafka-acls --command failover --cluster primary
-# admin.properties: client properties of somebody who may alter the rules of that cluster
+# admin-primary.properties: client properties of somebody who may alter the rules of primary
 
 # cluster primary, principal User:drkit
-kafka-acls.sh --bootstrap-server primary-1:9092 --command-config admin.properties --add --allow-principal User:drkit \\
-  --operation Alter --cluster
+kafka-acls.sh --bootstrap-server primary-1:9092 --command-config admin-primary.properties \\
+  --add --allow-principal User:drkit --operation Alter --cluster
 …
 ```
 

@@ -17,8 +17,6 @@ from drkit.model.errors import ConfigError
 from drkit.permissions.resolve import Principal, ResourcePattern, Right
 from drkit.permissions.table import Command, Resource
 
-COMMAND_CONFIG = "admin.properties"
-"""What the commands call the file with the properties of somebody who may alter rules."""
 _FLAGS = {
     Resource.TOPIC: "--topic",
     Resource.GROUP: "--group",
@@ -38,6 +36,11 @@ class PrintedRights:
     principal: Principal
     rights: tuple[Right, ...]
     notes: tuple[str, ...]
+
+    @property
+    def command_config(self) -> str:
+        """The commands' file with client properties of somebody who may alter the cluster's rules."""
+        return f"admin-{self.cluster}.properties"
 
     def by_resource(self) -> Iterator[tuple[ResourcePattern, list[Right]]]:
         """The rights, by what they are about."""
@@ -102,7 +105,8 @@ def kafka_acls_commands(each: PrintedRights) -> list[str]:
 
 def _kafka_acls_calls(each: PrintedRights) -> Iterator[list[str]]:
     for on, rights in each.by_resource():
-        words = ["kafka-acls.sh", "--bootstrap-server", each.bootstrap_servers, "--command-config", COMMAND_CONFIG]
+        words = ["kafka-acls.sh", "--bootstrap-server", each.bootstrap_servers]
+        words += ["--command-config", each.command_config]
         words += ["--add", "--allow-principal", each.principal.name]
         for right in rights:
             words += ["--operation", right.operation.title_in_kafka]
@@ -116,7 +120,8 @@ def _kafka_acls_calls(each: PrintedRights) -> Iterator[list[str]]:
 
 def kafka_acls_text(printed: Sequence[PrintedRights]) -> str:
     """The calls of all principals, with comments: a script."""
-    lines = [f"# {COMMAND_CONFIG}: client properties of somebody who may alter the rules of that cluster"]
+    files = dict.fromkeys((each.command_config, each.cluster) for each in printed)
+    lines = [f"# {name}: client properties of somebody who may alter the rules of {of}" for name, of in files]
     for each in printed:
         lines += ["", *_header_comments(each)]
         lines += [_on_two_lines(words) for words in _kafka_acls_calls(each)]
@@ -125,8 +130,8 @@ def kafka_acls_text(printed: Sequence[PrintedRights]) -> str:
 
 def _on_two_lines(words: Sequence[str]) -> str:
     """A call on two lines."""
-    operation = words.index("--operation")
-    return f"{' '.join(words[:operation])} \\\n  {' '.join(words[operation:])}"
+    add = words.index("--add")
+    return f"{' '.join(words[:add])} \\\n  {' '.join(words[add:])}"
 
 
 def _header_comments(each: PrintedRights) -> list[str]:

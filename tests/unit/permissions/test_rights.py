@@ -1,6 +1,7 @@
 """The rights of a configuration: patterns as names and prefixes, what includes what, and the documentation."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -190,13 +191,21 @@ def printed(principal: Principal) -> PrintedRights:
 
 def test_as_commands_of_kafkas_tool():
     commands = kafka_acls_commands(printed(given_principal("drkit")))
-    begin = "kafka-acls.sh --bootstrap-server p:1,p:2 --command-config admin.properties --add "
+    begin = "kafka-acls.sh --bootstrap-server p:1,p:2 --command-config admin-primary.properties --add "
     assert all(each.startswith(f"{begin}--allow-principal User:drkit ") for each in commands)
     assert any(each.endswith("--topic orders. --resource-pattern-type prefixed") for each in commands)
     assert any(each.endswith("--operation Alter --cluster") for each in commands)
     assert any("--group '*' --resource-pattern-type literal" in each for each in commands)
     text = kafka_acls_text([printed(given_principal("drkit"))])
     assert "# cluster primary, principal User:drkit\n" in text
+
+
+def test_each_cluster_has_a_file_of_its_own_for_who_may_alter_its_rules():
+    primary = printed(given_principal("drkit"))
+    text = kafka_acls_text([primary, replace(primary, cluster="dr", bootstrap_servers="d:1")])
+    for alias, servers in (("primary", "p:1,p:2"), ("dr", "d:1")):
+        assert f"# admin-{alias}.properties: client properties" in text
+        assert f"--bootstrap-server {servers} --command-config admin-{alias}.properties \\\n" in text
 
 
 def test_as_a_kafka_user():

@@ -254,7 +254,7 @@ def test_kafkas_own_tool_takes_what_is_printed(own: OwnLink, secure_lab: Lab, gr
     (found,) = run("acls", as_exact(own, secure_lab), "--command", "failback", "--cluster", "primary")["clusters"]
     tools = ensure("mirrormaker")
     java = [str(tools.java), "-Xmx128m", "-cp", tools.classpath("mirrormaker"), "org.apache.kafka.tools.AclCommand"]
-    (tmp_path / "admin.properties").write_text("")
+    (tmp_path / "admin-primary.properties").write_text("")
     kinds = (" --cluster", " --group '*' ", f" --topic {own.name}. ")
     for kind in kinds:  # one each of the forms that there are: a call takes a second of Java
         (printed_call,) = [each for each in found["kafka_acls"] if kind in f"{each} "]

@@ -77,7 +77,7 @@ def test_for_people_and_for_other_tools(acls):
     assert "commit their positions" in table
     script = acls("--format", "kafka-acls", "--cluster", "primary")
     assert "--allow-principal User:ops" in script
-    assert all(line.startswith(("#", "kafka-acls.sh", "  --operation")) for line in script.splitlines() if line)
+    assert all(line.startswith(("#", "kafka-acls.sh", "  --add")) for line in script.splitlines() if line)
     users = list(yaml.safe_load_all(acls("--format", "strimzi")))
     assert [user["metadata"]["name"] for user in users] == ["ops", "drkit"]
 
