@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
@@ -193,12 +194,22 @@ def stage_line(record: StageRecord, stage: str, link: str = "") -> str:
     return f"[{style}]{mark}[/] {shown}[bold]{stage:<10}[/]{escape(record.reason)} [dim]{record.seconds:.1f} s[/]"
 
 
-class StagePrinter:
-    """Shows stages as they happen, on stderr: a spinner while one runs, a line when it ended. The block ends it."""
+_LINE_SECONDS = 30.0
+"""The shortest time between two lines of a log on how far a stage is."""
 
-    def __init__(self, console: Console) -> None:
+
+class StagePrinter:
+    """Shows stages as they happen, on stderr: a spinner while one runs, a line when it ended. The block ends it.
+
+    In a log, a line stands for the spinner: when a stage begins, then at most one in `_LINE_SECONDS`.
+    """
+
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
+        self._clock = clock
         self._status: Status | None = None
+        self._running: str | None = None
+        self._line_at = 0.0
 
     def __call__(self, stage: str, record: StageRecord | None, text: str, link: str = "") -> None:
         """One thing that happened to a stage; `link`: as in `stage_line`."""
@@ -220,12 +231,17 @@ class StagePrinter:
 
     def stop(self) -> None:
         """End the spinner."""
+        self._running = None
         if self._status is not None:
             self._status.stop()
             self._status = None
 
     def _begin(self, stage: str, text: str) -> None:
         if not self._console.is_terminal:
+            at = self._clock()
+            if stage != self._running or at - self._line_at >= _LINE_SECONDS:
+                self._running, self._line_at = stage, at
+                self._console.print(Text(f"… {stage:<10}{text}".rstrip()), soft_wrap=True)
             return
         line = OneRow(Text.assemble((stage, "bold"), " ", (text, "dim")))
         if self._status is None:

@@ -10,6 +10,8 @@ from drkit.cli.output import OutputMode, OutputWriter
 from drkit.cli.views.failover_view import StagePrinter
 from drkit.cli.views.layout import OneRow
 from drkit.cli.wiring.spark_options import spark_progress
+from drkit.failover.context.state_machine import StageOutcome
+from drkit.failover.journal.journal import StageRecord
 from tests.support.wait import wait_until
 
 LONG = "primary->dr: 12,000 records, 80,000 to go; waiting: none of the source's addresses has answered for 12 s [1]"
@@ -39,6 +41,25 @@ def test_a_stage_that_has_much_to_say_is_drawn_in_a_row(terminal):
         printer.stop()
     assert "…" in seen
     assert UP not in seen, "a drawing of one row is covered without going up"
+
+
+def test_in_a_log_a_stage_has_a_line_when_it_begins_and_now_and_then_while_it_lasts():
+    console, at = Console(file=io.StringIO(), width=80), 0.0
+    printer = StagePrinter(console, lambda: at)
+    printer("fence", None, "close primary to clients")
+    printer("fence", StageRecord("fence", StageOutcome.OK, "closed", 0.4), "closed")
+    printer("reseed", None, "bring over what primary lacks")
+    for second in range(95):
+        at = float(second)
+        printer("reseed", None, f"primary->dr: {second} records")
+    printer("reseed", StageRecord("reseed", StageOutcome.OK, "95 records", 95.0), "95 records")
+    assert drawn(console).splitlines() == [
+        "… fence     close primary to clients",
+        "✓ fence     closed 0.4 s",
+        "… reseed    bring over what primary lacks",
+        *(f"… reseed    primary->dr: {second} records" for second in (30, 60, 90)),
+        "✓ reseed    95 records 95.0 s",
+    ]
 
 
 def test_a_step_of_spark_leaves_room_for_how_far_it_is(terminal):
