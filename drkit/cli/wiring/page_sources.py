@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -155,10 +156,22 @@ def _moved(estate: ClusterContext, to: str, found: DryRun) -> Decision | None:
         for link, each in by_link.items()
     ]
     decided = _decision(to, found)
-    return replace(decided, answer=Answer.MOVED, obstructions=tuple(standing), moved=_next(to, found, troubles, links))
+    turned = {each.run for each in estate.store.runs() if (each.kind, each.state) == (Kind.REPROTECT, State.CLOSED)}
+    moved = [
+        MovedLink(link, silent=not plan.source.reachable, for_good=_run_of(estate, link) in turned)
+        for link, plan in zip(links, found.plans, strict=True)
+    ]
+    says = _next(to, troubles, moved, estate.config)
+    return replace(decided, answer=Answer.MOVED, obstructions=tuple(standing), moved=says)
 
 
-def _next(to: str, found: DryRun, troubles: Sequence[tuple[LinkId, Check]], links: Sequence[Link]) -> str:
+def _run_of(estate: ClusterContext, link: Link) -> str | None:
+    """The run that decided last on a link's direction."""
+    control = estate.store.link_control(link.id)
+    return None if control is None else control.run
+
+
+def _next(to: str, troubles: Sequence[tuple[LinkId, Check]], moved: Sequence[MovedLink], config: Config) -> str:
     if troubles:
         link, first = troubles[0]
         begin = (
@@ -167,12 +180,57 @@ def _next(to: str, found: DryRun, troubles: Sequence[tuple[LinkId, Check]], link
             else "Failed over already. Next"
         )
         return f"{begin}: {first.remedy}"
-    sources = {plan.source.alias: plan.source.reachable for plan in found.plans}
-    back = f"`drkit failback --to {next(iter(sources))}`" if len(sources) == 1 else "`drkit failback`"
-    back = next((serve_again(link) for link in links if link.alters), back)
-    silent = [alias for alias, reachable in sources.items() if not reachable]
+    return f"Failed over already: {to} serves. {way_back(moved, config)}"
+
+
+@dataclass(frozen=True, slots=True)
+class MovedLink:
+    """A link that was failed over. `silent`: its source doesn't answer; `for_good`: a reprotect made its target the
+    primary."""
+
+    link: Link
+    silent: bool = False
+    for_good: bool = False
+
+
+def way_back(moved: Sequence[MovedLink], config: Config) -> str:
+    """How the sources of these links serve again: a sentence, by link where the ways differ."""
+    plain = [each for each in moved if not each.for_good and not each.link.alters]
+    ways: list[tuple[list[MovedLink], str]] = [(plain, _failback([each.link for each in plain], config))]
+    ways += [([each], serve_again(each.link)) for each in moved if each.link.alters and not each.for_good]
+    ways = [(links, _once_it_answers(links, way)) for links, way in ways if links]
+    ways += [([each], _turned(each.link)) for each in moved if each.for_good]
+    if len(ways) == 1:
+        return ways[0][1]
+    return "; ".join(f"{and_more([str(each.link.id) for each in links])}: {way}" for links, way in ways)
+
+
+def _once_it_answers(moved: Sequence[MovedLink], way: str) -> str:
+    silent = list(dict.fromkeys(each.link.id.source for each in moved if each.silent))
     when = f"Once {and_more(silent)} {'answers' if len(silent) == 1 else 'answer'}" if silent else "To go back"
-    return f"Failed over already: {to} serves. {when}: {back}"
+    return f"{when}: {way}"
+
+
+def _turned(link: Link) -> str:
+    source, target = link.id.source, link.id.target
+    return (
+        f"{target} was made the primary for good: to mirror from it, and fail over to {source}, give the link "
+        f'source = "{target}" and target = "{source}" in the configuration'
+    )
+
+
+def _failback(links: Sequence[Link], config: Config) -> str:
+    """The command that brings back these links, and no other."""
+    chosen = {link.id for link in links}
+    sources = {link.id.source for link in links}
+    configured = [each.link().id for each in config.links]
+    if len(sources) == 1 and chosen == {each for each in configured if each.source in sources}:
+        words = ["--to", *sources]
+    elif chosen == set(configured):
+        words = []
+    else:
+        words = [word for link in links for word in ("--link", str(link.id))]
+    return f"`{shlex.join(['drkit', 'failback', *words])}`"
 
 
 def _stages_of(plans: Sequence[FailoverPlan]) -> Iterator[tuple[str, str]]:

@@ -15,6 +15,8 @@ from jsonschema import Draft202012Validator
 from typer.testing import CliRunner
 
 from drkit.cli.application import application
+from drkit.cli.wiring.page_sources import page_sources
+from drkit.config import load_config
 from drkit.failover.context.interfaces import Auditor, AuditVerdict, Salvaged, Salvager
 from drkit.failover.context.lease import RunLease
 from drkit.failover.context.state_machine import Kind, State
@@ -24,6 +26,7 @@ from drkit.model.errors import DrkitError
 from drkit.model.link_state import Direction
 from drkit.model.runs import verify_chain
 from drkit.model.topology import Link
+from drkit.observe.page.decision import Answer
 from tests.support.clusters.topologies import write
 from tests.support.collection.sampling import some_of
 from tests.support.links.sites import LINKS, TIMEOUT, A, B, Site, configure, without
@@ -269,6 +272,14 @@ def test_the_cluster_failed_over_to_becomes_the_source_for_good_of_all_links(awa
     code, refused = away.drkit("failback", "--dry-run")
     assert code == 3
     assert {each["link"] for each in refused["refusals"]} == set(LINKS)
+    read = load_config(away.net.path)
+    (shown,) = page_sources(read, away.net.store, [each.link() for each in read.links], None).decisions()
+    assert shown.answer is Answer.MOVED
+    assert "drkit failback" not in shown.moved, "it would be refused, as it was above"
+    for each in read.links:
+        turned = f'give the link source = "{each.target}" and target = "{each.source}" in the configuration'
+        assert f"{each.link().id}: {each.target} was made the primary for good" in shown.moved
+        assert turned in shown.moved
 
 
 def test_what_fails_on_one_link_leaves_the_others_fenced(away: Site) -> None:
