@@ -18,7 +18,7 @@ from drkit.cli.views.layout import Hanging
 from drkit.cli.views.site_view import print_site_result
 from drkit.cli.wiring.audit_journal import entry_summary
 from drkit.cli.wiring.context import Invocation, verb
-from drkit.failover.context.state_machine import FINAL_STATES
+from drkit.failover.context.state_machine import FINAL_STATES, State
 from drkit.model.clock import iso
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, Refused
 from drkit.model.runs import (
@@ -29,6 +29,7 @@ from drkit.model.runs import (
     RunSummary,
     judge_chain,
     missing_runs,
+    run_to_resume,
     verify_chain,
 )
 from drkit.model.wording import counted
@@ -308,6 +309,22 @@ def _print_list(
         words = Text(what) if beside else Text(f"  {what}", "dim")
         words.truncate(room if beside else console.width, overflow="ellipsis")
         console.print(Text.assemble(line, "  ", words) if beside else Text.assemble(line, "\n", words), soft_wrap=True)
+    _print_open(console, listed)
+
+
+def _print_open(console: Console, listed: Sequence[RunSummary]) -> None:
+    """The runs that aren't over: their state is the last stage that was completed, so the next may be half done."""
+    from drkit.failover.journal.run_record import KINDS
+    from drkit.failover.journal.site_record import SITE
+
+    left = [each.run for each in listed if each.kind in {*KINDS, SITE} and each.state not in FINAL_STATES]
+    states = {each.run: each.state for each in listed}
+    for run in dict.fromkeys(run_to_resume(each, listed) for each in left):
+        state = "its first stage isn't completed" if states[run] == State.PLANNED else f"it is {states[run]}"
+        console.print(
+            f"[bold]→[/] {run} isn't over: {state}. If nobody is on it: drkit resume {run}, or drkit runs {run} shows "
+            "what was done and other ways",
+        )
 
 
 def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:

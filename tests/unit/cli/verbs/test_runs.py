@@ -31,6 +31,24 @@ def test_a_run_and_its_state_are_shown_however_narrow_the_terminal(width: int):
     assert (DETAIL in out.getvalue()) is (width == 300)
 
 
+def test_runs_that_are_not_over_are_named_with_what_continues_them():
+    listed = [
+        RunSummary("SITE", "site", "planned", AT, AT, "failover to c"),
+        RunSummary("CHILD", "failover", "committed", AT, AT, "a->c to c, of site run SITE"),
+        RunSummary("ALONE", "failback", "fenced", AT, AT, "b->c back to b"),
+        RunSummary("DONE", "failover", "closed", AT, AT, "b->c to c"),
+        RunSummary(RUN, "audit", "deviated", AT, AT, DETAIL),
+    ]
+    out = StringIO()
+    _print_list(Console(file=out, width=300), listed)
+    open_runs = [line for line in out.getvalue().splitlines() if line.startswith("→")]
+    assert [line.partition(". ")[0] for line in open_runs] == [
+        "→ SITE isn't over: its first stage isn't completed",
+        "→ ALONE isn't over: it is fenced",
+    ]
+    assert all("drkit resume" in line and "drkit runs" in line for line in open_runs)
+
+
 @pytest.mark.parametrize(
     ("payload", "words"),
     [
