@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from kafka import errors as kafka_errors
@@ -17,11 +18,12 @@ from kafka.protocol.admin.acl import ACLOperation, ACLPermissionType, ACLResourc
 
 from drkit.kafka.admin.admin_connection import AdminConnection, check, error_class
 from drkit.kafka.admin.topic_requests import metadata
-from drkit.model.errors import DrkitError, Unreachable
+from drkit.model.errors import DrkitError, NotShown, Unreachable
 
 _BROKER_RESOURCE = 4
+_OFFSETS_RETENTION = "offsets.retention.minutes"
 _MET_BY_CLIENTS = (
-    "offsets.retention.minutes",
+    _OFFSETS_RETENTION,
     "message.max.bytes",
     "transaction.max.timeout.ms",
     "transactional.id.expiration.ms",
@@ -56,6 +58,18 @@ def client_settings(connection: AdminConnection) -> ClientSettings:
         except DrkitError as error:
             hidden[name] = error.what
     return ClientSettings(parts, hidden)
+
+
+def offsets_retention(connection: AdminConnection) -> timedelta:
+    """How long a cluster keeps the committed offsets of a group without members.
+
+    Raises:
+        DrkitError: it doesn't answer, or doesn't show its settings.
+    """
+    found = connection.call(f"read {_OFFSETS_RETENTION}", _broker_settings).get(_OFFSETS_RETENTION)
+    if found is None:
+        raise NotShown(f"{connection.alias} doesn't show {_OFFSETS_RETENTION}", remedy="Ask who runs it for the value")
+    return timedelta(minutes=float(found))
 
 
 async def _scram_users(connection: AdminConnection) -> dict[str, str]:

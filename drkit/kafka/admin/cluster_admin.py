@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 from kafka import errors as kafka_errors
 from kafka.protocol.admin import (
@@ -22,7 +23,7 @@ from drkit.kafka.admin.admin_connection import (
     describe,
     error_class,
 )
-from drkit.kafka.admin.client_settings import ClientSettings, client_settings
+from drkit.kafka.admin.client_settings import ClientSettings, client_settings, offsets_retention
 from drkit.kafka.admin.cluster_description import ClusterVersions, Disk, MetadataEnd, cluster_versions, disks
 from drkit.kafka.admin.logs import leader_epochs, log_offsets
 from drkit.kafka.admin.logs.leader_epochs import EpochEnd, LogBatch
@@ -375,6 +376,11 @@ class ClusterAdmin(ClusterClient):
     def client_settings(self) -> ClientSettings:
         """SCRAM users, quotas, and rules of transactional ids."""
         return client_settings(self._connection)
+
+    def offsets_retention(self) -> timedelta:
+        """How long it keeps the committed offsets of a group without members. `Refused` without DESCRIBE_CONFIGS on the
+        cluster."""
+        return offsets_retention(self._connection)
 
     def versions(self) -> ClusterVersions:
         """The features that the cluster has finalized, and the requests that all of its brokers take."""

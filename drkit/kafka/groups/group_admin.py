@@ -72,12 +72,19 @@ class GroupInfo:
     """A group as its coordinator lists it.
 
     `state`: Empty, Stable, PreparingRebalance …; `type`: classic, consumer, share, streams (lower
-    case; ``classic`` on brokers that know no other).
+    case; ``classic`` on brokers that know no other). `protocol`: "consumer", "connect" …; empty: no member was ever in
+    it.
     """
 
     group: str
     state: str
     type: str
+    protocol: str = ""
+
+    @property
+    def expires_by_commit(self) -> bool:
+        """Whether its offsets expire after each commit, not after its last member left (KIP-211)."""
+        return not self.protocol or self.type != "classic"
 
     @property
     def commits_offsets(self) -> bool:
@@ -529,7 +536,10 @@ async def _list_broker(connection: AdminConnection, node: int, timeout_seconds: 
     check(response.error_code, f"list groups of broker {node}")
     return {
         group.group_id: GroupInfo(
-            group.group_id, group.group_state or "Unknown", (group.group_type or "classic").lower()
+            group.group_id,
+            group.group_state or "Unknown",
+            (group.group_type or "classic").lower(),
+            group.protocol_type or "",
         )
         for group in response.groups
     }
