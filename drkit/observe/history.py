@@ -60,7 +60,12 @@ SPANS = {"1h": _LIVE_SECONDS, "24h": 24 * 3600, "31d": 31 * 24 * 3600}
 
 
 def measure(status: LinkStatus, at: datetime) -> Values:
-    """The sample of one poll of a link. Counts of a source that doesn't answer are lower bounds: unknown."""
+    """The sample of one poll of a link. Counts of a source that doesn't answer are lower bounds: unknown.
+
+    A link that was failed over has no lag and no recovery point: nothing is mirrored.
+    """
+    if status.failed_over:
+        return (None,) * len(MEASURES)
     lags = [each.lag_records for each in status.partitions]
     seconds = [each.lag_seconds for each in status.partitions]
     captured = [each.captured_at for each in status.groups if each.type is None]

@@ -184,9 +184,14 @@ class LinkStatus:
         return unreached(refused=alias in self.refused)
 
     @property
+    def failed_over(self) -> bool:
+        """Whether its source was failed away from: nothing is mirrored, and there is no failover to prepare."""
+        return self.state in {"sealed", "reversed"}
+
+    @property
     def loss_means(self) -> str:
         """The meaning of the recovery point's number in the link's state."""
-        if self.state in {"sealed", "reversed"}:
+        if self.failed_over:
             left = f"on {self.link.id.source} and not on {self.link.id.target}"
             return left if self.state == "sealed" else f"{left} when it was failed away from"
         return "a failover now would lose"
@@ -234,7 +239,7 @@ def _recovered_in_part(status: LinkStatus, by: str) -> LinkStatus:
     said = f"{why.what}. {why.remedy}"
     return replace(
         status,
-        state=status.state if status.state in {"sealed", "reversed"} else "degraded",
+        state=status.state if status.failed_over else "degraded",
         reason="; ".join(filter(None, (said, status.reason))),
         partitions=tuple(
             replace(each, mirrored_through=None, delta=None, lag_records=None, lag_seconds=None, lag_reason=why.what)

@@ -404,6 +404,7 @@ class Board:
             "target": status.link.id.target,
             "inverse": status.link.inverse,
             "state": status.state,
+            "failed_over": status.failed_over,
             "reason": status.reason,
             "source_reachable": status.source_reachable,
             "target_reachable": status.target_reachable,

@@ -37,6 +37,7 @@ from drkit.observe.readiness.backlog_checks import (
     retention_check,
 )
 from drkit.observe.readiness.check import Check, CheckOutcome, worst_outcome
+from drkit.observe.readiness.idle_groups import IDLE_GROUPS, idle_groups_check, moved_groups_check
 from drkit.observe.readiness.store_safety import copy_of_store, store_checks
 from drkit.observe.readiness.target_checks import (
     ACCESS_RULES,
@@ -54,7 +55,6 @@ from drkit.permissions.resolve import CLUSTER_NAME, cluster_of
 from drkit.permissions.table import Command, Operation, Side, Subject
 from drkit.store.api import Store
 
-_AWAY = frozenset({"sealed", "reversed"})
 _RUNS = frozenset({"mirroring", "degraded"})
 STALE_POSITIONS_SECONDS = 10.0
 """Group positions are captured every second; older ones than this are stale."""
@@ -103,7 +103,7 @@ def _answered(
     config: Config, store: Store, link: Link, clusters: Clusters, status: LinkStatus, copied: Check
 ) -> Readiness:
     """The checks once the link's state is known. `copied`: the check of the store's copy."""
-    if status.state in _AWAY:
+    if status.failed_over:
         return _of_failed_over(config, store, link, clusters, status, copied)
     checks = [
         _mirror(status),
@@ -123,6 +123,7 @@ def _answered(
             checks.append(_shown(ACCESS_RULES, lambda: access_rules_check(status, store, clusters, links)))
             checks.append(_shown(CLIENT_SETTINGS, lambda: client_settings_check(link.id, clusters)))
             checks.append(_shown(BROKERS, lambda: brokers_check(link.id, clusters)))
+        checks.append(_shown(IDLE_GROUPS, lambda: idle_groups_check(status, store, clusters, now())))
         checks.append(_shown(RETENTION, lambda: retention_check(status, clusters, now())))
     if status.target_reachable:
         checks.append(_shown(DISKS, lambda: disk_check(status, clusters)))
@@ -145,7 +146,9 @@ def _of_failed_over(
     """
     stored = store_checks(config, store, link, clusters)
     rights = _asked("rights", lambda: _rights(config, store, status, clusters))
-    seen = (_mirror(status), _left_behind(status), *_problems(status), _serving(status))
+    seen = [_mirror(status), _left_behind(status), *_problems(status), _serving(status)]
+    if status.target_reachable:
+        seen.append(_shown(IDLE_GROUPS, lambda: moved_groups_check(status, store, clusters, now())))
     checks = (*seen, rights, *stored, copied, installation())
     return Readiness(link, checks, None, None)
 
@@ -210,7 +213,7 @@ def _failed_away(status: LinkStatus) -> Check:
 
 def _mirror(status: LinkStatus) -> Check:
     name, link = MIRROR, status.link.id
-    if status.state in _AWAY:
+    if status.failed_over:
         return _failed_away(status)
     if status.observed_at is None:
         return Check(name, CheckOutcome.FAIL, "this link has never mirrored a record", "Start `drkit mirror`")
@@ -394,7 +397,7 @@ def _fence(alias: str, cluster: ClusterConfig, clusters: Clusters) -> Check:
 def _rights(config: Config, store: Store, status: LinkStatus, clusters: Clusters) -> Check:
     """Whether drkit has the ACLs for the next move: a failover, or on a failed-over link a failback, or a lifted fence
     where no failback goes back along it."""
-    name, link, away = "rights", status.link, status.state in _AWAY
+    name, link, away = "rights", status.link, status.failed_over
     command = (Command.FENCE if link.alters else Command.FAILBACK) if away else Command.FAILOVER
     groups = {group.group for group in _moved(status)}
     target: Names = {(Subject.TOPICS, None): {each.target_topic for each in status.partitions}}

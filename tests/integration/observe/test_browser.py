@@ -255,6 +255,22 @@ def test_labels_of_charts_have_room(browser):
         page.context.close()
 
 
+def test_the_charts_of_a_link_end_where_it_was_failed_over(browser):
+    status = snapshot(partitions=(partition(lag=5),))
+    with served(board_of(sources(lambda: [status]))) as running:
+        page, errors = opened(browser, f"{running.url}/")
+        lag = page.locator("figure", has_text="Lag: records").locator("figcaption .now")
+        page.locator("figure .now", has_text="now 5").first.wait_for()
+        status = snapshot(state="sealed", partitions=(partition(lag=500),))
+        page.locator("article.link .badge", has_text="sealed").wait_for()
+        page.locator("article.link .pairs", has_text="none: nothing is mirrored since the failover").wait_for()
+        page.wait_for_function("() => document.querySelector('.charts').innerText.includes('none since the failover')")
+        assert lag.inner_text().startswith("none since the failover")
+        assert "500" not in page.locator(".charts").inner_text()
+        assert errors == []
+        page.context.close()
+
+
 def test_axes_of_charts_never_label_two_values_alike(browser):
     with served(board_of(sources(lambda: [snapshot(partitions=(partition(lag=1),))]))) as running:
         page, _ = opened(browser, f"{running.url}/")

@@ -47,6 +47,12 @@ def test_a_sample_has_what_the_snapshot_has_and_nothing_for_what_is_not_known():
     assert (found["lag_records"], found["rpo_records"], found["rpo_seconds"]) == (None, None, 7.0)
 
 
+@pytest.mark.parametrize("state", ["sealed", "reversed"])
+def test_a_link_that_was_failed_over_has_no_lag_that_could_be_drawn(state):
+    moved = snapshot(state=state, partitions=(partition(lag=5),), statistics=(worker(latency=LATENCY),))
+    assert measure(moved, now()) == values()
+
+
 def test_of_a_step_the_worst_is_kept_and_one_that_is_not_known_is_the_worst():
     both = aggregate([values(lag_records=5, records_per_second=10), values(lag_records=9, records_per_second=20)])
     assert both == values(lag_records=9, records_per_second=15)

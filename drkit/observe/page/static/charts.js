@@ -79,6 +79,9 @@ export class Charts {
       this.drawnAt = 0;
     }
     this.objectives = summary.objectives;
+    const moved = Boolean(summary.links.find((each) => each.link === this.link)?.failed_over);
+    if (moved !== this.moved) this.drawnAt = 0;
+    this.moved = moved;
     if (this.link && Date.now() - this.drawnAt > REFRESH[this.span]) this.load();
   }
 
@@ -112,7 +115,9 @@ export class Charts {
       const columns = chart.lines.map(([name]) => found.series[name]);
       const words = chart.lines.map(([, name], index) => {
         const known = columns[index].filter((value) => value !== null);
-        const text = known.length ? `now ${chart.show(columns[index].at(-1))} · highest ${chart.show(Math.max(...known))}` : UNKNOWN;
+        const last = columns[index].at(-1);
+        const present = this.moved && (last ?? null) === null ? "none since the failover" : `now ${chart.show(last)}`;
+        const text = known.length ? `${present} · highest ${chart.show(Math.max(...known))}` : this.moved ? present : UNKNOWN;
         return chart.lines.length > 1 ? `${name}: ${text}` : text;
       }).join("; ");
       const limit = chart.objective && this.objectives ? this.objectives[chart.objective] : null;
@@ -125,7 +130,7 @@ export class Charts {
     this.grid.replaceChildren(...figures.map((each) => each.figure));
     for (const { chart, columns, limit, place, under } of figures) {
       if (!columns.some((column) => column.some((value) => value !== null))) {
-        place.append(element("p", { class: "empty" }, chart.title.startsWith("End") ? "Not measured: it needs the link's canary." : "Nothing is known of this time."));
+        place.append(element("p", { class: "empty" }, this.moved ? "Nothing is mirrored since the failover." : chart.title.startsWith("End") ? "Not measured: it needs the link's canary." : "Nothing is known of this time."));
         continue;
       }
       const axis = { stroke: colour("dim"), grid: { stroke: colour("grid"), width: 1 }, ticks: { stroke: colour("grid"), width: 1 } };
