@@ -235,7 +235,7 @@ def link_statuses(
 
 def _recovered_in_part(status: LinkStatus, by: str) -> LinkStatus:
     """The status of a link whose recovery was interrupted: the store's data may be incomplete, so nothing counts."""
-    why = interrupted(status.link, by)
+    why = interrupted(status.link.id, by)
     said = f"{why.what}. {why.remedy}"
     return replace(
         status,

@@ -11,13 +11,13 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.client.small_topic import SmallTopicRecord
 from drkit.model.errors import Refused
 from drkit.model.link_state import LinkControl
-from drkit.model.topology import Link
+from drkit.model.topology import Link, LinkId
 from drkit.state_topic import connection
 from drkit.state_topic.copy_topic import AmbiguousCopy, copy_name, copy_under_other_aliases, find_copy, note_copy
 from drkit.state_topic.link_copy import copy_of
 from drkit.state_topic.records import StateKind, section_of
 from drkit.state_topic.store_age import FAILED_OVER, is_later, older_than, recovery_of
-from drkit.store.api import Store
+from drkit.store.api import Store, WholeStore
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,11 @@ RESTORING = "restore begun"
 def begun(store: Store, link: Link) -> str | None:
     """What began to fill this store with the link and didn't finish: a recovery (`BEGUN`), or a restore of the whole
     store (`RESTORING`); or None."""
-    state = store.notes(link.id, RECOVERY).get(STATE)
+    return begun_by(store.notes(link.id, RECOVERY).get(STATE))
+
+
+def begun_by(state: str | None) -> str | None:
+    """What a note under `STATE` says that was begun and isn't over, or None."""
     return state if state in {BEGUN, RESTORING} else None
 
 
@@ -45,19 +49,26 @@ def holds(store: Store, link: Link) -> bool:
 def check_recovered(store: Store, link: Link) -> None:
     """Raise `Refused` if the store has only the data of an interrupted recovery."""
     if by := begun(store, link):
-        raise interrupted(link, by)
+        raise interrupted(link.id, by)
 
 
-def interrupted(link: Link, by: str) -> Refused:
+def check_all_recovered(store: WholeStore) -> None:
+    """Raise `Refused` if the store has only a part of any link's data: a copy of it would count as whole."""
+    for link in store.links():
+        if by := begun_by(store.notes(link, RECOVERY).get(STATE)):
+            raise interrupted(link, by)
+
+
+def interrupted(link: LinkId, by: str) -> Refused:
     """Why a store that was partly filled by this (`begun`) can't be used for its link."""
-    recover = f"drkit store recover --from {link.id.target} --link '{link.id}'"
+    recover = f"drkit store recover --from {link.target} --link '{link}'"
     if by == RESTORING:
         what = "the restore of the store"
         remedy = (
             f"Run drkit store restore --from FILE again, to its end; or name a new store in store.url, then {recover}"
         )
     else:
-        what, remedy = f"the recovery of {link.id}", f"Run {recover} again, to its end"
+        what, remedy = f"the recovery of {link}", f"Run {recover} again, to its end"
     return Refused(
         f"{what} was interrupted: the store has only a part of its state",
         meaning="Positions, topics or decisions may be missing from it. Nothing was changed",

@@ -15,10 +15,11 @@ from typing import Any
 
 from drkit.model.clock import iso, now
 from drkit.model.digests import RangeDigest
+from drkit.model.errors import Refused
 from drkit.model.link_state import STORE_RECOVERED, Direction, LinkControl, Problem
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import LinkId, TopicPartition
-from drkit.state_topic.guard import BEGUN, RECOVERY, RESTORED, RESTORING, STATE
+from drkit.state_topic.guard import BEGUN, RECOVERY, RESTORED, RESTORING, STATE, begun_by
 from drkit.state_topic.recovery import put_control, with_row_at
 from drkit.store import codec
 from drkit.store.api import WholeStore
@@ -39,6 +40,20 @@ def holds_something(store: WholeStore) -> bool:
         each for each in notes if each.get(STATE) not in {BEGUN, RESTORING} and not (restoring and RESTORED in each)
     ]
     return bool(left or (not restoring and (store.runs() or store.journals())))
+
+
+def check_whole(backup: Backup) -> None:
+    """Raise `Refused` if the backup is of a store that a recovery or a restore had filled in part."""
+    for block in blocks(backup.path):
+        for kind, name, body in block.rows if block.kind == "note" else ():
+            if kind == RECOVERY and name == STATE and begun_by(body) is not None:
+                raise Refused(
+                    f"{backup.path} is of a store that had only a part of the state of {block.link}",
+                    meaning="A recovery or restore of that store was interrupted before the backup was taken. Restored, "
+                    "it would count as whole. Nothing was changed",
+                    remedy="Restore another backup; or fill a new store from the copy on the target: drkit store "
+                    f"recover --from {_of(block).target} --link '{block.link}'",
+                )
 
 
 def restore(store: WholeStore, backup: Backup, configured: Collection[LinkId]) -> list[LinkControl]:

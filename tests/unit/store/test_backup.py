@@ -16,6 +16,7 @@ from drkit.cli.application import application
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.link_state import STORE_RECOVERED
 from drkit.model.topology import LinkId
+from drkit.state_topic.guard import BEGUN, RECOVERY, RESTORING, STATE
 from drkit.store import open_whole_store
 from drkit.store.backup import read_backup, write_backup
 from drkit.store.workers import WorkerNote, forget_workers, put_worker
@@ -100,6 +101,26 @@ def test_a_store_that_holds_something_is_only_replaced_when_told_so(folder):
         assert store.notes(FILLED, "later") == {}
     with closing(open_whole_store(f"sqlite:///{found['kept_aside']}", create=False)) as store:
         assert store.notes(FILLED, "later") == {"a": "b"}
+
+
+@pytest.mark.parametrize("begun", [BEGUN, RESTORING])
+def test_a_store_that_is_filled_in_part_is_not_copied_as_a_whole_one(folder, begun):
+    """A backup has no place for the mark: restored elsewhere, the part counted as all that there was."""
+    file = folder / "copy.gz"
+    with closing(open_whole_store(f"sqlite:///{folder}/drkit.db")) as store:
+        store.put_notes(FILLED, RECOVERY, {STATE: begun})
+        write_backup(store, folder / "older.gz", backend="sqlite")
+    refused = run(folder, "backup", "--out", str(file), code=3)["error"]
+    assert "has only a part" in refused["what"]
+    assert ("drkit store restore" if begun == RESTORING else "drkit store recover") in refused["remedy"]
+    assert not file.exists()
+
+    (folder / "drkit.db").unlink()
+    for options in ([], ["--dry-run"]):
+        refused = run(folder, "restore", "--from", str(folder / "older.gz"), *options, code=3)["error"]
+        assert "only a part of the state of primary->dr" in refused["what"]
+        assert "drkit store recover --from dr --link 'primary->dr'" in refused["remedy"]
+        assert not (folder / "drkit.db").exists()
 
 
 @pytest.mark.parametrize("user", ["a mirror's worker", "a run"])

@@ -191,7 +191,7 @@ def _empty_store(run: Invocation, links: Sequence[Link]) -> tuple[Store, list[Li
     unfilled: list[Link] = []
     for link in links:
         if begun(store, link) == RESTORING:
-            raise interrupted(link, RESTORING)
+            raise interrupted(link.id, RESTORING)
         (held if has_data(store, link) else unfilled).append(link)
     if not unfilled:
         raise Refused(
@@ -393,10 +393,12 @@ def backup(
 
     A mirror may run meanwhile. The file holds no password; only its owner can read it.
     """
+    from drkit.state_topic.guard import check_all_recovered
     from drkit.store.backup import write_backup
 
     url = run.config.store.plain_url
     store = run.plain_store()
+    check_all_recovered(store)
     made = write_backup(store, out, backend=url.partition(":")[0])
     run.writer.emit(_backup_document(made), lambda console: _print_backup(console, made, "written and read back"))
 
@@ -420,9 +422,11 @@ def restore_store(
     are paused until you resume them, and positions beyond the backup's watermarks are conservative, because the backup
     can't know them.
     """
+    from drkit.state_topic.restore import check_whole
     from drkit.store.backup import read_backup
 
     found = read_backup(file)
+    check_whole(found)
     kept = _kept(run)
     if kept and not replace:
         raise Refused(
