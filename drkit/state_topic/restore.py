@@ -49,8 +49,8 @@ def check_whole(backup: Backup) -> None:
             if kind == RECOVERY and name == STATE and begun_by(body) is not None:
                 raise Refused(
                     f"{backup.path} is of a store that had only a part of the state of {block.link}",
-                    meaning="A recovery or restore of that store was interrupted before the backup was taken. Restored, "
-                    "it would count as whole. Nothing was changed",
+                    meaning="A recovery or restore of that store was interrupted before. Restored, it would count as "
+                    "whole. Nothing was changed",
                     remedy="Restore another backup; or fill a new store from the copy on the target: drkit store "
                     f"recover --from {_of(block).target} --link '{block.link}'",
                 )

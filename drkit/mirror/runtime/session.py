@@ -53,6 +53,7 @@ from drkit.mirror.runtime.reporting import Reporting, RunView
 from drkit.mirror.topics.change_permission import ChangePermission
 from drkit.mirror.topics.topic_sync import ReadyTopic, TopicSync
 from drkit.mirror.workers.assignment import Assignment
+from drkit.mirror.workers.fenced_store import fenced_stores
 from drkit.mirror.workers.leader_lease import TTL_SECONDS, LeaderLease, WhileLeading
 from drkit.mirror.workers.rebalance import Rebalance
 from drkit.mirror.workers.worker import HEARTBEAT_SECONDS
@@ -165,15 +166,15 @@ class Session:
         self._save = Periodic("save", 1.0, self._save_watermarks, ending)
         self._groups = Periodic("groups", CAPTURE_SECONDS, self._capture_groups, ending, promptly=True)
 
-        # partition ownership
-        self._problems = Problems(store, link.id, lambda problem: tell(ProblemEvent(link.id, problem)))
-        book = partial(Assignment, self._problems.awaits_operator)
+        # partition ownership; what another worker may own by now is stored by `own` and `leading` only
+        own, leading = fenced_stores(store, link.id, lambda: self._worker)
+        self._problems = Problems(own, link.id, lambda problem: tell(ProblemEvent(link.id, problem)))
         self._rebalance = Rebalance(
             target,
             link,
             store,
             lease,
-            book,
+            partial(Assignment, self._problems.awaits_operator),
             forget=self._forget_soon,
             wake=self._resume.wake,
             client_id=lambda: worker_client_id(self._copy, config.store.plain_url, lease.owner),
@@ -201,18 +202,18 @@ class Session:
         # topics, and what halts partitions
         links = [each.link().id for each in config.links]
         sides = self._pipeline.sides(store)
-        self._sync = TopicSync(link, self._source, self._target, store, self._problems, links=links, sides=sides)
+        self._sync = TopicSync(link, self._source, self._target, leading, self._problems, links=links, sides=sides)
         self._stalls = Stalls(self._problems, self._engine.waits_for, time.monotonic)
-        self._purges = PurgeWatch(link, self._source, self._target, store, self._problems, self._pipeline.gone(store))
-        self._returned = ReturnedRecords(link.id, store, self._problems)
-        self._returned_filler = self._pipeline.returned_filler(store, self._problems)
+        self._purges = PurgeWatch(link, self._source, self._target, own, self._problems, self._pipeline.gone(store))
+        self._returned = ReturnedRecords(link.id, own, self._problems)
+        self._returned_filler = self._pipeline.returned_filler(own, self._problems)
         self._target_ends = TargetEnds(link, self._target, self._engine.at_rest)
         self._users = TargetUsers(link, self._target, lambda: {tp.topic for tp in self._assignment.partitions()})
-        self._source_cuts = SourceTruncationWatch(link, self._source, store, self._problems, sides)
+        self._source_cuts = SourceTruncationWatch(link, self._source, leading, self._problems, sides)
         self._starter = PartitionStarter(
             link.id,
             self._rebalance,
-            self._pipeline.resumer(mappings, self._problems, store),
+            self._pipeline.resumer(mappings, self._problems, own),
             self._problems,
             self._stalls,
             self._purges,
@@ -239,15 +240,15 @@ class Session:
         )
 
         # consumer groups
-        self._transactions = TransactionWatch(link, source, self._source, store, self._worker.leads)
+        self._transactions = TransactionWatch(link, source, self._source, leading, self._worker.leads)
         self._capture = WhileLeading(
             lease,
             lambda: GroupCapture(
                 link,
                 self._group_admin,
                 self._source,
-                store,
-                DeletedGroups(link.id, source, self._source, store, self._problems.parted),
+                leading,
+                DeletedGroups(link.id, source, self._source, leading, self._problems.parted),
                 suspected=self._transactions.suspected,
             ),
         )
@@ -506,12 +507,12 @@ class Session:
             self._progress.save(everything=True)
 
     def _save_watermarks(self) -> None:
-        for tp, kind, reason, remedy in self._engine.notices():
-            if kind == NOT_MOVING:
-                self._stalls.failed(tp, reason, remedy)
-            else:
-                self._problems.put(kind, tp.topic, tp.partition, reason, remedy, halted=False)
         if self._worker.valid():
+            for tp, kind, reason, remedy in self._engine.notices():
+                if kind == NOT_MOVING:
+                    self._stalls.failed(tp, reason, remedy)
+                else:
+                    self._problems.put(kind, tp.topic, tp.partition, reason, remedy, halted=False)
             self._keep_progress()
         if self._options.until_caught_up and not self._worker.alone:
             self._catch_up.refresh()

@@ -142,6 +142,17 @@ class LeaderLease:
         """Whether this worker leads now. Sends no request."""
         return time.monotonic() < self._valid_until
 
+    def confirmed(self) -> bool:
+        """Whether the store has the lease as this runtime took it, and its clock says that it hasn't expired.
+
+        Raises:
+            Unreachable: the store doesn't answer.
+        """
+        epoch, kept = self._epoch, self._store.lease(self._name)
+        if kept is None or (kept.owner, kept.epoch) != (self.owner, epoch):
+            return False
+        return kept.expires_at > self._store.time()
+
     def release(self) -> None:
         """Release the lease, so that the next worker needn't wait."""
         self._valid_until = 0.0

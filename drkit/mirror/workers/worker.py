@@ -33,7 +33,7 @@ from drkit.model.process import keeping_context
 from drkit.model.topology import LinkId
 from drkit.state_topic.other_store import SESSION_SECONDS
 from drkit.store.api import Store
-from drkit.store.workers import WorkerNote, forget_workers, lose_workers, put_worker, read_workers
+from drkit.store.workers import WorkerNote, forget_workers, live_workers, lose_workers, put_worker, read_workers
 
 log = logging.getLogger(__name__)
 
@@ -97,6 +97,21 @@ class Worker:
     def leads(self) -> bool:
         """Whether this worker keeps topics and groups in step now."""
         return self._lease.valid() and self.valid()
+
+    def may_write(self) -> bool:
+        """Whether this worker's note holds by the store's clock, too: no clock of a machine runs while its hypervisor
+        pauses it.
+
+        Raises:
+            Unreachable: the store doesn't answer.
+        """
+        if not self.valid():
+            return False
+        return any(note.owner == self.owner for note in live_workers(self._store, self._link, self._store.time()))
+
+    def may_write_as_leader(self) -> bool:
+        """Whether this worker holds the lease by the store's clock, too. Raises as `may_write`."""
+        return self.leads() and self._lease.confirmed()
 
     @property
     def everything(self) -> bool:
