@@ -16,6 +16,8 @@ from drkit.model.errors import ConfigError, DrkitError, Refused
 from drkit.model.link_state import (
     ACKNOWLEDGED,
     ACL_REMOVAL_HELD,
+    AUDIT_DEVIATION,
+    COPY_CUT,
     DELETION_HELD,
     FOREIGN_WRITER,
     RECORDS_GIVEN_UP,
@@ -53,6 +55,9 @@ _BY_NAME = frozenset(
 )
 """Acknowledging one of these needs the topic's name: it deletes a topic, gives up records, or makes positions exact
 that lie below duplicated records or that only the configuration vouches for."""
+
+_ALSO_FAILED_OVER = frozenset({ACL_REMOVAL_HELD, AUDIT_DEVIATION, COPY_CUT})
+"""What can be acknowledged of a link that was failed over, too."""
 
 _NOT_RETRIED = RECREATED | {FOREIGN_WRITER, RECORDS_UNMAPPED, SOURCE_TRUNCATED}
 """Until the topic is accepted as a new one: retention may have removed what showed that both sides differ, and nothing
@@ -183,6 +188,9 @@ def acknowledge(
     """An operator has read the problems of this kind, and goes on as they are: records that they name as missing count
     as given up. Returns the control state and the problems that are cleared; each is told again where more is lost.
 
+    Of a link that was failed over, what asks for no decision about its mirroring can be acknowledged: it is cleared,
+    and nothing is removed on the target, which is its clients' now.
+
     Raises:
         ConfigError: the link doesn't cover the topic.
         Refused: the link is sealed or reversed; there is no such problem; the kind isn't one to acknowledge; or it
@@ -190,7 +198,9 @@ def acknowledge(
     """
     _check_covered(link, topic)
     control = _control(store, link)
-    _check_serves_source(link, control)
+    failed_over = not control.direction.serves_source
+    if kind not in _ALSO_FAILED_OVER:
+        _check_serves_source(link, control)
     known = store.problems(link.id)
     found = [problem for problem in known if problem.kind == kind and topic in {None, problem.topic}]
     if not found:
@@ -227,7 +237,12 @@ def acknowledge(
             f"{kind} is acknowledged for one topic at a time: it concerns {and_more(topics)}",
             remedy=f"Name it: `drkit link acknowledge '{link.id}' {kind} --topic {topics[0]}`",
         )
-    _acknowledge(store, link.id, found, compacted=compacted)
+    if failed_over:
+        store.forget_notes(link.id, kind, list(store.notes(link.id, kind)))  # the next mirror asks again
+        for problem in found:
+            store.clear_problem(link.id, problem)
+    else:
+        _acknowledge(store, link.id, found, compacted=compacted)
     return control, found
 
 

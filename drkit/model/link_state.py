@@ -157,6 +157,9 @@ ACL_REMOVAL_HELD = "acl_removal_held"
 """Kind of the problem that ACLs stay on the target until an operator decides, and of the notes of these ACLs: what was
 decided of each, or nothing."""
 
+AUDIT_DEVIATION = "audit_deviation"
+"""Kind of the problem that the continuous audit found something else on the target than on the source."""
+
 ACKNOWLEDGED = "acknowledged"
 """What such a note says of an ACL that is to be removed."""
 

@@ -9,6 +9,7 @@ from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.client.small_topic import SmallTopicRecord, SmallTopicWriter, make_topic, read_topics
 from drkit.model.errors import Refused, Unreachable
+from drkit.model.topology import TopicPartition
 from drkit.state_topic.records import TOPIC_CONFIG
 
 READ_SECONDS = 60.0
@@ -30,6 +31,16 @@ def topic_id(admin: ClusterAdmin, topic: str) -> str | None:
     """Kafka's id of the topic; None: there is no such topic. Raises as `exists`."""
     found = admin.topics([topic]).get(topic)
     return None if found is None else found.topic_id
+
+
+def begins(admin: ClusterAdmin, topic: str) -> int:
+    """The first offset of the topic, which exists; beyond 0 records were deleted: compaction keeps it.
+
+    Raises:
+        Unreachable: the cluster doesn't answer.
+    """
+    log = TopicPartition(topic, 0)
+    return admin.start_offsets([log]).get(log, 0)
 
 
 def keep_compacted(admin: ClusterAdmin, topic: str) -> None:

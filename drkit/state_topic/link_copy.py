@@ -42,8 +42,10 @@ class ProvenPartition(NamedTuple):
 class LinkCopy:
     """A link's state in its topic. `written_at`: when its last record was written; `records`: the number of keys.
 
-    `unproven`: watermarks whose rows aren't those that they count. `begins`: the first offset of the topic; beyond 0
-    records were deleted: compaction keeps it. `unreadable`: keys with undecodable values.
+    `unproven`: watermarks whose rows aren't those that they count. `headless`: those of them whose first rows were
+    deleted from the topic, with the number of rows that the watermark counts and the chain over them. `begins`: the
+    first offset of the topic; beyond 0 records were deleted: compaction keeps it. `unreadable`: keys with undecodable
+    values.
     """
 
     topic: str
@@ -56,6 +58,7 @@ class LinkCopy:
     positions: list[GroupPosition] = field(default_factory=list)
     partitions: dict[TopicPartition, ProvenPartition] = field(default_factory=dict)
     unproven: dict[TopicPartition, Watermark] = field(default_factory=dict)
+    headless: dict[TopicPartition, tuple[int, str]] = field(default_factory=dict)
     begins: int = 0
     unreadable: list[str] = field(default_factory=list)
 
@@ -91,7 +94,7 @@ def read_copy(
     if topic is None:
         return None
     copy = copy_of(link, topic, connection.read_all(link.id.target, target, topic, seconds=seconds))
-    copy.begins = admin.start_offsets([TopicPartition(topic, 0)]).get(TopicPartition(topic, 0), 0)
+    copy.begins = connection.begins(admin, topic)
     return copy
 
 
@@ -124,9 +127,12 @@ def copy_of(link: Link, topic: str, found: Mapping[bytes, SmallTopicRecord]) -> 
             copy.unreadable.append(raw.decode(errors="replace"))
     copy.written_at = from_millis(newest) if newest >= 0 else None
     for tp, (mark, count, chain) in sorted(marks.items()):
-        rows = proven_rows(tp, mark.epoch, sorted(blocks[tp, mark.epoch]), count, chain)
+        there = sorted(blocks[tp, mark.epoch])
+        rows = proven_rows(tp, mark.epoch, there, count, chain)
         if rows is None:
             copy.unproven[tp] = mark
+            if [block.number for block in there] != list(range(len(there))) or not there:
+                copy.headless[tp] = count, chain
         else:
             copy.partitions[tp] = ProvenPartition(mark, rows)
     copy.problems.sort(key=lambda problem: problem.since)

@@ -45,6 +45,7 @@ from drkit.model.topology import Link, TopicPartition
 from drkit.state_topic import connection
 from drkit.state_topic.copy_topic import COPY_NOTE, copy_name, find_copy, note_copy
 from drkit.state_topic.guard import check_knows_all, check_no_later_decision, check_not_forgotten
+from drkit.state_topic.link_copy import copy_of
 from drkit.state_topic.records import (
     FORMAT,
     NOT_KEPT,
@@ -147,6 +148,7 @@ class Recorder:
         self._admin: ClusterAdmin | None = None
         self._writer: SmallTopicWriter | None = None
         self._topic_id: str | None = None
+        self._begins = 0
         self._opened_at = 0.0
         self._looked_at = 0.0
         self._told_at = 0.0
@@ -337,20 +339,25 @@ class Recorder:
                     check_not_forgotten(self._link, self._store, self._topic, self._known)
                 check_no_later_decision(self._link, self._store, self._topic, found)
             check_knows_all(self._link, self._store, self._topic, found, self._admin)
+            proven = copy_of(self._link, self._topic, found).partitions.keys()
         else:
             connection.create(self._admin, self._topic)
-            self._known = {}
+            self._known, proven = {}, set[TopicPartition]()
         self._sections.clear()
         for key in self._known:
             self._sections[section_of(key)].add(key)
         self._topic_id = connection.topic_id(self._admin, self._topic)
+        self._begins = connection.begins(self._admin, self._topic)
         self._writer = connection.writer(alias, self._target, self._topic)
         self._opened_at = self._looked_at = time.monotonic()
         self._told_at = 0.0
         self._written = {}
         noted = note_copy(self._link, self._store, self._topic)
         self._blocks = {}  # rows are read again of those that this process still writes
+        # of one that stands still nobody stores a watermark again: a new topic, or one that was cut, would lack it
+        marks = self._store.watermarks(self._link.id) if self._whole else {}
         with self._lock:
+            self._marks = {tp: mark for tp, mark in marks.items() if tp not in proven} | self._marks
             if self._positions is not None:  # they may be another worker's to capture by now
                 self._positions = None
                 self._kinds.add(StateKind.POSITIONS)
@@ -367,14 +374,16 @@ class Recorder:
         return True
 
     def _to_be_opened_again(self) -> bool:
-        """Whether it is time, or the topic was recreated (after a deletion)."""
+        """Whether it is time, or the topic was recreated (after a deletion), or records of it were deleted."""
         at = time.monotonic()
         if at - self._opened_at > REOPEN_SECONDS or self._admin is None:
             return True
         if at - self._looked_at < HEARTBEAT_SECONDS:
             return False
         self._looked_at = at
-        return connection.topic_id(self._admin, self._topic) != self._topic_id
+        if connection.topic_id(self._admin, self._topic) != self._topic_id:
+            return True
+        return connection.begins(self._admin, self._topic) > self._begins
 
     # -- one round ---------------------------------------------------------------------------------
 

@@ -170,6 +170,14 @@ class RowBlocks:
         return changed
 
 
+def begins_with(pairs: Sequence[tuple[int, int]], count: int, chain: str) -> bool:
+    """Whether the first rows, as (source, target), are those that a watermark counts."""
+    reached = ""
+    for source, target in pairs[:count]:
+        reached = chained(reached, source, target)
+    return len(pairs) >= count and reached == chain
+
+
 def proven_rows(
     tp: TopicPartition, epoch: int, blocks: Sequence[RowBlock], count: int, chain: str
 ) -> list[OffsetMapping] | None:
@@ -182,10 +190,8 @@ def proven_rows(
         count: how many rows the watermark counts.
         chain: the chain over them.
     """
-    pairs = [pair for block in blocks for pair in block.rows][:count]
-    reached = ""
-    for source, target in pairs:
-        reached = chained(reached, source, target)
-    if len(pairs) != count or reached != chain:
+    pairs = [pair for block in blocks for pair in block.rows]
+    if not begins_with(pairs, count, chain):
         return None
+    pairs = pairs[:count]
     return [OffsetMapping(*tp, epoch, source, target) for source, target in pairs]

@@ -33,6 +33,7 @@ from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.model.wording import and_more, counted
 from drkit.state_topic.connection import READ_SECONDS
 from drkit.state_topic.link_copy import LinkCopy, read_copy
+from drkit.state_topic.records import begins_with
 from drkit.store.api import Store
 from drkit.store.link_notes import NEVER_MIRRORED
 
@@ -149,7 +150,8 @@ def _lost_rows(
     """The partitions that have fewer rows in the store than in the copy, with those that it lacks, ascending.
 
     Where the store has others than the copy, too, a mirror took its watermark back and copied again, and died before
-    the copy was told.
+    the copy was told. Where the copy's own first rows were deleted, its watermark still says which they were: the store
+    lacks some, nobody knows which, so its first one stands for them.
     """
     for tp, (mark, copied) in copy.partitions.items():
         kept = marks.get(tp)
@@ -160,6 +162,13 @@ def _lost_rows(
         here = {row for row in store.mappings(link.id, tp, mark.epoch) if row.source_offset < below}
         if here < there:
             yield tp, sorted(there - here)
+    for tp, (count, chain) in copy.headless.items():
+        mark, kept = copy.unproven[tp], marks.get(tp)
+        if kept is None or kept.epoch != mark.epoch or kept.source_through < mark.source_through or tp.topic in other:
+            continue
+        rows = store.mappings(link.id, tp, mark.epoch)
+        if rows and not begins_with([(row.source_offset, row.target_offset) for row in rows], count, chain):
+            yield tp, rows[:1]
 
 
 def _of_other_topics(copy: LinkCopy, store: Store, link: Link) -> set[str]:
@@ -295,12 +304,27 @@ def read_age(
         if copy is None:
             return NOT_OLDER
         older = older_than(copy, store, link, admin)
-        if not copy.unreadable:
-            return StoreAge(older)
-        first = min(copy.unreadable)
-        return StoreAge(older, f"{counted(len(copy.unreadable), 'record')} of it can't be read, first {first}")
+        if copy.unreadable:
+            first = min(copy.unreadable)
+            return StoreAge(older, f"{counted(len(copy.unreadable), 'record')} of it can't be read, first {first}")
+        return StoreAge(older, _deleted(copy, store, link))
     except DrkitError as error:
         return StoreAge(None, error.what, isinstance(error, Refused))
+
+
+def _deleted(copy: LinkCopy, store: Store, link: Link) -> str | None:
+    """Why nothing can be said of what the copy no longer has; None: it has all that the store knows."""
+    if not copy.begins:
+        return None
+    gone = [str(tp) for tp in sorted(store.watermarks(link.id).keys() - copy.watermarks.keys())]
+    if copy.control is None and store.link_control(link.id) is not None:
+        gone.insert(0, "the decision about the link")
+    if not gone:
+        return None
+    return (
+        f"{copy.topic} begins at offset {copy.begins}: its records of {and_more(gone)} were deleted (by retention, or "
+        "DeleteRecords). A running mirror writes them again"
+    )
 
 
 def not_compared(link: LinkId, why: str) -> str:

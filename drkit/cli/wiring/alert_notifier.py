@@ -15,7 +15,7 @@ from drkit.cli.wiring.context import Invocation
 from drkit.model.audit.continuous_audit import KINDS, AuditProgress, Reconciled
 from drkit.model.clock import iso, now
 from drkit.model.errors import DrkitError, Unreachable
-from drkit.model.link_state import Problem
+from drkit.model.link_state import AUDIT_DEVIATION, Problem
 from drkit.model.runs import JournalEntry, RunSummary
 from drkit.model.topology import Link, LinkId
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from drkit.observe.alert_hooks import AlertHooks
     from drkit.store.api import Store
 
-PROBLEM = "audit_deviation"
 """The kind under which `drkit status` lists a range that deviates, and the `event` of an alert."""
 
 _KIND = "audit"
@@ -103,14 +102,14 @@ class AlertNotifier:
                     self._store.put_problem(self._link.id, self._problem(each))
             while self._unjournaled:
                 payload = self._unjournaled[0]
-                self._journal(progress.run, _DEVIATED if payload["event"] == PROBLEM else _UNKNOWN, payload)
+                self._journal(progress.run, _DEVIATED if payload["event"] == AUDIT_DEVIATION else _UNKNOWN, payload)
                 self._known.add(_range_of(payload))
                 del self._unjournaled[0]
             self._journal_outcomes()
         finally:
             if self._hook_thread is not None:
                 for payload in fresh:
-                    if payload["event"] == PROBLEM:
+                    if payload["event"] == AUDIT_DEVIATION:
                         self._hook_thread.put(payload)
         try:
             self._update_listing(progress, "running" if progress.verdict == "clean" else progress.verdict)
@@ -140,12 +139,12 @@ class AlertNotifier:
 
     def _problem(self, each: Reconciled) -> Problem:
         return Problem(
-            kind=PROBLEM,
+            kind=AUDIT_DEVIATION,
             topic=each.closed.topic,
             partition=each.closed.partition,
             reason=f"the continuous audit found that the target deviates: {each}",
             remedy=f"{_audit_command(self._link.id, each.closed.topic)} names every record; once it is "
-            f"dealt with, drkit link acknowledge '{self._link.id}' {PROBLEM} clears this",
+            f"dealt with, drkit link acknowledge '{self._link.id}' {AUDIT_DEVIATION} clears this",
             halted=False,
             since=now(),
         )
@@ -155,7 +154,7 @@ class AlertNotifier:
         closed, (first, until) = each.closed, each.behind or (None, None)
         name = f"{closed.topic}:{closed.partition}:{closed.first}"
         return {
-            "event": PROBLEM if each.deviates else _UNKNOWN,
+            "event": AUDIT_DEVIATION if each.deviates else _UNKNOWN,
             "source": self._link.id.source,
             "target": self._link.id.target,
             "run": progress.run,

@@ -192,7 +192,8 @@ class AclSync:
                 None,
                 "; ".join(said),
                 f"What shall be in force, give to {source}. If they were deleted on purpose: `drkit link acknowledge "
-                f"'{self._link.id}' {ACL_REMOVAL_HELD}` takes them from {target}, too",
+                f"'{self._link.id}' {ACL_REMOVAL_HELD}` takes them from {target}, too. After a failover nothing takes "
+                f"them from there: remove with kafka-acls.sh what shall not be in force; then that command clears this",
                 halted=False,
             )
         elif not self._missed:

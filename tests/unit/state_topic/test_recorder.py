@@ -3,6 +3,7 @@ has lost stays in the topic."""
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -45,6 +46,7 @@ class Topic:
         self.there = False
         self.read = 0
         self.mirrored: dict[str, TopicInfo] = {}
+        self.start = 0
 
     def cluster_id(self) -> str:
         return "the target's"
@@ -57,6 +59,15 @@ class Topic:
 
     def topic_id(self, *_: Any) -> str:
         return "id"
+
+    def begins(self, *_: Any) -> int:
+        return self.start
+
+    def cut(self, *sections: str) -> None:
+        """Delete its first records: those of these kinds, or all."""
+        self.start += 1
+        kept = {key: each for key, each in self.records.items() if sections and json.loads(key)[0] not in sections}
+        self.records = kept
 
     def keep_compacted(self, *_: Any) -> None:
         pass
@@ -84,7 +95,7 @@ class Topic:
 @pytest.fixture
 def topic(monkeypatch):
     made = Topic()
-    for name in ("exists", "create", "topic_id", "keep_compacted", "read_all", "writer"):
+    for name in ("exists", "create", "topic_id", "begins", "keep_compacted", "read_all", "writer"):
         monkeypatch.setattr(connection, name, getattr(made, name))
     monkeypatch.setattr(recorder, "ClusterAdmin", lambda *_, **__: made)
     return made
@@ -280,3 +291,36 @@ def test_the_last_topic_of_a_link_is_removed_with_its_notes(topic, store):
         mirror.forget_topic(LINK.id, "t")
         wait_until(lambda: not copied(topic).topics, what="the record of its removal")
     assert not store.problems(LINK.id)
+
+
+@pytest.mark.parametrize("cut", [(), ("rows",), ("rows", "watermark", "topic")], ids=["all", "rows", "a partition"])
+def test_a_topic_whose_beginning_was_deleted_is_whole_again_within_seconds(topic, store, monkeypatch, cut):
+    """Also of a partition that stands still, whose watermark nobody writes again."""
+    monkeypatch.setattr(recorder, "HEARTBEAT_SECONDS", 0.0)
+    store.put_topic_states(LINK.id, [TopicState("t", "t", "s", "t-id", 1, 1, created_by_drkit=True)])
+    with worker(store) as mirror:
+        claims = taken(store)
+        mirror.append_mappings(LINK.id, [row(*each) for each in ROWS], claims)
+        mirror.put_watermarks(LINK.id, [mark(30, 28)], claims)
+        wait_until(lambda: proves(topic, 30, *ROWS), what="the record")
+        topic.cut(*cut)
+        wait_until(lambda: proves(topic, 30, *ROWS), what="the record, written again")
+        assert not halted(store, "")
+
+
+def test_rows_that_the_store_loses_after_the_topic_lost_its_beginning_are_told(topic, store, tmp_path):
+    """The topic has no row any more, but a watermark that says which there were: it was written with the rest of them,
+    and proved the loss."""
+    store.put_topic_states(LINK.id, [TopicState("t", "t", "s", "t-id", 1, 1, created_by_drkit=True)])
+    with worker(store) as mirror:
+        claims = taken(store)
+        mirror.append_mappings(LINK.id, [row(*each) for each in ROWS], claims)
+        mirror.put_watermarks(LINK.id, [mark(30, 28)], claims)
+        wait_until(lambda: proves(topic, 30, *ROWS), what="the record")
+    topic.cut("rows")
+    before = dict(topic.records)
+    lose(tmp_path, "DELETE FROM mapping WHERE source_offset = 11")
+    with worker(store) as mirror:
+        mirror.put_watermarks(LINK.id, [mark(40, 38)], taken(store))
+        wait_until(lambda: halted(store, "mapping rows of t:0"), what="the problem")
+    assert topic.records == before

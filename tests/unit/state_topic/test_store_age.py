@@ -7,13 +7,15 @@ from datetime import timedelta
 
 import pytest
 
+from drkit.config import ClusterConfig
 from drkit.kafka.admin.topic_requests import TopicInfo
 from drkit.model.clock import now
 from drkit.model.link_state import RECORDS_UNMAPPED, SOURCE_TRUNCATED, Direction, LinkControl, Problem, TopicState
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition
+from drkit.state_topic import store_age
 from drkit.state_topic.link_copy import LinkCopy, ProvenPartition
-from drkit.state_topic.store_age import OlderStore, older_than
+from drkit.state_topic.store_age import OlderStore, StoreAge, older_than
 from drkit.store import open_store
 from drkit.store.link_notes import NEVER_MIRRORED
 
@@ -214,3 +216,28 @@ def test_rows_above_the_stores_watermark_are_those_that_a_mirror_took_back_or_wi
     copy.partitions[PL] = ProvenPartition(mark(), ROWS)
     found = older(copy, store, Target(end=0, pl="pl-id"))
     assert found is None or not found.lost
+
+
+@pytest.mark.parametrize("what", ["watermark", "decision"])
+def test_a_copy_that_lost_its_beginning_says_nothing_of_what_was_there(store, monkeypatch, what):
+    """It counted as compared: a store without rows that the copy had had was no older one."""
+    store.set_link_control(LinkControl(LINK.id, Direction.ACTIVE, 1, AT), expected_version=None)
+    copy = LinkCopy("copy", control=store.link_control(LINK.id), begins=7)
+    copy.topics["pl"] = state()
+    copy.partitions[PL] = ProvenPartition(mark(), [])
+    monkeypatch.setattr(store_age, "read_copy", lambda *_, **__: copy)
+
+    def age() -> StoreAge:
+        return store_age.read_age(LINK, store, ClusterConfig(bootstrap_servers="dr:9092"), Target)
+
+    assert age() == StoreAge(None), "what it has was compared"
+    if what == "watermark":
+        del copy.partitions[PL]
+    else:
+        copy.control = None
+    unknown = age().unknown
+    assert unknown is not None
+    assert "copy begins at offset 7" in unknown
+    assert ("pl:0" if what == "watermark" else "the decision about the link") in unknown
+    copy.begins = 0  # it isn't written yet
+    assert age() == StoreAge(None)

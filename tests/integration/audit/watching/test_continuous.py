@@ -21,12 +21,12 @@ import pytest
 
 from drkit.audit.continuous.continuous_audit import STREAM, ContinuousAudit, ContinuousRequest
 from drkit.audit.spark.session import SparkRuntime
-from drkit.cli.wiring.alert_notifier import PROBLEM
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
 from drkit.model.audit.continuous_audit import Reconciled, Sample
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, Refused
+from drkit.model.link_state import AUDIT_DEVIATION
 from drkit.model.offsets import Watermark
 from drkit.model.runs import verify_chain
 from drkit.model.topology import TopicPartition
@@ -338,7 +338,7 @@ def test_a_loss_is_told_while_the_mirror_works_and_a_killed_audit_goes_on_where_
             assert found["drkit_audit_mismatches_total{}"] == 1
             assert found["drkit_audit_latency_seconds{}"] > 0
             (problem,) = own.store.problems(own.link.id)
-            assert (problem.kind, problem.topic, problem.partition) == (PROBLEM, topic, 0)
+            assert (problem.kind, problem.topic, problem.partition) == (AUDIT_DEVIATION, topic, 0)
             second.process.terminate()
             output, _ = second.process.communicate(timeout=240)
         assert second.process.returncode == 5, second.said()

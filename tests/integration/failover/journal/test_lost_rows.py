@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,10 @@ from drkit.cli.application import application
 from drkit.lab.lab import Lab
 from drkit.model.errors import Refused
 from drkit.model.link_state import STATE_TOPIC_FAILED
+from drkit.model.topology import TopicPartition
 from drkit.state_topic import recorder
+from drkit.state_topic.link_copy import read_copy
+from drkit.state_topic.records import state_topic
 from drkit.store.workers import live_workers
 from tests.support.links.estates import OwnLink, mirror, mirroring, open_link, own_link, texts
 from tests.support.wait import wait_until
@@ -167,3 +170,55 @@ def test_rows_that_are_lost_while_the_mirror_runs_are_lost_in_the_copy_at_no_tim
     run(recovered, "failover", "--to", "dr", "--unplanned", "--accept-unfenced", "--yes", code=0)
     assert recovered.committed("dr", group) == {(topic, 0): place}
     recovered.store.close()
+
+
+def cut(own: OwnLink) -> None:
+    """Delete all that the copy holds now: `cleanup.policy=delete` for a while, and DeleteRecords or retention."""
+    place = TopicPartition(state_topic(own.link), 0)
+    with own.estate() as estate:
+        admin = estate.admin("dr")
+        (end,) = admin.log_ends([place]).values()
+        admin.set_topic_configs(place.topic, {"cleanup.policy": "delete"})
+
+        def removed() -> bool:
+            with suppress(Refused):  # the broker hasn't taken the policy over yet
+                admin.delete_records({place: end})
+            return admin.start_offsets([place])[place] == end
+
+        wait_until(removed, what="the records to be deleted")
+
+
+def test_a_store_is_not_compared_with_what_is_left_of_a_copy(
+    lab: Lab, tmp_path: Path, unique_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row that the store had lost by then would have been in what was deleted: an empty copy knew no better."""
+    own = own_link(lab, tmp_path, unique_name, extra='offsets = "translate"')
+    topic = own.create("primary", "t", partitions=1)
+    for batch in "abc":
+        own.produce("primary", topic, texts(batch, 20, [0]))
+        aborted(own, topic, 5)
+    own.produce("primary", topic, texts("d", 5, [0]))
+    at = next(offset for offset, each in own.records("primary", topic)[0].items() if each == "b-0-3")
+    mirror(own)
+    exact = translated(own, topic, at)
+    assert exact[0] == "exact"
+    cut(own)
+    assert translated(own, topic, at)[0] != "exact"
+    plan = run(own, "failover", "--to", "dr", "--unplanned", "--accept-unfenced", "--dry-run", code=0)
+    assert any(f"its records of {topic}:0" in warning for warning in plan["warnings"]), plan["warnings"]
+
+    monkeypatch.setattr(recorder, "HEARTBEAT_SECONDS", 1.0)
+    with mirroring(own):  # it writes the copy anew at its opening, and when it is cut meanwhile
+        wait_until(lambda: bool(live_workers(own.store, own.link.id, own.store.time())), what="a running mirror")
+        wait_until(lambda: proven(own) == [TopicPartition(topic, 0)], 60, "a whole copy")
+        cut(own)
+        wait_until(lambda: proven(own) == [TopicPartition(topic, 0)], 60, "a whole copy again")
+    assert translated(own, topic, at) == exact
+    own.store.close()
+
+
+def proven(own: OwnLink) -> list[TopicPartition]:
+    """The partitions of which the copy proves everything."""
+    with own.estate() as estate:
+        found = read_copy(own.link, own.store, own.config.clusters["dr"], estate.admin("dr"))
+    return [] if found is None else list(found.partitions)

@@ -21,11 +21,12 @@ from rich.console import Console
 
 from drkit.cli.output import OutputMode, OutputWriter
 from drkit.cli.wiring import alert_notifier
-from drkit.cli.wiring.alert_notifier import PROBLEM, AlertNotifier
+from drkit.cli.wiring.alert_notifier import AlertNotifier
 from drkit.cli.wiring.context import Invocation
 from drkit.model.audit.audit_result import Counts
 from drkit.model.audit.continuous_audit import AuditProgress, ClosedRange, Reconciled, Sample
 from drkit.model.errors import DrkitError, Unreachable
+from drkit.model.link_state import AUDIT_DEVIATION
 from drkit.model.runs import JournalEntry, verify_chain
 from drkit.model.topology import Link, LinkId
 from drkit.observe.alert_hooks import AlertHooks
@@ -117,7 +118,7 @@ def test_each_finding_is_told_every_hook_once_also_where_one_fails_or_the_batch_
 
     (alert,) = kept(file)
     jsonschema.validate(alert, SCHEMA)
-    assert (alert["event"], alert["topic"], alert["counts"]["lost"]) == (PROBLEM, "orders", 1)
+    assert (alert["event"], alert["topic"], alert["counts"]["lost"]) == (AUDIT_DEVIATION, "orders", 1)
     assert (alert["first_offset"], alert["last_offset"]) == (100, 199)
     assert alert["first"] == [{"kind": "lost", "source_offset": 150, "target_offset": None}]
     assert server.posted == [("/hook?token=hush", alert)]
@@ -375,4 +376,4 @@ def test_what_was_found_while_no_hook_was_configured_stays_untold(store, tmp_pat
     after.start(PROGRESS)
     after.finish(PROGRESS)
     assert not (tmp_path / "alerts").exists()
-    assert [problem.kind for problem in store.problems(LINK.id)] == [PROBLEM]
+    assert [problem.kind for problem in store.problems(LINK.id)] == [AUDIT_DEVIATION]

@@ -375,6 +375,20 @@ def test_of_a_link_that_was_failed_over_nothing_is_acknowledged(store: Store) ->
         acknowledge(store, LINK, "target_purged", "flights")
 
 
+@pytest.mark.parametrize("direction", [Direction.SEALED, Direction.REVERSED])
+@pytest.mark.parametrize("kind", ["acl_removal_held", "audit_deviation", "copy_cut"])
+def test_what_its_remedy_has_acknowledged_is_so_after_a_failover_too_and_removes_nothing(
+    store: Store, direction: Direction, kind: str
+) -> None:
+    """The command that the problem names was refused; the rules are those of a cluster that clients use by now."""
+    store.put_problem(LINK.id, problem(kind, "*", None, halted=False))
+    store.put_notes(LINK.id, kind, {"a rule": ""})
+    decide(store, LINK, direction)
+    acknowledge(store, LINK, kind)
+    assert store.problems(LINK.id) == []
+    assert store.notes(LINK.id, kind) == {}, "the next mirror asks again before it removes anything"
+
+
 def test_problems_are_told_once_kept_and_settled_by_partition(store: Store) -> None:
     told: list[Problem] = []
     problems = Problems(store, LINK.id, told.append)
