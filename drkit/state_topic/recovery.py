@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
-from drkit.mapping.unmapped_records import unmapped_problem
+from drkit.mapping.unmapped_records import rows_of_unmapped, unmapped_problem
 from drkit.model.clock import iso, now
 from drkit.model.link_state import (
     COPY_CUT,
@@ -145,7 +145,7 @@ def fill(
             conservative.append(doubt)
             kept = with_row_at(found.rows, found.watermark)
             store.put_problem(link.id, _problem(link, doubt, copy.control))
-        rows += kept
+        rows += [*_of_former_epochs(found), *kept]
     for start in range(0, len(rows), _ROWS_AT_ONCE):
         store.append_mappings(link.id, rows[start : start + _ROWS_AT_ONCE])
     store.put_group_positions(link.id, copy.positions)
@@ -267,6 +267,16 @@ def with_row_at(rows: list[OffsetMapping], mark: Watermark) -> list[OffsetMappin
         return rows
     row = OffsetMapping(*mark.tp, mark.epoch, mark.source_through, mark.target_end)
     return [*at, row, *rows[len(at) :]]
+
+
+def _of_former_epochs(found: ProvenPartition) -> list[OffsetMapping]:
+    """Rows that stand for what the target may hold of the topic from before it was accepted as a new one: the copy has
+    rows of the present epoch only."""
+    mark, rows = found.watermark, found.rows
+    if mark.epoch <= 1 or not rows or rows[0].target_offset <= mark.target_start:
+        return []
+    log = mark.target_start, rows[0].target_offset
+    return rows_of_unmapped(mark.tp, mark.epoch - 1, (0, mark.source_end), log)
 
 
 def _failed_over(control: LinkControl | None) -> bool:

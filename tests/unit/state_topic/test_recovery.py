@@ -11,13 +11,15 @@ import pytest
 from drkit.cli.verbs.setup.store import _empty_store
 from drkit.kafka.admin.topic_requests import TopicInfo
 from drkit.kafka.client.record_probe import LogPosition, ProbedRecord
+from drkit.mapping.store_translator import Translator
 from drkit.model.clock import now
 from drkit.model.errors import Refused, Unreachable
 from drkit.model.link_state import RECORDS_UNMAPPED, RECOVERED_FROM_LOGS, Direction, LinkControl, TopicState
+from drkit.model.offsets import Certainty, OffsetMapping, Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.state_topic.from_logs import fill_from_logs
 from drkit.state_topic.guard import RECOVERY, RESTORING, STATE, check_may_begin, check_recovered
-from drkit.state_topic.link_copy import LinkCopy
+from drkit.state_topic.link_copy import LinkCopy, ProvenPartition
 from drkit.state_topic.recovery import fill, has_data
 from drkit.store import open_store
 from tests.support.links.cut_store import CutOff
@@ -140,3 +142,25 @@ def test_what_the_sources_cleaner_removed_or_what_is_not_read_is_no_difference(t
         said = {each.partition for each in problems if "no record of it could be compared with primary" in each.reason}
         assert said == uncompared, name
         assert {each.kind for each in problems} == ({RECORDS_UNMAPPED} if left_out else {RECOVERED_FROM_LOGS}), name
+
+
+@pytest.mark.parametrize(("epoch", "begins"), [(2, 40), (2, 0), (1, 40)])
+def test_what_the_target_has_from_before_an_accepted_topic_is_not_forgotten_with_the_store(tmp_path, epoch, begins):
+    """The copy has rows of the present epoch only: a group ahead of its part was put behind what dr has from the first
+    time, and it had not read that."""
+    copy, tp = LinkCopy(""), TopicPartition("pl", 0)
+    copy.topics["pl"] = TopicState("pl", "pl", "s", "pl-id", epoch, 1, created_by_drkit=True)
+    mark = Watermark(*tp, epoch, 10, begins + 10, 0, 60, 0, now())
+    copy.partitions[tp] = ProvenPartition(mark, [OffsetMapping(*tp, epoch, 0, begins)])
+    with closing(open_store(f"sqlite:///{tmp_path}/drkit.db")) as store:
+        fill(store, LINK, copy, Target(end=begins + 10))
+        translator = Translator(store, LINK.id)
+        ahead, within, all_read = (translator.translate(tp, offset) for offset in (30, 5, 60))
+    assert (within.certainty, within.target_offset) == (Certainty.EXACT, begins + 5)
+    assert (all_read.certainty, all_read.target_offset) == (Certainty.CONSERVATIVE, begins + 10)
+    if epoch == 1 or begins == 0:
+        assert (ahead.certainty, ahead.target_offset) == (Certainty.CONSERVATIVE, begins + 10)
+    else:
+        assert ahead.target_offset is None
+        assert ahead.reason is not None
+        assert "what the target holds from before, below 40, may have records" in ahead.reason
