@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -27,13 +28,14 @@ from tests.support.wait import wait_until
 pytestmark = pytest.mark.lab
 
 
-def aborted(own: OwnLink, topic: str, count: int) -> None:
+def aborted(own: OwnLink, topic: str, count: int, partitions: Sequence[int] = (0,)) -> None:
     """A transaction of so many records that is aborted, and its marker."""
     producer = Producer({**own.client("primary"), "transactional.id": f"{own.name}.tx"})
     producer.init_transactions(30)
     producer.begin_transaction()
     for number in range(count):
-        producer.produce(topic, f"aborted {number}".encode(), partition=0)
+        for partition in partitions:
+            producer.produce(topic, f"aborted {number}".encode(), partition=partition)
     assert producer.flush(30) == 0
     producer.abort_transaction(30)
 
@@ -222,3 +224,49 @@ def proven(own: OwnLink) -> list[TopicPartition]:
     with own.estate() as estate:
         found = read_copy(own.link, own.store, own.config.clusters["dr"], estate.admin("dr"))
     return [] if found is None else list(found.partitions)
+
+
+def test_workers_that_come_and_go_are_not_taken_for_a_loss(
+    lab: Lab, tmp_path: Path, unique_name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each compares at every moment what the other one writes: store and copy are read one after the other."""
+    own = own_link(lab, tmp_path, unique_name, extra='offsets = "translate"')
+    topic, partitions = own.create("primary", "t", partitions=4), range(4)
+    places = [TopicPartition(topic, number) for number in partitions]
+    for name in ("REOPEN_SECONDS", "COMPARED_SECONDS"):
+        monkeypatch.setattr(recorder, name, 0.0)
+    other = open_link(own.config_path, own.name)
+
+    def more(batch: str) -> None:
+        own.produce("primary", topic, texts(batch, 10, partitions))
+        aborted(own, topic, 3, partitions)
+
+    def caught_up() -> bool:
+        marks = own.store.watermarks(own.link.id)
+        with own.estate() as estate:
+            ends = estate.admin("primary").log_ends(places)
+        return all(tp in marks and marks[tp].source_through == end for tp, end in ends.items())
+
+    def sharing() -> bool:
+        workers = live_workers(own.store, own.link.id, own.store.time())
+        return len(workers) == 2 and all(worker.partitions == 2 for worker in workers)
+
+    with mirroring(own):
+        for times in range(2):
+            more(f"alone-{times}")
+            with mirroring(other):
+                wait_until(sharing, 120, "two workers with a half each")
+                more(f"shared-{times}")
+                wait_until(caught_up, 120, "both to catch up")
+        more("last")
+        wait_until(caught_up, 120, "the last one to catch up")
+        wait_until(lambda: proven(own) == places, 60, "a whole copy")
+    with own.estate() as estate:
+        copy = read_copy(own.link, own.store, own.config.clusters["dr"], estate.admin("dr"))
+    assert copy is not None
+    for tp, (mark, rows) in copy.partitions.items():
+        assert rows == own.store.mappings(own.link.id, tp, mark.epoch)
+        assert len(rows) > 5, "each marker moved what follows it"
+    assert "older than its copy" not in caplog.text
+    other.store.close()
+    own.store.close()

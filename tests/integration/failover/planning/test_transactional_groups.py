@@ -4,6 +4,7 @@ A real consume-transform-produce loop runs on the primary while the mirror runs;
 the same loop continues on dr. An independent reader counts the results.
 """
 
+import json
 import struct
 import subprocess
 import sys
@@ -134,8 +135,9 @@ class JavaApp(App):
         self._start(command)
 
     def _read(self):
-        for line in self.process.stdout:
-            self.committed += "ProcessLoop" in line
+        for line in self.process.stdout:  # a line for each poll, whether it got a record or none
+            if line.startswith("{") and line.endswith("}\n"):
+                self.committed = max(self.committed, json.loads(line).get("totalProcessed", 0))
 
 
 def epochs(lab, topic):
