@@ -9,7 +9,7 @@ _SHOWN = 5
 
 def and_more(names: Sequence[str], *, separator: str = ", ", shown: int = _SHOWN) -> str:
     """The first few (`shown`), and how many more there are: "a, b and 3 more"."""
-    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    more = f" and {len(names) - shown:,} more" if len(names) > shown else ""
     return separator.join(names[:shown]) + more
 
 

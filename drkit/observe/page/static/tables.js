@@ -3,6 +3,7 @@ import { ago, bytes, count, element, fetched, instant, prose, seconds, UNKNOWN }
 
 const REFRESH = 10_000;
 const SHORT = 26; // characters of a name that stays on one line
+const MEDIUM = 48; // of one that does where the window is wide
 const LONG = 80; // characters of a reason that isn't repeated row by row
 const number = (key, title, show = count) => ({ key, title, number: true, text: (row) => show(row[key]) });
 const word = (key, title) => ({ key, title, text: (row) => row[key] ?? UNKNOWN });
@@ -138,7 +139,7 @@ export class Table {
       const repeated = column.once && line && column.text(row).length > LONG && column.text(row) === column.text(page.rows[line - 1]);
       const text = repeated ? "as above" : column.text(row);
       const tone = column.tone ? column.tone(row) : "";
-      const style = [column.number ? "number" : "", column.wide && text ? "text" : "", repeated ? "dim" : "", text === UNKNOWN ? "bad" : tone, text.length <= SHORT ? "short" : ""].filter(Boolean).join(" ");
+      const style = [column.number ? "number" : "", column.wide && text ? "text" : "", repeated ? "dim" : "", text === UNKNOWN ? "bad" : tone, text.length <= SHORT ? "short" : text.length <= MEDIUM && !index ? "medium" : ""].filter(Boolean).join(" ");
       const shown = column.href ? element("a", { href: column.href(row) }, text) : prose(text);
       return element(index ? "td" : "th", { class: style || null, scope: index ? null : "row" }, shown);
     }))));
