@@ -24,7 +24,8 @@ _SHOWN = 5
 """So many checks of one name and outcome are shown: a link may have a problem with each of its topics."""
 _WIDE = 100
 """From so many columns on, reasons are beside the names of checks."""
-_INDENT = 6
+_INDENT = 8
+"""As wide as `unknown`, with a blank."""
 
 
 def check_mark(outcome: CheckOutcome) -> Text:

@@ -73,7 +73,7 @@ def judged_before(
     """
     source, target = status.link.id.source, status.link.id.target
     if not idle:
-        return Check(IDLE_GROUPS, CheckOutcome.OK, f"every group on {source} has members")
+        return Check(IDLE_GROUPS, CheckOutcome.OK, f"no group with a captured position is without members on {source}")
     positions: dict[Series, set[tuple[int, int | None]]] = {}
     for each in status.groups:
         positions.setdefault((each.group, each.topic), set()).add((each.partition, each.source_offset))
@@ -119,7 +119,7 @@ def judged_after(
 ) -> Check:
     """The check of what the target tells. Pure. `sealed`: when the link was failed over; None: not known."""
     if not idle:
-        return Check(IDLE_GROUPS, CheckOutcome.OK, f"every moved group that {target} has offsets of has members")
+        return Check(IDLE_GROUPS, CheckOutcome.OK, f"no moved group is without members on {target}")
     remedy = f"Start their consumers, or raise offsets.retention.minutes on {target}"
     known = {} if sealed is None else {name: each for name, each in idle.items() if each.expires_by_commit}
     unknown = [name for name in idle if name not in known]
