@@ -4,7 +4,8 @@
 
 The cast holds what the command wrote, when it did, except for pauses above two seconds, which are cut to that. The SVG
 shows the same on a terminal of 80 columns, a long run faster than it was (the title says how much), with at most four
-pictures a second: CSS only, no script, nothing loaded.
+pictures a second; what is written at once and is longer than a screen is shown page by page. CSS only, no script,
+nothing loaded.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ STEP = 0.25
 LAPSE_SECONDS = 40.0
 """How long the pictures take in all: a longer run is shown faster."""
 LAST_SECONDS = 8.0
-"""How long the last picture is shown before it begins again."""
+"""How long the last picture is shown before it begins again, and each screen of what is written at once."""
+LAST_EVENTS = 200
+"""Of a command that failed, so many are shown as the screen had them."""
 _CHUNK = 65_536
 _CELL_WIDTH, _CELL_HEIGHT, _MARGIN = 8.43, 18, 10
 _TOKEN = re.compile(r"\x1b\[([?0-9;]*)([A-Za-z])|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[()][A-Z0-9]|([\r\n])|([^\x1b])")
@@ -71,6 +74,14 @@ Picture = tuple[Line, ...]
 BLANK = Cell(" ", Style())
 
 
+class Shown(NamedTuple):
+    """What the screen showed from `at` on. `page`: a screen of what was written at once, which scrolls on when read."""
+
+    at: float
+    picture: Picture
+    page: bool = False
+
+
 class Screen:
     """As much of a terminal as Rich's output asks for: text, its styles, movements of the cursor, deletions."""
 
@@ -99,7 +110,19 @@ class Screen:
 
     def picture(self) -> Picture:
         """The last rows, each without the blanks at its end."""
-        return tuple(_stripped(row) for row in self._rows[-ROWS:])
+        return self._window(len(self._rows))
+
+    def pages(self, begin: int) -> list[Picture]:
+        """The screens from a row on, but for the last one, which `picture` shows."""
+        return [self._window(end) for end in range(begin + ROWS, len(self._rows), ROWS)]
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are, with those that scrolled away."""
+        return len(self._rows)
+
+    def _window(self, end: int) -> Picture:
+        return tuple(_stripped(row) for row in self._rows[max(0, end - ROWS) : end])
 
     def _put(self, character: str) -> None:
         if self._column >= COLUMNS:
@@ -199,37 +222,40 @@ def cast(events: Iterable[Event], title: str, at: int) -> str:
     return "".join(f"{json.dumps(each)}\n" for each in (head, *([event.at, "o", event.text] for event in events)))
 
 
-def pictures(events: Iterable[Event]) -> list[tuple[float, Picture]]:
-    """What the screen showed from when on, each time that it changed."""
-    screen, found = Screen(), list[tuple[float, Picture]]()
+def pictures(events: Iterable[Event]) -> list[Shown]:
+    """What the screen showed from when on, each time that it changed; of what is longer than a screen each page."""
+    screen, found = Screen(), list[Shown]()
     for event in events:
+        before = screen.rows
         screen.write(event.text)
+        found += (Shown(event.at, page, page=True) for page in screen.pages(before - 1))
         seen = screen.picture()
-        if not found or found[-1][1] != seen:
-            found.append((event.at, seen))
+        if not found or found[-1].picture != seen:
+            found.append(Shown(event.at, seen))
     return found
 
 
-def quickened(shown: Iterable[tuple[float, Picture]], factor: float) -> list[tuple[float, Picture]]:
-    """The same so many times as fast; of pictures within one step the last."""
-    found: list[tuple[float, Picture]] = []
-    for begin, picture in shown:
-        at = begin / factor
-        if found and at - found[-1][0] < STEP:
-            found[-1] = found[-1][0], picture
+def quickened(shown: Iterable[Shown], factor: float) -> list[Shown]:
+    """The same so many times as fast; of pictures within one step the last, and of pages all, with time to read."""
+    found, read = list[Shown](), 0.0
+    for each in shown:
+        at = each.at / factor + read
+        if found and not found[-1].page and at - found[-1].at < STEP:
+            found[-1] = each._replace(at=found[-1].at)
         else:
-            found.append((at, picture))
+            found.append(each._replace(at=at))
+        read += LAST_SECONDS if each.page else 0.0
     return found
 
 
-def animation(shown: Sequence[tuple[float, Picture]], title: str) -> str:
+def animation(shown: Sequence[Shown], title: str) -> str:
     """The pictures as one SVG. Lines that several of them have are in it once."""
-    total = shown[-1][0] + LAST_SECONDS
-    height = max(len(picture) for _, picture in shown) * _CELL_HEIGHT + 2 * _MARGIN
+    total = shown[-1].at + LAST_SECONDS
+    height = max(len(each.picture) for each in shown) * _CELL_HEIGHT + 2 * _MARGIN
     width = round(COLUMNS * _CELL_WIDTH + 2 * _MARGIN)
     names = {line: f"l{number}" for number, line in enumerate(dict.fromkeys(_lines(shown)))}
     rules, frames = [], []
-    for number, ((begin, picture), (end, _)) in enumerate(pairwise([*shown, (total, ())])):
+    for number, ((begin, picture, _), (end, _, _)) in enumerate(pairwise([*shown, Shown(total, ())])):
         first, last = (f"{100 * each / total:.3f}%" for each in (begin, end))
         rules.append(f"@keyframes k{number}{{0%{{opacity:0}}{first}{{opacity:1}}{last}{{opacity:0}}100%{{opacity:0}}}}")
         if last == "100.000%":
@@ -255,8 +281,8 @@ def animation(shown: Sequence[tuple[float, Picture]], title: str) -> str:
     )
 
 
-def _lines(shown: Iterable[tuple[float, Picture]]) -> Iterator[Line]:
-    return (line for _, picture in shown for line in picture if line)
+def _lines(shown: Iterable[Shown]) -> Iterator[Line]:
+    return (line for each in shown for line in each.picture if line)
 
 
 def _spans(line: Line) -> str:
@@ -283,12 +309,14 @@ def main(arguments: Sequence[str]) -> int:
     at = int(time.time())
     events, code = record(command)
     if code != 0:
+        last = list(pictures(events[-LAST_EVENTS:]))[-1:]
+        sys.stderr.writelines(f"{''.join(cell.text for cell in line)}\n" for each in last for line in each.picture)
         sys.stderr.write(f"{' '.join(command)} ended with {code}: nothing is recorded\n")
         return 1
     kept = shortened(events)
     title = " ".join(Path(word).name if number == 0 else word for number, word in enumerate(command))
     shown = pictures(kept)
-    factor = max(1.0, shown[-1][0] / LAPSE_SECONDS) if shown else 1.0
+    factor = max(1.0, shown[-1].at / LAPSE_SECONDS) if shown else 1.0
     faster = f", {factor:.1f} times as fast as it was" if factor > 1 else ""
     for file in (cast_file, svg_file):
         Path(file).parent.mkdir(parents=True, exist_ok=True)

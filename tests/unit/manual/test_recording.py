@@ -9,6 +9,7 @@ import pytest
 from tools.recording import (
     LAST_SECONDS,
     LONGEST_PAUSE,
+    ROWS,
     Event,
     Screen,
     animation,
@@ -51,10 +52,17 @@ def test_a_control_sequence_that_is_written_in_two_parts_is_none_of_the_text():
 
 def test_a_long_run_is_shown_faster_with_the_last_picture_of_each_step():
     shown = pictures([Event(at, f"{at}\r\n") for at in range(9)])
-    assert [at for at, _ in quickened(shown, 1)] == list(range(9))
+    assert [each.at for each in quickened(shown, 1)] == list(range(9))
     fast = quickened(shown, 16)
-    assert [at for at, _ in fast] == [0, 0.25, 0.5]
-    assert [text_of(picture)[-2] for _, picture in fast] == ["3", "7", "8"]
+    assert [each.at for each in fast] == [0, 0.25, 0.5]
+    assert [text_of(each.picture)[-2] for each in fast] == ["3", "7", "8"]
+
+
+def test_what_is_longer_than_a_screen_is_shown_page_by_page_with_time_to_read():
+    result = "".join(f"line {number}\r\n" for number in range(2 * ROWS))
+    shown = quickened(pictures([Event(0, "working\r\n"), Event(10, result)]), 10)
+    assert [text_of(each.picture)[0] for each in shown] == ["working", "line 0", f"line {ROWS}", f"line {ROWS + 1}"]
+    assert [each.at for each in shown] == [0, 1, 1 + LAST_SECONDS, 1 + 2 * LAST_SECONDS]
 
 
 def test_a_cast_is_of_version_2():
@@ -65,7 +73,7 @@ def test_a_cast_is_of_version_2():
 
 def test_an_animation_is_plain_svg_with_each_line_once_and_nothing_loaded():
     shown = pictures([Event(0, "<one>\r\n"), Event(1, "two\r\n"), Event(2, ""), Event(3, "three")])
-    assert [at for at, _ in shown] == [0, 1, 3], "the third changed nothing"
+    assert [each.at for each in shown] == [0, 1, 3], "the third changed nothing"
     text = animation(shown, "a & b")
     root = ET.fromstring(text)  # noqa: S314 - made just now
     lines = {each.get("id"): "".join(each.itertext()) for each in root.iter(f"{SVG}text")}
@@ -77,11 +85,12 @@ def test_an_animation_is_plain_svg_with_each_line_once_and_nothing_loaded():
     assert "<script" not in text
 
 
-def test_a_real_command_is_recorded_and_one_that_fails_leaves_nothing(tmp_path):
+def test_a_real_command_is_recorded_and_one_that_fails_leaves_nothing(tmp_path, capsys):
     events, code = record([sys.executable, "-c", "import os; print(os.get_terminal_size().columns, os.isatty(1))"])
     assert ("".join(each.text for each in events).split(), code) == (["80", "True"], 0)
     files = [str(tmp_path / "it.cast"), str(tmp_path / "it.svg")]
     assert main([*files, "--", sys.executable, "-c", "print('x'); raise SystemExit(3)"]) == 1
     assert list(tmp_path.iterdir()) == []
+    assert capsys.readouterr().err.startswith("x\n"), "what it wrote says why it failed"
     assert main([*files, "--", sys.executable, "-c", "print('x')"]) == 0
     assert ET.parse(files[1]).getroot().tag == f"{SVG}svg"  # noqa: S314 - as above
