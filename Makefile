@@ -60,7 +60,7 @@ picture: setup ## docs/demo.svg anew: the end of a real run of the demo
 	$(BIN)/drkit demo --svg docs/demo.svg
 
 recording: setup ## docs/demo-run.svg anew (and build/demo.cast): a real run of the demo, as a terminal showed it
-	$(BIN)/python -m tools.recording build/demo.cast docs/demo-run.svg -- $(BIN)/drkit demo
+	$(BIN)/python -m tools.recording build/demo.cast docs/demo-run.svg -- $(BIN)/drkit demo $(ARGS)
 
 man: ## a man page for each command, in build/man
 	@test -n "$(PYTHON)" || { echo "setup: no Python from 3.11 to 3.13 is on PATH; install one, or name it: make PYTHON=…" >&2; exit 2; }
