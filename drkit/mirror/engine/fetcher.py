@@ -328,9 +328,9 @@ class Fetcher:
         for tp in self._places if fresh else self._changed:
             partition = self._places.get(tp)
             if partition is not None and partition.fetchable:
-                place = FetchPlace(tp.partition, partition.next_fetch, share, partition.source_batches.newest_epoch)
+                place = FetchPlace(tp.partition, partition.fetch_from, share, partition.source_batches.newest_epoch)
                 places.setdefault(tp.topic, []).append(place)
-                self._asked[tp] = (partition, partition.next_fetch)
+                self._asked[tp] = (partition, partition.fetch_from)
             else:
                 asleep = asleep or (partition is not None and partition.asleep)
                 if self._asked.pop(tp, None) is not None:
@@ -374,7 +374,7 @@ class Fetcher:
             partition = self._places.get(tp)
             if partition is None or partition.incident is not None or partition.held:
                 continue
-            if self._asked.get(tp) != (partition, partition.next_fetch):
+            if self._asked.get(tp) != (partition, partition.fetch_from):
                 continue  # an answer to an older request
             if each.error or each.diverging is not None:
                 self._failed(partition, each)
@@ -385,20 +385,45 @@ class Fetcher:
             if not each.records:
                 self._note_end(partition, end, 0.0)
                 continue
-            batches, damaged = scan(each.records)
-            if not batches:
-                if damaged is not None:
-                    self._damaged(partition, damaged)
-                continue
-            last = batches[-1]
-            begin, next_fetch = partition.next_fetch, last.last_offset + 1
-            if next_fetch <= begin:
-                continue  # no new offset
-            partition.fetched(batches, next_fetch)
-            self._note_end(partition, end, len(each.records) / (next_fetch - begin))
-            self._changed[tp] = None
-            found.append(Read(partition, begin, batches, tuple(each.aborted)))
+            read = self._read(partition, each, end)
+            if read is not None:
+                found.append(read)
         return found
+
+    def _read(self, partition: BatchPartition, each: Fetched, end: int) -> Read | None:
+        """The batches of one partition, of a source that ends there; its position advances. None: nothing new."""
+        batches, damaged = scan(each.records)
+        if not batches:
+            if damaged is not None:
+                self._damaged(partition, damaged)
+            return None
+        if batches[0].base_offset < partition.fetch_from and not self._begins_below(partition, each, batches[0]):
+            return None
+        begin, next_fetch = partition.next_fetch, batches[-1].last_offset + 1
+        if next_fetch <= begin:
+            if next_fetch > partition.fetch_from:
+                self._ask_from(partition, next_fetch, at_batch_end=True)
+            return None
+        partition.fetched(batches, next_fetch)
+        self._note_end(partition, end, len(each.records) / (next_fetch - begin))
+        self._changed[partition.tp] = None
+        return Read(partition, begin, batches, tuple(each.aborted))
+
+    def _begins_below(self, partition: BatchPartition, each: Fetched, first: Found) -> bool:
+        """Whether a batch may begin below the offset that was asked for. No checksum covers a base offset; where it is
+        too low, the records would get the offsets of others. So none does where a batch has ended just below; else it
+        is asked for from its begin on, so that it comes with what is there before it."""
+        if partition.at_batch_end:
+            self._damaged(partition, first.base_offset)
+            return False
+        if first.base_offset < each.log_start:
+            return True  # the records below it are deleted
+        self._ask_from(partition, first.base_offset, at_batch_end=False)
+        return False
+
+    def _ask_from(self, partition: BatchPartition, offset: int, *, at_batch_end: bool) -> None:
+        partition.ask_from(offset, at_batch_end=at_batch_end)
+        self._changed[partition.tp] = None
 
     def _note_end(self, partition: BatchPartition, end: int, record_bytes: float) -> None:
         """Note the source's log end: the other fetcher reads a partition that fell behind, or has caught up.

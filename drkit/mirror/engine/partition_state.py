@@ -120,8 +120,10 @@ class BatchPartition:
 
     Attributes for others to read:
     `reader`, `writer`: its current fetcher and sender, or None.
-    `next_fetch`: the source offset to fetch next; `next_admit`: the source offset that the next admitted
-    batches must begin at. `next_source`, `next_target`: of the next admitted record. `outstanding`: requests in flight.
+    `next_fetch`: the source offset to fetch next; `fetch_from`: the one to ask for, below `next_fetch` while a
+    batch is asked for from its begin; `at_batch_end`: a batch ends right below that, so no other one begins there.
+    `next_admit`: the source offset that the next admitted batches must begin at. `next_source`, `next_target`: of the
+    next admitted record. `outstanding`: requests in flight.
     `incident`: why it is halted; reported to the runtime once nothing is outstanding.
     `ending`: why it will halt once its queue is written. `deviation`: why offsets differ from here on, until
     reported. `heard_at`: when the broker that read it before last answered (monotonic seconds);
@@ -151,12 +153,14 @@ class BatchPartition:
         "_topic_ids",
         "apart",
         "aside",
+        "at_batch_end",
         "behind",
         "damaged",
         "delta",
         "deviation",
         "ending",
         "epoch",
+        "fetch_from",
         "filling",
         "heard_at",
         "held",
@@ -206,7 +210,8 @@ class BatchPartition:
         self.preserve = start.preserve and matches
         self.producer_id = start.producer_id
         self._sequence = start.sequence
-        self.next_fetch = self.next_admit = self.next_source = start.source_offset
+        self.next_fetch = self.fetch_from = self.next_admit = self.next_source = start.source_offset
+        self.at_batch_end = False
         self.next_target = start.target_offset
         self._dense_from = start.dense_from
         self.shared = start.shared
@@ -282,7 +287,12 @@ class BatchPartition:
         """Note the read batches; the next ones begin at `next_fetch`."""
         self.damaged = 0  # batches after the good ones are read again
         self.next_fetch = next_fetch
+        self.ask_from(next_fetch, at_batch_end=True)
         self.source_batches.note(batches, self.window.position.source_through)
+
+    def ask_from(self, offset: int, *, at_batch_end: bool) -> None:
+        """Ask for batches from this offset on; those below `next_fetch` only show whether the others are in place."""
+        self.fetch_from, self.at_batch_end = offset, at_batch_end
 
     def seen_end(self, end: int) -> tuple[bool, int]:
         """Note the source's log end; returns whether `behind` changed, and by how much the log grew."""

@@ -147,6 +147,22 @@ def test_a_batch_whose_offset_is_damaged_hides_nothing_that_follows(mirrored: Mi
     assert _values(mirrored.target.read(topic)) == [*range(20)]
 
 
+def test_a_batch_whose_offset_is_damaged_gives_its_records_no_offsets_of_others(mirrored: Mirrored) -> None:
+    """One that is too low: the broker serves it for what was asked for, though other records have its first offsets."""
+    topic, link = mirrored.name("low"), str(mirrored.link.id)
+    mirrored.source.create(topic)
+    _write(mirrored, topic, range(40))
+    with mirrored.running() as running:
+        mirrored.wait_through(topic)
+        assert mirrored.drkit("link", "pause", link, "--topic", topic).returncode == 0
+        _write(mirrored, topic, range(40, 50))
+        flip(Path(mirrored.lab.dir) / "nodes" / "primary-1" / "data" / f"{topic}-0", 45, 7, mask=0x0B)  # 35
+        assert mirrored.drkit("link", "resume", link, "--topic", topic).returncode == 0
+        wait_until(lambda: mirrored.problems("source_unreadable"), what="the problem")
+    assert running.error is None
+    assert _values(mirrored.target.read(topic)) == [*range(40)]
+
+
 def test_a_log_whose_last_batch_a_broker_does_not_find_moves_on_only_by_an_operator(mirrored: Mirrored) -> None:
     """It answers with nothing, for ever; once there is another segment, it skips the batch."""
     topic = mirrored.name("last")

@@ -53,13 +53,19 @@ class Broker:
         partition: int = 0,
         more: int = 0,
         throttle_ms: int = 0,
+        before: bytes = b"",
+        log_start: int = 0,
     ) -> None:
         """`size`: what the answer is said to be in bytes; after a large one the next request goes out at once. `more`:
-        so many records the source holds beyond these."""
-        data = memoryview(batch_bytes([(1, None, b"v", [])] * records, base_offset=base) if records else b"")
+        so many records the source holds beyond these. `before`: what comes before them."""
+        data = memoryview(before + (batch(base, records) if records else b""))
         end = base + records + more
-        found = [Fetched("t", partition, 0, end, end, 0, (), -1, data)]
+        found = [Fetched("t", partition, 0, end, end, log_start, (), -1, data)]
         self.asked[-1].set_result(FetchReply(0, session, found, size, throttle_ms))
+
+
+def batch(base: int, records: int) -> bytes:
+    return batch_bytes([(1, None, b"v", [])] * records, base_offset=base)
 
 
 class Source:
@@ -424,6 +430,92 @@ def test_a_partition_that_comes_from_another_broker_was_read_while_this_one_was_
 
     play(story, broker, told=told)
     assert [each.tp for each in told] == ([TP] if looked_at else [])
+
+
+def asked_from(broker: Broker) -> list[int]:
+    """The offsets of the requests that name the partition."""
+    return [each.offset for request in broker.requests for each in request._places.get("t", ())]
+
+
+def test_no_batch_begins_below_the_end_of_the_one_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its base offset is damaged, which no checksum covers: its records would get the offsets of others."""
+    monkeypatch.setattr(fetcher, "_PAUSE", 0.0)
+    broker, told = Broker(), list[Incident]()
+
+    async def story(fetcher: Fetcher) -> None:
+        of_the_engine(fetcher, started(90))
+        await settle()
+        broker.answer(90, 10)
+        for _ in range(3):
+            await settle()
+            broker.answer(95, 10)
+
+    assert play(story, broker, told=told) == [(90, 100)]
+    assert [(each.kind, "source offset 95" in each.reason) for each in told] == [(IncidentKind.UNREADABLE, True)]
+
+
+def test_at_a_start_a_batch_that_begins_below_is_read_with_what_is_there_before_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fetcher, "_PAUSE", 0.0)
+    broker, told = Broker(), list[Incident]()
+
+    async def story(fetcher: Fetcher) -> None:
+        of_the_engine(fetcher, started(100))
+        await settle()
+        broker.answer(95, 10)
+        for _ in range(3):
+            await settle()
+            broker.answer(95, 10, before=batch(90, 10))
+
+    assert play(story, broker, told=told) == []
+    assert asked_from(broker) == [100, 95, 95, 95]
+    assert [(each.kind, "source offset 90" in each.reason) for each in told] == [(IncidentKind.UNREADABLE, True)]
+
+
+def test_one_in_which_a_partition_starts_is_in_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetcher, "_PAUSE", 0.0)
+    broker, told = Broker(), list[Incident]()
+
+    async def story(fetcher: Fetcher) -> None:
+        of_the_engine(fetcher, started(100))
+        await settle()
+        broker.answer(95, 10)
+        await settle()
+        broker.answer(95, 10)
+        await settle()
+        broker.answer(105, 5)
+
+    assert play(story, broker, told=told) == [(100, 105), (105, 110)]
+    assert asked_from(broker)[:3] == [100, 95, 105]
+    assert not told
+
+
+def test_what_is_read_before_it_ends_below_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker answers with the batch before alone, as much as it may send."""
+    monkeypatch.setattr(fetcher, "_PAUSE", 0.0)
+    broker, told = Broker(), list[Incident]()
+
+    async def story(fetcher: Fetcher) -> None:
+        of_the_engine(fetcher, started(100))
+        for base in (95, 90, 90, 95, 95, 95):
+            await settle()
+            broker.answer(base, 10)
+
+    assert play(story, broker, told=told) == []
+    assert asked_from(broker)[:4] == [100, 95, 90, 100]
+    assert [(each.kind, "source offset 95" in each.reason) for each in told] == [(IncidentKind.UNREADABLE, True)]
+
+
+def test_below_its_start_a_log_has_nothing_to_read() -> None:
+    broker = Broker()
+
+    async def story(fetcher: Fetcher) -> None:
+        fetcher.add(started(100))
+        await settle()
+        broker.answer(95, 10, log_start=100)
+
+    assert play(story, broker) == [(100, 105)]
 
 
 def test_a_fetcher_that_something_cancels_is_a_defect_and_not_silent() -> None:
