@@ -146,6 +146,9 @@ TARGET_PURGED = "target_purged"
 RECORDS_RETURNED = "records_returned"
 """Kind of the problem that the source has records again that it had removed before they were mirrored."""
 
+TRANSACTION_OPEN = "transaction_open"
+"""Kind of the problem that a transaction on the source has been open for longer than its brokers let one be."""
+
 PARTED = frozenset({FOREIGN_WRITER, SOURCE_TRUNCATED})
 """Kinds of problems that say from where on both sides hold different records."""
 

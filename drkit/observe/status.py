@@ -30,6 +30,7 @@ from drkit.model.link_state import (
     HARMLESS,
     ROWS_MISSING,
     STATE_TOPIC_FAILED,
+    TRANSACTION_OPEN,
     Direction,
     LinkControl,
     Problem,
@@ -399,7 +400,7 @@ def _link_status(
         ),
         unmovable=unmovable,
         problems=tuple(problems),
-        recovery_point=_recovery_point(partitions, source, watermarks, at, _sealed_at(control)),
+        recovery_point=_recovery_point(partitions, source, watermarks, at, _sealed_at(control), problems),
         workers=tuple(workers),
         statistics=statistics,
         target_unread=unread,
@@ -799,8 +800,10 @@ def _recovery_point(
     watermarks: Mapping[TopicPartition, Watermark],
     at: datetime,
     sealed_at: datetime | None = None,
+    problems: Sequence[Problem] = (),
 ) -> RecoveryPoint:
-    """Records behind open transactions count in full, as in a failover's plan: the mirror can't read them yet.
+    """Records behind open transactions count in full, as in a failover's plan: the mirror can't read them yet. They are
+    as old as the transaction, where that was noticed to last.
 
     `sealed_at`: when the link was failed over, if it was; the loss was then as old as it ever gets.
     """
@@ -813,7 +816,13 @@ def _recovery_point(
         return RecoveryPoint(None, None, reason=f"how much is missing isn't known of {names}: {why}")
     seconds = [p.lag_seconds for p in partitions]
     unlooked = sorted(source.held.keys() - watermarks.keys())  # nobody saw since when their transactions are open
-    held_ages = [age_seconds(watermarks[tp].observed_at, at) for tp in source.held if tp in watermarks]
+    since = {
+        TopicPartition(each.topic, each.partition): each.since
+        for each in problems
+        if each.kind == TRANSACTION_OPEN and each.partition is not None
+    }
+    seen = {tp: watermarks[tp].observed_at for tp in source.held if tp in watermarks}
+    held_ages = [age_seconds(min(observed, since.get(tp, observed)), at) for tp, observed in seen.items()]
     seconds += [*held_ages, *(None for _ in unlooked)]
     held = sum(source.held.values())
     unlisted = sorted(tp for tp in (TopicPartition(p.topic, p.partition) for p in partitions) if not source.lists(tp))

@@ -31,6 +31,7 @@ from drkit.mirror.engine.interface import (
     Notice,
     PartitionProgress,
     PartitionStart,
+    StableEnd,
     Stopped,
     gathered,
 )
@@ -142,6 +143,10 @@ class SparkEngine:
 
     def at_rest(self) -> dict[TopicPartition, PartitionProgress]:
         """See `Engine.at_rest`: none is known to rest, since tasks tell later what they have written."""
+        return {}
+
+    def stable_ends(self) -> dict[TopicPartition, StableEnd]:
+        """See `Engine.stable_ends`: its tasks don't tell."""
         return {}
 
     def batches_below(self, positions: Mapping[TopicPartition, PartitionProgress]) -> dict[TopicPartition, BatchBelow]:

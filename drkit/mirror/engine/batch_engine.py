@@ -37,6 +37,7 @@ from drkit.mirror.engine.interface import (
     Notice,
     PartitionProgress,
     PartitionStart,
+    StableEnd,
     gathered,
 )
 from drkit.mirror.engine.leader_routing import LeaderRouting
@@ -151,6 +152,10 @@ class BatchEngine:
     def at_rest(self) -> dict[TopicPartition, PartitionProgress]:
         """See `Engine.at_rest`."""
         return {tp: partition.window.position for tp, partition in self._started().items() if not partition.busy}
+
+    def stable_ends(self) -> dict[TopicPartition, StableEnd]:
+        """See `Engine.stable_ends`."""
+        return {tp: partition.stable for tp, partition in self._started().items() if partition.stable is not None}
 
     def batches_below(self, positions: Mapping[TopicPartition, PartitionProgress]) -> dict[TopicPartition, BatchBelow]:
         """See `Engine.batches_below`."""

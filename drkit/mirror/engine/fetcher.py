@@ -380,6 +380,8 @@ class Fetcher:
                 self._failed(partition, each)
                 continue
             end = each.stable_offset if self._flow.committed else each.high_watermark
+            if self._flow.committed:
+                partition.seen_stable(end, each.high_watermark)
             if each.preferred_replica not in {-1, self.node}:
                 self._read_elsewhere(partition, each.preferred_replica)
             if not each.records:

@@ -143,6 +143,14 @@ class PartitionProgress(NamedTuple):
     target_end: int
 
 
+class StableEnd(NamedTuple):
+    """A source's last stable offset. `open_since`: since when a transaction is seen to be open there, in monotonic
+    seconds; None: none is."""
+
+    offset: int
+    open_since: float | None
+
+
 class IncidentKind(StrEnum):
     """Why a partition is halted."""
 
@@ -227,6 +235,9 @@ class Engine(Protocol):
     def at_rest(self) -> dict[TopicPartition, PartitionProgress]:
         """Progress of those of them of which nothing waits to be written, and no request for its answer. From any
         thread."""
+
+    def stable_ends(self) -> dict[TopicPartition, StableEnd]:
+        """The last stable offsets of those partitions of whose source an answer said it. From any thread."""
 
     def batches_below(self, positions: Mapping[TopicPartition, PartitionProgress]) -> dict[TopicPartition, BatchBelow]:
         """What is known of the source's batches below each of these positions (from `positions`). From any thread."""

@@ -18,7 +18,7 @@ from drkit.kafka.protocol.data_requests import Payload, id_bytes
 from drkit.kafka.protocol.record_batch import CODEC_MASK, header, next_sequence, placed_digest
 from drkit.mirror.engine.batch_splitter import Hole, Piece, RecordRun, Rules
 from drkit.mirror.engine.inflight_window import InFlight, Mark, SharedInFlight
-from drkit.mirror.engine.interface import Incident, IncidentKind, PartitionStart
+from drkit.mirror.engine.interface import Incident, IncidentKind, PartitionStart, StableEnd
 from drkit.mirror.engine.range_digests import RangeDigests
 from drkit.mirror.engine.source_batches import SourceBatches
 from drkit.model.digests import RangeDigest
@@ -138,7 +138,8 @@ class BatchPartition:
     batch whose predecessor it refused; `apart`: the last request must be answered before another is sent.
     `ranges`: folds acknowledged appends into range digests, where they are kept. `shared`: its target has other
     writers, so no offset is expected and no row is kept; `target_leader_epoch`: like `PartitionStart`'s.
-    `source_topic_id`, `target_topic_id`: Kafka's 16 bytes, or empty.
+    `source_topic_id`, `target_topic_id`: Kafka's 16 bytes, or empty. `stable`: the source's last stable offset as the
+    last answer says it, if one does, and since when (monotonic seconds) a transaction is open there (None: none is).
     """
 
     __slots__ = (
@@ -187,6 +188,7 @@ class BatchPartition:
         "shared",
         "source_batches",
         "source_topic_id",
+        "stable",
         "target_leader_epoch",
         "target_topic",
         "target_topic_id",
@@ -212,6 +214,7 @@ class BatchPartition:
         self._sequence = start.sequence
         self.next_fetch = self.fetch_from = self.next_admit = self.next_source = start.source_offset
         self.at_batch_end = False
+        self.stable: StableEnd | None = None
         self.next_target = start.target_offset
         self._dense_from = start.dense_from
         self.shared = start.shared
@@ -281,6 +284,7 @@ class BatchPartition:
         """Stop reading it, or continue."""
         if self.held != held:
             self.held = held
+            self.stable = None  # nothing is read meanwhile
             self._touch()
 
     def fetched(self, batches: Sequence[Found], next_fetch: int) -> None:
@@ -301,6 +305,14 @@ class BatchPartition:
         grown = 0 if self._source_end is None else max(0, end - self._source_end)
         self.behind, self._source_end = behind, end
         return changed, grown
+
+    def seen_stable(self, offset: int, high_watermark: int) -> None:
+        """Note the source's last stable offset: where that is below its high watermark, a transaction is open there."""
+        before = self.stable
+        if offset >= high_watermark:
+            self.stable = StableEnd(offset, None)
+        elif before is None or before.open_since is None or before.offset != offset:
+            self.stable = StableEnd(offset, time.monotonic())
 
     def damaged_read(self) -> int:
         """Fetch a damaged batch again (the network may have damaged it). Returns how often it was damaged."""

@@ -7,7 +7,8 @@
     observe, save                log ends; watermarks
     users                        whether others use the target (`drkit.mirror.health.target_users`)
     target                       what the target has lost (`drkit.mirror.health.truncation_watches`, `purge_watch`)
-    source                       what the source loses of what stands still (`truncation_watches`)
+    source                       what the source loses of what stands still (`truncation_watches`), and transactions
+                                 that hang there (`open_transactions`)
     groups, transactions         positions of consumer groups; what they commit in transactions
     report, statistics, canary   what the run shows of itself (`drkit.mirror.runtime.reporting`)
 
@@ -28,6 +29,7 @@ from functools import partial
 from drkit.config import Config
 from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.admin.logs.producers import TransactionAdmin
 from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.mirror.control import Orders, check_not_held, read_orders
 from drkit.mirror.engine.interface import NOT_MOVING, Engine, Incident, Stopped
@@ -35,6 +37,7 @@ from drkit.mirror.groups.deleted_groups import DeletedGroups
 from drkit.mirror.groups.group_capture import CAPTURE_SECONDS, GroupCapture
 from drkit.mirror.groups.transaction_watch import LOOK_SECONDS as TRANSACTIONS_SECONDS
 from drkit.mirror.groups.transaction_watch import TransactionWatch
+from drkit.mirror.health.open_transactions import OpenTransactions
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.health.purge_watch import PurgeWatch
 from drkit.mirror.health.returned_records import ReturnedRecords
@@ -136,8 +139,7 @@ class Session:
         source, target = config.clusters[link.id.source], config.clusters[link.id.target]
         self._link = link
         self._store = store
-        self._stop = stop
-        self._left = threading.Event()
+        self._stop, self._left = stop, threading.Event()
         self._options = options
         self._orders = Orders()
         self._copy, self._cluster_ids = "", ("", "")  # the copy's name, once the run may begin; the clusters' last ids
@@ -209,6 +211,12 @@ class Session:
         self._returned_filler = self._pipeline.returned_filler(own, self._problems)
         self._target_ends = TargetEnds(link, self._target, self._engine.at_rest)
         self._users = TargetUsers(link, self._target, lambda: {tp.topic for tp in self._assignment.partitions()})
+        self._open = OpenTransactions(
+            link.id,
+            self._source,
+            TransactionAdmin(link.id.source, source, timeout_seconds=_ADMIN_SECONDS),
+            self._problems,
+        )
         self._source_cuts = SourceTruncationWatch(link, self._source, leading, self._problems, sides)
         self._starter = PartitionStarter(
             link.id,
@@ -533,7 +541,10 @@ class Session:
         self._progress.see_again(left)
 
     def _watch_source(self) -> None:
-        if self._worker.valid() and self._worker.leads():
+        if not self._worker.valid():
+            return
+        self._open.check(self._engine.stable_ends(), set(self._assignment.running()))
+        if self._worker.leads():
             self._source_cuts.check()
 
     def _watch_users(self) -> None:
@@ -645,7 +656,7 @@ class Session:
 
     def _close(self) -> None:
         self._ending.set()
-        for client in (self._source, self._target, self._group_admin, self._pipeline):
+        for client in (self._source, self._target, self._group_admin, self._open, self._pipeline):
             client.close()  # ends the calls that threads wait for
         self._transactions.give_up()
         stuck = [thread.name for thread in self._threads if not thread.join(_JOIN_SECONDS)]

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 from drkit.lag.problems_now import LinkRecord, ProblemsNow, _unwatched
+from drkit.model.link_state import TRANSACTION_OPEN, Problem
 from drkit.model.offsets import Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.observe.status import (
@@ -42,6 +43,14 @@ def test_what_an_open_transaction_holds_back_counts():
     point = _recovery_point([KNOWN], replace(ENDS, held={TP: 5}), {TP: mark}, AT)
     assert (point.records, point.seconds, point.lower_bound) == (8, 7.0, False)
     assert "5 offsets of them stand behind open transactions" in (point.reason or "")
+
+
+def test_what_a_transaction_holds_back_that_hangs_is_as_old_as_that():
+    mark = Watermark("t", 0, 1, 10, 10, 0, 10, 0, AT - timedelta(seconds=1))
+    hangs = Problem(TRANSACTION_OPEN, "t", 0, "open", "end it", False, AT - timedelta(hours=2))
+    point = _recovery_point([KNOWN], replace(ENDS, held={TP: 5}), {TP: mark}, AT, problems=[hangs])
+    assert (point.records, point.seconds) == (8, 7200.0)
+    assert _recovery_point([KNOWN], ENDS, {TP: mark}, AT, problems=[hangs]).seconds == 1.0, "nothing is behind it"
 
 
 def test_what_an_open_transaction_holds_back_where_no_mirror_looked_has_no_known_age():

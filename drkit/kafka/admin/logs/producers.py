@@ -273,6 +273,14 @@ class TransactionalId(NamedTuple):
         return self.state == "Ongoing"
 
 
+class OpenTransaction(NamedTuple):
+    """A transaction that is open in a partition: from which offset on, and whose."""
+
+    first_offset: int
+    producer_id: int
+    producer_epoch: int
+
+
 class TransactionAdmin(ClusterClient):
     """Transactional producers of one cluster. Connects at the first call; errors as `ClusterAdmin`'s."""
 
@@ -304,10 +312,26 @@ class TransactionAdmin(ClusterClient):
 
         Partitions that give no answer now (no leader, or another one by now) are left out.
         """
+        found = self._active(tps)
+        return {tp: {state.producer_id for state in states} for tp, states in found.items()}
+
+    def first_open(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, OpenTransaction]:
+        """The transaction with the lowest first offset of those that are open in each of these partitions. Partitions
+        without one are left out, and those that give no answer now."""
+        found: dict[TopicPartition, OpenTransaction] = {}
+        for tp, states in self._active(tps).items():
+            open_ = [s for s in states if s.current_txn_start_offset >= 0]
+            if open_:
+                first = min(open_, key=attrgetter("current_txn_start_offset"))
+                found[tp] = OpenTransaction(first.current_txn_start_offset, first.producer_id, first.producer_epoch)
+        return found
+
+    def _active(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, list[Any]]:
+        """What the leader of each partition knows of its producers."""
         wanted = list(tps)
 
-        async def step(connection: AdminConnection) -> dict[TopicPartition, set[int]]:
-            found: dict[TopicPartition, set[int]] = defaultdict(set)
+        async def step(connection: AdminConnection) -> dict[TopicPartition, list[Any]]:
+            found: dict[TopicPartition, list[Any]] = defaultdict(list)
             for leader, led in (await find_leaders(connection, wanted, set())).items():
                 response = await connection.send(_describe(led), leader)
                 for topic in response.topics:
@@ -317,7 +341,7 @@ class TransactionAdmin(ClusterClient):
                                 check(partition.error_code, f"{topic.name}:{partition.partition_index}")
                             continue
                         place = TopicPartition(topic.name, partition.partition_index)
-                        found[place].update(state.producer_id for state in partition.active_producers)
+                        found[place].extend(partition.active_producers)
             return found
 
         return self._connection.call("describe producers", step) if wanted else {}

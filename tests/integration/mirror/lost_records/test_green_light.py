@@ -12,8 +12,10 @@ import pytest
 from drkit.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.lab import Lab
+from drkit.mirror.health import open_transactions
 from drkit.mirror.progress import MirrorProgress
 from drkit.model.errors import Unreachable
+from drkit.model.link_state import TRANSACTION_OPEN
 from drkit.model.topology import Link
 from drkit.observe.status import LinkStatus, link_statuses
 from tests.support.collection.sampling import some_of
@@ -157,3 +159,30 @@ def test_records_that_the_target_stamps_itself_are_no_green_light(mirrored: Mirr
             assert not green(mirrored)
         else:
             mirrored.assert_same(topic)
+
+
+def test_a_transaction_that_nobody_ends_is_no_green_light(mirrored: Mirrored, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing behind it can be read: no lag shows what others have written there since."""
+    monkeypatch.setattr(open_transactions, "HANGS_SECONDS", 1.0)
+    topic = mirrored.name("hangs")
+    mirrored.source.create(topic)
+    write(mirrored, topic, 10)
+    producer = mirrored.source.producer(transactional_id=topic)
+    producer.init_transactions(30)
+    with mirrored.running() as running:
+        wait_until(lambda: green(mirrored), 90, "the mirror")
+        producer.begin_transaction()
+        producer.produce(topic, value=b"open", partition=0)
+        assert producer.flush(30) == 0
+        write(mirrored, topic, 10)
+        (problem,) = wait_until(lambda: mirrored.problems(TRANSACTION_OPEN), 90, "the problem")
+        assert "producer id " in problem.reason
+        assert f"transactional id {topic}" in problem.reason
+        assert "--start-offset 10" in problem.remedy
+        seen = status(mirrored)
+        assert (seen.state, seen.recovery_point.records) == ("degraded", 11)
+        assert (seen.recovery_point.seconds or 0.0) >= 1.0
+        producer.abort_transaction(30)
+        wait_until(lambda: green(mirrored), 90, "its end")
+    assert running.error is None
+    assert len(mirrored.target.read(topic)) == 20
