@@ -161,7 +161,7 @@ class GroupCapture:
         self._unsaved += self._timeline.observe(begun, ended, self._standing, changed, self._unseen, seen)
         self._looked_at = begun
         hidden = self._forget(set(self._listing.groups), ended) if self._listing.complete else {}
-        self._note_log(due, seen)
+        self._note_log(due)
         self._save_states()
         self._changes.taken(again=fetched.failures)
         if hidden:
@@ -173,10 +173,10 @@ class GroupCapture:
             )
         return len(self._kept)
 
-    def _note_log(self, due: Mapping[str, datetime], seen: Collection[str]) -> None:
+    def _note_log(self, due: Mapping[str, datetime]) -> None:
         """Note what the coordinators' log holds behind what this look stored, when."""
-        missing = {group for group, _, _ in self._standing}.difference(seen)
-        missing |= self._unmovable.names() - self._listing.groups.keys()
+        kept = {group for group, _, _ in self._standing} | self._unmovable.names()
+        missing = kept - self._listing.groups.keys()
         try:
             self._deleted.note_log(due, self._changes.log, missing)
         except (Refused, Unreachable) as error:  # the next looks do; until then it shows no deletion
