@@ -20,9 +20,8 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.logs.leader_epochs import LogBatch
 from drkit.model.errors import Unreachable
 from drkit.model.offsets import SourceBatch, Watermark
+from drkit.model.topics.standby import CLEANUP, is_compacted
 from drkit.model.topology import LinkId, TopicPartition
-
-_CLEANUP = "cleanup.policy"
 
 
 class BatchComparison(NamedTuple):
@@ -50,8 +49,8 @@ def compare_known(source: ClusterAdmin, known: Mapping[TopicPartition, SourceBat
     found = source.batches_at({tp: batch.last_offset for tp, batch in known.items()}) if known else {}
     replaced = {tp: known[tp] for tp, there in found.items() if there is not None and not _is(there, known[tp])}
     denied: set[str] = set()  # nobody knows then whether the cleaner works there
-    settings = source.topic_configs({tp.topic for tp in replaced}, keys=(_CLEANUP,), denied=denied) if replaced else {}
-    compacted = {topic for topic, each in settings.items() if "compact" in each.get(_CLEANUP, "")}
+    settings = source.topic_configs({tp.topic for tp in replaced}, keys=(CLEANUP,), denied=denied) if replaced else {}
+    compacted = {topic for topic, each in settings.items() if is_compacted(each)}
     rewritten = {tp for tp in replaced if tp.topic in compacted and not _beyond(found[tp], known[tp])}
     return BatchComparison(
         {tp: batch for tp, batch in replaced.items() if tp.topic in settings and tp not in rewritten},

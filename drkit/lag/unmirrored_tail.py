@@ -23,6 +23,7 @@ from drkit.kafka.protocol.records import Damaged, RawRecord
 from drkit.mapping.target_start import MappingRows
 from drkit.model.errors import DrkitError
 from drkit.model.offsets import OffsetMapping, Watermark
+from drkit.model.topics.standby import CLEANUP, is_compacted
 from drkit.model.topology import LinkId, TopicPartition
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ _SECONDS = 10.0
 _FIRST_LOOK, _FURTHER = 8, 16
 """How many of the target's last offsets are compared first, and how many times as many next, while none of them is the
 same record on both sides: both logs held that one before either could part from the other."""
-_CLEANUP = "cleanup.policy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +197,7 @@ class _Reading(NamedTuple):
 
     def compacts(self, target: TopicPartition) -> bool:
         """Whether the target's cleaner works on a topic."""
-        settings = self.target.topic_configs({target.topic}, keys=(_CLEANUP,)).get(target.topic, {})
-        return "compact" in settings.get(_CLEANUP, "")
+        return is_compacted(self.target.topic_configs({target.topic}, keys=(CLEANUP,)).get(target.topic, {}))
 
 
 class _Seen(NamedTuple):

@@ -292,10 +292,10 @@ def _check_gaps(store: Store, link: LinkId, problems: Sequence[Problem]) -> None
     for problem in problems:
         tp = TopicPartition(problem.topic, problem.partition or 0)
         mark = marks.get(tp)
-        if tp not in gaps or mark is None or gaps[tp][2] <= mark.source_end:
+        if tp not in gaps or mark is None or gaps[tp].end <= mark.source_end:
             continue
         raise Refused(
-            f"the batch that follows the gap of {tp} says that it begins at {gaps[tp][2]}, but {link.source} has "
+            f"the batch that follows the gap of {tp} says that it begins at {gaps[tp].end}, but {link.source} has "
             f"offsets below {mark.source_end} only: its own is damaged",
             meaning="Going on there would leave out all that producers write up to that offset",
             remedy=f"Let another replica of {tp} lead (kafka-leader-election), or restore it. Without one, "

@@ -396,14 +396,22 @@ def put_source_holes(store: LinkStore, link: LinkId, found: Mapping[TopicPartiti
         _write(store, link, _HOLES, found)
 
 
+class SkippedOffsets(NamedTuple):
+    """A source skips offsets [`first`, `end`) in this epoch, and no operator has accepted it."""
+
+    epoch: int
+    first: int
+    end: int
+
+
 def put_source_gap(store: LinkStore, link: LinkId, tp: TopicPartition, epoch: int, gap: tuple[int, int]) -> None:
     """Store the offsets [first, end) that a source skips; durable on return."""
     _write(store, link, SOURCE_GAP, {tp: (epoch, *gap)})
 
 
-def source_gaps(store: LinkStore, link: LinkId) -> dict[TopicPartition, tuple[int, int, int]]:
-    """What a source skips and no operator has accepted, by the source's names: epoch, first offset, end."""
-    return {tp: (next(numbers), next(numbers), next(numbers)) for tp, numbers in _read(store, link, SOURCE_GAP)}
+def source_gaps(store: LinkStore, link: LinkId) -> dict[TopicPartition, SkippedOffsets]:
+    """What a source skips and no operator has accepted, by the source's names."""
+    return {tp: SkippedOffsets(*numbers) for tp, numbers in _read(store, link, SOURCE_GAP)}
 
 
 def accept_source_gap(
@@ -422,13 +430,12 @@ def accept_source_gap(
         the noted offsets [first, end); None: none are noted of this epoch.
     """
     noted = source_gaps(store, link).get(tp)
-    if noted is None or noted[0] != epoch:
+    if noted is None or noted.epoch != epoch:
         return None
-    _, first, end = noted
     mark = store.watermarks(link).get(tp) if compacted else None
-    put_source_holes(store, link, {tp: SourceHoles(epoch, max(end, 0 if mark is None else mark.source_end))})
+    put_source_holes(store, link, {tp: SourceHoles(epoch, max(noted.end, 0 if mark is None else mark.source_end))})
     store.forget_notes(link, SOURCE_GAP, [str(tp)])
-    return first, end
+    return noted.first, noted.end
 
 
 class JudgedStart(NamedTuple):

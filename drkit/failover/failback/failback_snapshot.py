@@ -32,13 +32,14 @@ from drkit.model.link_state import RECORDS_GIVEN_UP, Direction, LinkControl, Top
 from drkit.model.offsets import Watermark
 from drkit.model.runs import FenceMethod, FenceRecord, run_to_resume
 from drkit.model.topic_policy import TopicSettings
+from drkit.model.topics.standby import UNCOMPACTED
 from drkit.model.topology import Link, LinkId, TopicPartition, is_canary
 from drkit.state_topic.other_store import mirrors_of_other_stores
 from drkit.store.api import Store
 from drkit.store.link_notes import known_target_cluster
 
 _RECORDS_SECONDS = 20.0
-REMOVING = ("cleanup.policy", "retention.ms", "retention.bytes")
+REMOVING = tuple(UNCOMPACTED)
 """The settings by which brokers remove records."""
 
 
@@ -477,7 +478,7 @@ def live_logs(admin: ClusterAdmin, topics: Iterable[ScrubTopic]) -> dict[str, Li
 def without_retention(admin: ClusterAdmin, topics: Iterable[str]) -> set[str]:
     """The topics among these from which only DeleteRecords removes records."""
     configs = admin.topic_configs(sorted(topics), keys=REMOVING)
-    return {name for name, config in configs.items() if [config.get(key) for key in REMOVING] == ["delete", "-1", "-1"]}
+    return {name for name, config in configs.items() if config.items() >= UNCOMPACTED.items()}
 
 
 def not_accepted(admin: ClusterAdmin, topics: Iterable[ScrubTopic], accepted: Collection[Lacking]) -> list[ScrubTopic]:

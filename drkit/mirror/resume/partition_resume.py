@@ -68,10 +68,11 @@ from drkit.model.link_state import (
     TopicState,
 )
 from drkit.model.offsets import HOLES_ANYWHERE, OffsetMapping, Watermark
-from drkit.model.topics.standby import is_compacted
+from drkit.model.topics.standby import CLEANUP, is_compacted
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.api import LinkStore, MappingStore
 from drkit.store.link_notes import (
+    SkippedOffsets,
     SourceHoles,
     add_never_mirrored,
     put_source_gap,
@@ -180,7 +181,7 @@ class Resumer:
         self._looked_at: float | None = None
         self._holes: dict[TopicPartition, SourceHoles] = {}
         self._new_holes: dict[TopicPartition, SourceHoles] = {}
-        self._gaps: dict[TopicPartition, tuple[int, int, int]] = {}
+        self._gaps: dict[TopicPartition, SkippedOffsets] = {}
         self.denied: dict[TopicPartition, DrkitError] = {}
         """From the last call of `resume`: partitions that a cluster refused to show, or not in time; the others
         continued."""
@@ -758,9 +759,9 @@ class Resumer:
         epoch = seen.topic.state.epoch
         known = self._holes.get(seen.tp)
         until = 0 if known is None or known.epoch != epoch else known.until
-        told, first, end = self._gaps.get(seen.tp, (None, 0, 0))
-        if told == epoch and first >= source_offset and end > until:
-            return first if seen.topic.compacted else until
+        gap = self._gaps.get(seen.tp)
+        if gap is not None and gap.epoch == epoch and gap.first >= source_offset and gap.end > until:
+            return gap.first if seen.topic.compacted else until
         due = until
         if seen.topic.compacted:
             due = HOLES_ANYWHERE
@@ -772,7 +773,8 @@ class Resumer:
 
     def told_gap(self, tp: TopicPartition, epoch: int, gap: tuple[int, int]) -> bool:
         """Whether a gap from there on was told before, and no operator has accepted it; it may end elsewhere now."""
-        return self._gaps.get(tp, (-1, -1))[:2] == (epoch, gap[0])
+        told = self._gaps.get(tp)
+        return told is not None and (told.epoch, told.first) == (epoch, gap[0])
 
     def is_compacted(self, topic: str) -> bool:
         """Whether the source's cleaner works on a topic, as the source says now.
@@ -780,7 +782,7 @@ class Resumer:
         Raises:
             DrkitError: it doesn't say.
         """
-        return is_compacted(self._source.topic_configs([topic], keys=("cleanup.policy",)).get(topic, {}))
+        return is_compacted(self._source.topic_configs([topic], keys=(CLEANUP,)).get(topic, {}))
 
     def note_source_gap(self, tp: TopicPartition, epoch: int, gap: tuple[int, int]) -> None:
         """Store what the source skips, so that an operator can go on without it."""

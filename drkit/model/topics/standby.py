@@ -20,7 +20,8 @@ from dataclasses import dataclass, replace
 from drkit.model.topic_policy import FOLLOWED, OPTIONAL, TopicSettings
 from drkit.model.topology import Link
 
-_CLEANUP = "cleanup.policy"
+CLEANUP = "cleanup.policy"
+"""The setting that says whether the log cleaner works on a topic (`is_compacted`)."""
 _WIDE_OPEN = str(2**63 - 1)
 STANDBY = {
     "message.timestamp.type": "CreateTime",
@@ -56,7 +57,7 @@ one that isn't must not lose records to a retention that compaction keeps away f
 
 def is_compacted(settings: Mapping[str, str]) -> bool:
     """Whether the log cleaner may remove records from the middle of a topic with these settings."""
-    return "compact" in settings.get("cleanup.policy", "delete")
+    return "compact" in settings.get(CLEANUP, "delete")
 
 
 def own_note(own: Mapping[str, str]) -> str:
@@ -83,8 +84,8 @@ def own_settings(
     """
     held: dict[str, str] = json.loads(note)
     overrides = policy.overrides_of(topic)
-    due = overrides.get(_CLEANUP, source.get(_CLEANUP) if policy.follows(_CLEANUP) else None)
-    if due is not None and target.get(_CLEANUP) != due:
+    due = overrides.get(CLEANUP, source.get(CLEANUP) if policy.follows(CLEANUP) else None)
+    if due is not None and target.get(CLEANUP) != due:
         return None
     return {
         name: value
