@@ -273,8 +273,8 @@ def animation(shown: Sequence[Shown], title: str) -> str:
         f'aria-label="{escape(title)}">'
         f"<style>text{{font:14px ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace;white-space:pre;fill:{_INK}}}"
         f".b{{font-weight:bold}}.d{{opacity:.6}}{colours}"
-        f".f>g{{opacity:0;animation:{total:.2f}s step-end infinite}}{''.join(rules)}"
-        f"@media (prefers-reduced-motion:reduce){{.f>g{{animation:none}}.f>g:last-child{{opacity:1}}}}</style>"
+        f".f>g{{opacity:0;animation:{total:.2f}s step-end infinite}}.f>g:last-child{{opacity:1}}{''.join(rules)}"
+        f"@media (prefers-reduced-motion:reduce){{.f>g{{animation:none}}}}</style>"
         f"<title>{escape(title)}</title><defs>{lines}</defs>"
         f'<rect width="{width}" height="{height}" rx="8" fill="{_PAPER}"/>'
         f'<g class="f" transform="translate({_MARGIN} {_MARGIN // 2})">{"".join(frames)}</g></svg>\n'
