@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from drkit.failover.context.live_log import LiveLog
 from drkit.failover.context.state_machine import Kind
-from drkit.failover.failback.failback_snapshot import REMOVING, FailbackSnapshot
+from drkit.failover.failback.failback_snapshot import FailbackSnapshot
+from drkit.failover.failback.removing_settings import removing_more
 from drkit.failover.plan.failback_plan import FailbackPlan, ScrubTopic
 from drkit.failover.plan.failover_plan import Obstacle
 from drkit.failover.positions.positions import PlannedPosition
@@ -96,20 +97,14 @@ def _removing_more(snapshot: FailbackSnapshot, plan: FailbackPlan) -> Iterator[s
         f"{name} ({key} {before[key]}, on {live} {now[key]})"
         for name, now in sorted(snapshot.live_configs.items())
         for before in [snapshot.configs_before.get(name) or snapshot.configs.get(name, {})]
-        for key in REMOVING
-        if key in now and key in before and _removes_more(key, before[key], now[key])
+        for key in removing_more(before, now)
     ]
     if found:
         yield (
             f"{and_more(found)}: with the switch {old}'s own settings are in force again, and what they no longer keep "
-            f"goes on both sides, read or not. To keep it, change them on {old} first"
+            f"goes on both sides; where a group has not read everything by then, {live}'s stay, and the run says so. "
+            f"To keep it in any case, change them on {old} first"
         )
-
-
-def _removes_more(key: str, before: str, now: str) -> bool:
-    if key == "cleanup.policy":
-        return not set(before.split(",")) <= set(now.split(","))
-    return before != "-1" and (now == "-1" or int(before) < int(now))
 
 
 def obstacles(snapshot: FailbackSnapshot, plan: FailbackPlan, alone: Sequence[PlannedPosition]) -> Iterator[Obstacle]:

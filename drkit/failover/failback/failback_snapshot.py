@@ -11,6 +11,7 @@ from drkit.failover.context.cluster_context import ClusterContext
 from drkit.failover.context.live_log import BELOW, MISSING, RECREATED, Lacking, LiveLog, gap_of, only_here
 from drkit.failover.context.state_machine import Kind, State
 from drkit.failover.failback.carried_offsets import MappedTopic, PartitionMapping, mappings_of
+from drkit.failover.failback.removing_settings import REMOVING
 from drkit.failover.fencing.cluster_fence import fence_method, fence_record
 from drkit.failover.fencing.write_block import settings_before
 from drkit.failover.journal.run_record import KINDS, load_anchored_run, since_brought_back
@@ -39,8 +40,6 @@ from drkit.store.api import Store
 from drkit.store.link_notes import known_target_cluster
 
 _RECORDS_SECONDS = 20.0
-REMOVING = tuple(UNCOMPACTED)
-"""The settings by which brokers remove records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -477,7 +476,7 @@ def live_logs(admin: ClusterAdmin, topics: Iterable[ScrubTopic]) -> dict[str, Li
 
 def without_retention(admin: ClusterAdmin, topics: Iterable[str]) -> set[str]:
     """The topics among these from which only DeleteRecords removes records."""
-    configs = admin.topic_configs(sorted(topics), keys=REMOVING)
+    configs = admin.topic_configs(sorted(topics), keys=tuple(UNCOMPACTED))
     return {name for name, config in configs.items() if config.items() >= UNCOMPACTED.items()}
 
 

@@ -16,12 +16,15 @@ from drkit.failover.failback.lost_tail import diverged, lost_tails
 from drkit.failover.plan.failback_plan import ScrubTopic
 from drkit.failover.stages.salvage_stage import unreadable_salvages
 from drkit.failover.stages.stage import StageContext, StageReport
+from drkit.kafka.client.record_probe import LogPosition, ProbedRecord
 from drkit.model.errors import ExitCode, PartlyDone
 from drkit.model.link_state import RETENTION_GAP, Problem
 from drkit.model.runs import ACCEPT_SALVAGE_ONLY
 from drkit.model.topology import TopicPartition
 from drkit.model.wording import and_more, counted
+from drkit.store.link_notes import alignments
 
+_RECORD_SECONDS = 20.0
 _CUT = "the end of the log was lost"
 TORN = "deleted or recreated"
 _PURGED = "no retention is set, and records were deleted"
@@ -96,6 +99,11 @@ def refuse_missing(
     raise AuditFailed(and_more(named, separator="; "), meaning=". ".join(meaning), remedy=". ".join(remedy))
 
 
+def _may_be_below(seen: ProbedRecord, end: int) -> bool:
+    """Whether a record stands below an offset: aborted ones and transactions' markers are none."""
+    return seen.late or (seen.offset is not None and seen.offset < end)
+
+
 @dataclass(frozen=True, slots=True)
 class Audit:
     """Compare the re-seeded records one by one; any verdict but clean stops the run. `level`: nothing was deleted."""
@@ -112,6 +120,8 @@ class Audit:
 
     def execute(self, context: StageContext) -> StageReport:
         """Audit."""
+        if not self.level:
+            self._refuse_strangers(context)
         lost = "" if self.level else self._lost_since_the_scrub(context)
         unlike = unlike_now(context) if self.level else None
         lost += refuse_missing(context, context.estate.store.problems(context.link.id), unlike)
@@ -126,6 +136,39 @@ class Audit:
             )
         facts = replace(context.facts, audit=verdict.verdict, audit_detail=verdict.detail)
         return StageReport(StageOutcome.OK, f"clean: {verdict.detail}{lost}", facts)
+
+    def _refuse_strangers(self, context: StageContext) -> None:
+        """Raise `AuditFailed` if a recreated topic holds records from before it was seeded: an audit compares what was
+        brought back, and would not see them."""
+        store, link, admin = context.estate.store, context.link, context.estate.admin(self.cluster)
+        ids = context.facts.scrubbed or {}
+        names = {topic.topic: topic.live_topic for topic in self.topics}
+        there = {name: info for name, info in admin.topics(names).items() if info.topic_id == ids.get(name)}
+        tps = [TopicPartition(name, number) for name, info in there.items() for number in range(info.partitions)]
+        starts, ends = admin.start_offsets(tps), admin.end_offsets(tps, committed=False)
+        states, filler = store.topic_states(link.id), alignments(store, link.id)
+        found: dict[TopicPartition, int] = {}
+        for tp in tps:
+            live = TopicPartition(names[tp.topic], tp.partition)
+            state = states.get(live.topic)  # read after the ends: each mirrored record has its row by now
+            rows = store.mappings(link.id, live, state.epoch) if state is not None else []
+            until = min((row.target_offset for row in rows), default=ends[tp])
+            if live in filler:
+                until = min(until, filler[live].begin)
+            if starts[tp] < min(until, ends[tp]):
+                found[tp] = min(until, ends[tp])
+        places = {tp: LogPosition(tp, starts[tp]) for tp in found}
+        first = admin.probe_records(places.values(), seconds=_RECORD_SECONDS) if places else {}
+        found = {tp: found[tp] for tp, place in places.items() if _may_be_below(first[place], found[tp])}
+        if found:
+            named = [f"{tp} (offsets {starts[tp]} to {end - 1})" for tp, end in found.items()]
+            raise AuditFailed(
+                f"{and_more(named)} on {self.cluster} hold records from before they were seeded",
+                meaning=f"A client has written there since the scrub: {self.live} doesn't have these records, and "
+                "groups that move back wouldn't read them",
+                remedy=f"Stop the clients of {self.cluster}. {seed_anew(context, self.cluster)}. If none of these "
+                f"records is needed: kafka-delete-records.sh removes them, then drkit resume {context.run}",
+            )
 
     def _lost_since_the_scrub(self, context: StageContext) -> str:
         """Records that only the live cluster held after the scrub, and that are gone without having been brought back.

@@ -17,6 +17,7 @@ from functools import partial
 
 from drkit.failover.context.interfaces import PATIENCE_SECONDS
 from drkit.failover.context.state_machine import Facts, Kind, Mode, StageOutcome
+from drkit.failover.failback.removing_settings import REMOVING, GroupPlace, KeptSetting, kept_for_unread
 from drkit.failover.failback.way_back import FormerDirection, check_way_back_is_free, reverse_record, save_reversed
 from drkit.failover.fencing.cluster_fence import ClusterFence
 from drkit.failover.fencing.late_appends import refuse_late_appends
@@ -35,12 +36,13 @@ from drkit.failover.stages.remove_filler import trimmed_again
 from drkit.failover.stages.salvage_stage import check_cluster, free_folder, unreadable_places
 from drkit.failover.stages.scrub_stage import restore_configs, to_be_aligned
 from drkit.failover.stages.stage import StageContext, StageReport, check_direction, decide_link, sealed_before
-from drkit.model.clock import now
+from drkit.model.clock import now, to_millis
 from drkit.model.errors import PartlyDone, Refused, Unreachable
 from drkit.model.link_state import Direction, Problem, TopicState
 from drkit.model.offsets import GroupPosition
 from drkit.model.runs import ACCEPT_UNFENCED
-from drkit.model.topology import Link, LinkId
+from drkit.model.topics.standby import SOURCE_SETTINGS, read_note
+from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.model.totals import total
 from drkit.model.wording import and_more, counted
 from drkit.store.link_notes import note_clusters
@@ -356,13 +358,13 @@ class ReverseLink:
         store = context.estate.store
         forward = context.link.reversed()
         control = store.link_control(self.configured)
-        facts, late = context.facts, ""
+        facts, late, kept = context.facts, "", list[KeptSetting]()
         # once it serves, its record is its own again, also where an operator has paused it since
         turned_before = control is not None and control.run == context.run and control.direction.serves_source
         if not turned_before:
             check_direction(control, self.configured, Direction.ACTIVE, _FROM_REVERSED)  # before anything is forgotten
             facts, late = self._late(context)
-            restore_configs(context, context.estate.admin(self.cluster), self.topics)
+            kept = self._restore_settings(context)
             before = {topic.topic: FormerDirection(topic.epoch, topic.created_by_drkit) for topic in self.topics}
             reason = f"reversed by failback {context.run}"
             gone = facts.mode is Mode.UNPLANNED
@@ -393,8 +395,42 @@ class ReverseLink:
         paused = control is not None and control.direction is Direction.PAUSED
         resumes = f"is paused (drkit link resume '{self.configured}' resumes its mirror)"
         what = f"{self.configured} {resumes if paused else 'is active again'}{late}"
-        said = filter(None, (what, lifted, str(rules), admitted, published.reason))
+        said = filter(None, (what, *map(str, kept), lifted, str(rules), admitted, published.reason))
         return StageReport(StageOutcome.OK, "; ".join(said), facts)
+
+    def _restore_settings(self, context: StageContext) -> list[KeptSetting]:
+        """Give the topics their own settings back; returns what they keep of the live cluster's instead, as groups have
+        not read what their own ones would remove."""
+        old = context.estate.admin(self.cluster)
+        places = [
+            GroupPlace(each.group, TopicPartition(each.target_topic, each.partition), each.target_offset)
+            for each in context.positions
+        ]
+        kept = kept_for_unread(
+            old,
+            {topic.topic: topic.config for topic in self.topics},
+            self._live_settings(context),
+            places,
+            context.link.reversed().settings_policy,
+            at_ms=to_millis(now()),
+        )
+        stays: dict[str, dict[str, str]] = {}
+        for each in kept:
+            stays.setdefault(each.tp.topic, {})[each.name] = each.live
+        topics = [replace(topic, config={**topic.config, **stays.get(topic.topic, {})}) for topic in self.topics]
+        restore_configs(context, old, topics)
+        return kept
+
+    def _live_settings(self, context: StageContext) -> dict[str, dict[str, str]]:
+        """What removes records on the live cluster, by the old primary's names; as noted last, if it is gone."""
+        names = {topic.live_topic: topic.topic for topic in self.topics}
+        try:
+            live = context.estate.admin(self.configured.target, may_be_gone=True)
+            found = live.topic_configs(names, keys=REMOVING)
+        except Unreachable:
+            notes = context.estate.store.notes(context.link.id, SOURCE_SETTINGS)
+            found = {name: read_note(text) for name, text in notes.items() if name in names}
+        return {names[name]: settings for name, settings in found.items()}
 
     def _admit_mirror(self, context: StageContext) -> str:
         """Let the mirror write to the cluster left behind; don't wait for it if it is gone."""

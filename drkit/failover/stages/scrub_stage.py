@@ -31,7 +31,7 @@ from drkit.failover.stages.salvage_stage import (
     unreadable_salvages,
 )
 from drkit.failover.stages.stage import StageContext, StageReport
-from drkit.kafka.admin.cluster_admin import ClusterAdmin, NewTopic, TopicInfo
+from drkit.kafka.admin.cluster_admin import TOPIC_EXISTS, ClusterAdmin, NewTopic, TopicInfo
 from drkit.kafka.admin.topic_requests import TooLate
 from drkit.model.clock import Deadline
 from drkit.model.errors import DrkitError, PartlyDone, Refused
@@ -88,7 +88,7 @@ class Scrub:
         facts, late = keep_late_commits(
             replace(context, facts=facts, carried=carry), self.cluster, self.live, self.topics
         )
-        ids = recreate(context, admin, self.topics)
+        ids = self._recreate(context, admin)
         let_writes_in(context.estate, self.configured, self.cluster)
         delete_offsets(context, self.cluster, set(ids))
         facts = replace(facts, scrubbed=ids, offsets_deleted=self.offsets)
@@ -101,6 +101,43 @@ class Scrub:
             f"{counted(self.offsets, 'committed offset')} gone{late}{unblocked}{gone}",
             facts,
         )
+
+    def _recreate(self, context: StageContext, admin: ClusterAdmin) -> dict[str, str]:
+        """As `recreate`; topics that clients have made meanwhile are taken for the run's own only if they are alike and
+        empty. One that is empty otherwise is deleted first.
+
+        Raises:
+            Refused: one holds records, or clients make them faster than they are deleted.
+        """
+        for _ in range(_ROUNDS):
+            found = admin.topics([topic.topic for topic in self.topics])
+            _check_new(admin, self.cluster, list(found.values()))
+            unlike = [
+                replace(topic, topic_id=there.topic_id, partitions=there.partitions)
+                for topic in self.topics
+                if (there := found.get(topic.topic)) is not None and not _is_alike(topic, there)
+            ]
+            try:
+                if unlike:
+                    self._delete_empty(context, admin, unlike)
+                return recreate(context, admin, self.topics)
+            except (TopicMadeMeanwhile, TooLate):
+                continue
+        raise Refused(
+            f"clients of {self.cluster} make topics anew before the run can, {_ROUNDS} times in a row: "
+            f"{and_more([topic.topic for topic in self.topics])}",
+            meaning="Its brokers create a topic when a client asks for it (auto.create.topics.enable), with their own "
+            "number of partitions; what was deleted is salvaged or on the live cluster",
+            remedy=f"Stop the clients of {self.cluster}, then drkit resume {context.run}",
+        )
+
+    def _delete_empty(self, context: StageContext, admin: ClusterAdmin, topics: Sequence[ScrubTopic]) -> None:
+        """Delete topics that clients have made, while nobody can write to them."""
+        with self._no_writes(context, topics):
+            until = Deadline.after(_AT_ONCE_SECONDS)
+            _check_new(admin, self.cluster, list(admin.topics([topic.topic for topic in topics]).values()))
+            context.lease.check()
+            _delete(admin, topics, until)
 
     def _unreadable(self, context: StageContext, facts: Facts, checked: set[str]) -> str:
         """A sentence if the salvage of topics that an interrupted attempt deleted can't be read here any more."""
@@ -260,6 +297,10 @@ def _delete(admin: ClusterAdmin, topics: Sequence[ScrubTopic], until: Deadline) 
         )
 
 
+class TopicMadeMeanwhile(DrkitError):
+    """A topic that is to be created is there: somebody else was faster."""
+
+
 def recreate(context: StageContext, admin: ClusterAdmin, topics: Sequence[ScrubTopic]) -> dict[str, str]:
     """Create the missing ones, configure all as they were; returns their new ids by name.
 
@@ -271,6 +312,8 @@ def recreate(context: StageContext, admin: ClusterAdmin, topics: Sequence[ScrubT
     missing = [topic for topic in topics if topic.topic not in found]
     context.lease.check()
     failures = admin.create_topics([NewTopic(t.topic, t.partitions, t.replication_factor) for t in missing])
+    if TOPIC_EXISTS in failures.values():
+        raise TopicMadeMeanwhile(next(name for name, why in failures.items() if why == TOPIC_EXISTS))
     if failures:
         name, why = next(iter(failures.items()))
         raise DrkitError(
@@ -330,6 +373,10 @@ def _is_old(topic: ScrubTopic, found: Mapping[str, TopicInfo]) -> bool:
     return topic.topic in found and found[topic.topic].topic_id == topic.topic_id
 
 
+def _is_alike(topic: ScrubTopic, found: TopicInfo) -> bool:
+    return (found.partitions, found.replication_factor) == (topic.partitions, topic.replication_factor)
+
+
 def _check_new(admin: ClusterAdmin, alias: str, infos: Sequence[TopicInfo]) -> None:
     """Check that topics of another incarnation were created by an interrupted attempt: they are empty."""
     tps = [TopicPartition(info.name, partition) for info in infos for partition in range(info.partitions)]
@@ -338,7 +385,8 @@ def _check_new(admin: ClusterAdmin, alias: str, infos: Sequence[TopicInfo]) -> N
         tp, end = next(iter(written.items()))
         raise Refused(
             f"{tp} on {alias} holds {end} offsets, but it is not the topic that the plan saw",
-            meaning="Somebody deleted and recreated it, and writes there; drkit does not touch it",
+            meaning="Somebody recreated it, and writes there (brokers with auto.create.topics.enable do so for any "
+            "client); drkit does not touch it",
             remedy=f"If you need none of it, delete {tp.topic} on {alias} by hand, then drkit resume; else stop "
             "its writers and keep its records first",
         )

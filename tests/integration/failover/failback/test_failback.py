@@ -18,6 +18,7 @@ from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.positions.positions import Strategy
 from drkit.failover.recovery.abandon import abandon_run
 from drkit.failover.run.service import resume_run, run_failback, run_failover, standing_obstacles
+from drkit.failover.stages import scrub_stage
 from drkit.failover.stages.audit_stage import AuditFailed
 from drkit.kafka.client.filler import FillerTrimmer
 from drkit.mirror.control import accept_recreated, resume_link
@@ -142,6 +143,82 @@ def test_the_link_flows_on_afterwards_without_loss_or_copy_and_can_fail_over_aga
     assert back.error is None
     assert back.machine.facts.salvaged == 0
     assert plan.level, "all of the primary was mirrored before it was left"
+
+
+@pytest.mark.parametrize("lagging", [True, False])
+def test_what_a_group_has_not_read_is_not_removed_by_the_settings_of_before(own, away, tmp_path, lagging):
+    """In the incident dr was made to keep more."""
+    topic, names = away
+    with own.estate() as estate:
+        estate.admin("dr").set_topic_configs(topic, {"retention.ms": "-1"})
+    if not lagging:
+        for group in names:
+            own.commit("dr", group, topic, {0: 80, 1: 80})
+    plan, result = fail_back(own, tmp_path)
+    assert f"{topic} (retention.ms 123456789, on dr -1)" in " ".join(plan.warnings)
+    assert result.error is None
+    (switch,) = [stage.reason for stage in result.stages if stage.name == "switch"]
+    assert (f"{topic} keeps retention.ms -1 ({names['lagging']} has not read" in switch) is lagging
+    assert topic_setting(own, "primary", topic, "retention.ms") == ("-1" if lagging else "123456789")
+
+
+@pytest.mark.parametrize(("partitions", "records"), [(1, 0), (3, 0), (2, 3)])
+def test_a_topic_that_a_client_makes_before_it_is_recreated_is_not_taken_for_the_run_s(
+    own, away, tmp_path, monkeypatch, partitions, records
+):
+    """Brokers with auto.create.topics.enable do so when a client asks for it."""
+    topic, _names = away
+    delete = scrub_stage._delete
+
+    def and_made_by_a_client(*arguments):
+        delete(*arguments)
+        own.create("primary", "orders", partitions=partitions)
+        own.produce("primary", topic, texts("stranger", records))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(scrub_stage, "_delete", first_time(and_made_by_a_client, delete))
+        _plan, result = fail_back(own, tmp_path)
+    if records:
+        assert "on primary holds 3 offsets, but it is not the topic that the plan saw" in result.error.what
+        assert own.values("primary", topic) == texts("stranger", records), "nothing is seeded beside them"
+        with own.estate() as estate:
+            estate.admin("primary").delete_topics([topic])
+            result = resume_run(estate, result.run, reading_ports(own, tmp_path / "salvage"))
+    assert result.error is None
+    assert own.values("primary", topic) == own.values("dr", topic)
+
+
+def first_time(this, then):
+    """A function that does this when it is called first, and something else from then on."""
+    acts = iter([this])
+
+    def act(*arguments):
+        return next(acts, then)(*arguments)
+
+    return act
+
+
+def test_records_that_a_client_writes_before_the_seed_are_found_though_no_audit_compares_them(
+    own, away, tmp_path, monkeypatch
+):
+    topic, _names = away
+    recreate = scrub_stage.recreate
+
+    def and_written(*arguments):
+        made = recreate(*arguments)
+        own.produce("primary", topic, {1: ["stranger"] * 3})
+        return made
+
+    with monkeypatch.context() as patched:
+        patched.setattr(scrub_stage, "recreate", and_written)
+        _plan, result = fail_back(own, tmp_path)
+    assert isinstance(result.error, AuditFailed)
+    assert f"{topic}:1 (offsets 0 to 2) on primary hold records from before they were seeded" in result.error.what
+    with own.estate() as estate:
+        estate.admin("primary").delete_records({TopicPartition(topic, 1): 3})
+        result = resume_run(estate, result.run, reading_ports(own, tmp_path / "salvage"))
+    assert result.error is None
+    assert own.values("primary", topic) == own.values("dr", topic)
 
 
 def test_what_was_aborted_on_the_live_cluster_is_no_foreign_record_to_the_mirror_after_a_failback(own, away, tmp_path):
