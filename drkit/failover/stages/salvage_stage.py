@@ -3,13 +3,14 @@
 A salvage compares both logs. Their state when it began (log ends, the last records, the live topic's id and bounds,
 committed offsets) is journaled with it: if any of that has changed before the scrub, the salvage is repeated. The last
 records show what log ends and ids hide: a cluster that is restored from an older copy of its disks, and grows to the
-same ends, holds other records below them.
+same ends, holds other records below them. Where the live cluster's cleaner works, the very last one has to be the same:
+a log loses records at its end only, and what the cleaner takes below has a newer record of its key.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,12 +31,17 @@ from drkit.kafka.groups.group_admin import CommittedOffset, GroupAdmin
 from drkit.lag.last_records import TAIL_OFFSETS
 from drkit.model.errors import DrkitError, FolderUnusable, Refused
 from drkit.model.runs import ACCEPT_SALVAGE_ONLY
+from drkit.model.topics.standby import is_compacted
 from drkit.model.topology import TopicPartition
 from drkit.model.wording import and_more, counted
 
 _TAIL_SECONDS = 120.0
 
 WRITTEN = "it was written after it was salvaged"
+CLEANED = (
+    "its last record on the live cluster is another one, or gone, than when it was salvaged (the log cleaner removes "
+    "records whose key is written again)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,13 +178,14 @@ def keep(
 @dataclass(frozen=True, slots=True)
 class TopicAtSalvage:
     """A topic of the old primary at one moment: its log ends, the live cluster's log, a digest of committed offsets,
-    and one of the last records of both logs.
+    and one of the last records of both logs. `compacted`: whether the live cluster's cleaner works there.
     """
 
     ends: dict[int, int]
     live: LiveLog
     offsets: str
     tails: str
+    compacted: bool = False
 
 
 def topics_at_salvage(
@@ -203,7 +210,9 @@ def topics_at_salvage(
         live_names[name]: (earlier[name].live if earlier is not None and name in earlier else logs[name]).ends
         for name in ends
     }
-    live_tails = _tails(context, live, live_ends)
+    settings = context.estate.admin(live).topic_configs(sorted(live_ends), keys=("cleanup.policy",))
+    compacted = {name for name in live_ends if is_compacted(settings.get(name, {}))}
+    live_tails = _tails(context, live, live_ends, compacted)
     offsets = committed_on(context.estate.groups(cluster), ends)  # last: nothing keeps them from changing
     return {
         name: TopicAtSalvage(
@@ -211,13 +220,17 @@ def topics_at_salvage(
             logs[name],
             offsets_digest(each for each in offsets if each.topic == name),
             f"{tails[name]} {live_tails[live_names[name]]}",
+            live_names[name] in compacted,
         )
         for name, of in ends.items()
     }
 
 
-def _tails(context: StageContext, alias: str, ends: Mapping[str, Mapping[int, int]]) -> dict[str, str]:
-    """By topic, a digest of the last records below these log ends; why one can't be read is part of it."""
+def _tails(
+    context: StageContext, alias: str, ends: Mapping[str, Mapping[int, int]], compacted: Collection[str] = ()
+) -> dict[str, str]:
+    """By topic, a digest of the last records below these log ends, markers of transactions included; of `compacted`
+    ones, of the very last of each partition. Why one can't be read is part of it."""
     places = {
         name: [
             LogPosition(TopicPartition(name, number), offset)
@@ -227,14 +240,24 @@ def _tails(context: StageContext, alias: str, ends: Mapping[str, Mapping[int, in
         for name, of in ends.items()
     }
     seen = context.estate.admin(alias).probe_records(
-        [place for each in places.values() for place in each], seconds=_TAIL_SECONDS
+        [place for each in places.values() for place in each], seconds=_TAIL_SECONDS, control=True
     )
-    return {
-        name: hashlib.sha256(
-            repr([(place.tp.partition, place.offset, *seen[place][:4]) for place in wanted]).encode()
-        ).hexdigest()
-        for name, wanted in places.items()
-    }
+
+    def held(place: LogPosition) -> object:
+        """The record there; not what comes behind it, which clients may have written since."""
+        found = seen[place]
+        if found.offset is None:
+            return found.reason
+        return None if found.offset != place.offset else (found.timestamp, found.crc, found.marker_epoch)
+
+    digests = {}
+    for name, wanted in places.items():
+        there = [(place.tp.partition, place.offset, held(place)) for place in wanted]
+        if name in compacted:
+            last = {number: (number, offset, found) for number, offset, found in there if found is not None}
+            there = list(last.values())
+        digests[name] = hashlib.sha256(repr(there).encode()).hexdigest()
+    return digests
 
 
 def unreadable_salvages(context: StageContext, facts: Facts, topics: Iterable[str]) -> dict[str, str]:
@@ -260,7 +283,8 @@ def stale(facts: Facts, unreadable: Mapping[str, str], now: Mapping[str, TopicAt
         elif kept.ends != seen.ends:
             found[name] = WRITTEN
         elif kept.tails != seen.tails:
-            found[name] = "its last records, or the live cluster's, are others than when it was salvaged"
+            why = "its last records, or the live cluster's, are others than when it was salvaged"
+            found[name] = CLEANED if seen.compacted else why
         elif not seen.live.holds_all_of(kept.live):
             found[name] = "the live cluster no longer holds what it held when it was salvaged"
         elif kept.offsets != seen.offsets:

@@ -20,6 +20,7 @@ from drkit.failover.plan.failback_plan import ScrubTopic
 from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.stages.late_commits import commits_end, keep_late_commits
 from drkit.failover.stages.salvage_stage import (
+    CLEANED,
     WRITTEN,
     check_cluster,
     committed_on,
@@ -191,6 +192,7 @@ class Scrub:
         facts, why = context.facts, ""
         if not old:
             return facts, context.carried, ""
+        cleaned = set[str]()
         for _ in range(_ROUNDS):
             unreadable = unreadable_salvages(context, facts, [topic.topic for topic in old])
             behind = stale(facts, unreadable, topics_at_salvage(context, self.cluster, self.live, old, facts.kept))
@@ -202,6 +204,8 @@ class Scrub:
                 if not behind:
                     return facts, context.carried, f"{unblocked}{lacks}"
             context.lease.check()
+            self._refuse_cleaned(context, [name for name, why in behind.items() if why == CLEANED and name in cleaned])
+            cleaned |= {name for name, why in behind.items() if why == CLEANED}
             name, why = next(iter(behind.items()))
             context.say(f"{name}: {why}; salvaging it again")
             again = replace(context, facts=facts)
@@ -211,6 +215,19 @@ class Scrub:
             f"{name} can't be kept as it is: {why}, {_ROUNDS} times in a row",
             meaning="Only what was kept may be deleted",
             remedy=f"Stop what changes it on {self.cluster} or {self.live}, then drkit resume {context.run}",
+        )
+
+    def _refuse_cleaned(self, context: StageContext, topics: Sequence[str]) -> None:
+        """Raise `Refused` where the live cluster's cleaner was faster than a salvage, twice: so it will be again."""
+        if not topics:
+            return
+        names = [topic.live_topic for topic in self.topics if topic.topic in topics]
+        raise Refused(
+            f"the cleaner of {self.live} removes the last records of {and_more(names)} faster than they are salvaged",
+            meaning=f"Whether {self.live} still holds what it held is shown by these; nothing is deleted",
+            remedy=f"Raise min.compaction.lag.ms of {and_more(names)} on {self.live} (kafka-configs.sh --alter "
+            "--entity-type topics), e.g. to 86400000, until the run is over; or stop what writes there. Then "
+            f"drkit resume {context.run}",
         )
 
     def _commits_kept_from_here(self, context: StageContext, facts: Facts) -> Facts:

@@ -3,6 +3,7 @@
 import json
 import threading
 from dataclasses import replace
+from uuid import uuid4
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -31,7 +32,7 @@ from drkit.observe.status import link_statuses
 from tests.support.collection.sampling import sampled, some_of
 from tests.support.killing.killed_process import killed
 from tests.support.links.estates import TIMEOUT, mirror, open_link, own_link, texts
-from tests.support.recovery.failback_ports import reading_ports, salvaged
+from tests.support.recovery.failback_ports import ReadingSalvager, reading_ports, salvaged
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, some_of("failbacks", 3)]
@@ -373,11 +374,107 @@ def rewritten(own, topic, partition, count, stamp):
     assert producer.flush(TIMEOUT) == 0
 
 
+class SlowSalvager(ReadingSalvager):
+    """A salvage during which clients of dr write; `meanwhile` waits until that has its effect."""
+
+    def __init__(self, own, meanwhile):
+        super().__init__(own)
+        self.meanwhile = meanwhile
+        self.times = 0
+
+    def salvage(self, *arguments):
+        done = super().salvage(*arguments)
+        self.times += 1
+        self.meanwhile()
+        return done
+
+
+SOON_COMPACTED = {"cleanup_policy": "compact", "segment_ms": "100", "min_cleanable_dirty_ratio": "0.0001"}
+
+
+def write_keys(own, topic, keys, text):
+    producer = Producer({**own.client("dr"), "linger.ms": 0})
+    for number, key in enumerate(keys):
+        producer.produce(topic, f"{text}-{number}".encode(), key=key.encode(), partition=0)
+    assert producer.flush(TIMEOUT) == 0
+
+
+def test_a_compacted_topic_that_clients_of_dr_write_to_is_scrubbed_while_dr_s_last_record_is_there(own, tmp_path):
+    """The cleaner takes the records before it as their keys are written again."""
+    topic = own.create("primary", "t", partitions=1, **SOON_COMPACTED)
+    own.produce("primary", topic, texts("x", 3, (0,)))
+    mirror(own)
+    own.produce("primary", topic, texts("only-here", 2, (0,)))
+    fail_over(own)
+    write_keys(own, topic, ["hot", "hot", "cold"], "on-dr")
+
+    def cleaned():
+        write_keys(own, topic, ["hot", "hot"], f"during-{salvager.times}")
+        wait_until(lambda: "on-dr-1" not in own.values("dr", topic)[0] or rolled(own, topic), what="dr's cleaner")
+
+    salvager = SlowSalvager(own, cleaned)
+    _plan, result = fail_back(own, tmp_path, replace(reading_ports(own, tmp_path / "salvage"), salvager=salvager))
+    assert result.error is None
+    assert salvager.times == 1
+    assert set(own.values("dr", topic)[0]) <= set(own.values("primary", topic)[0])
+
+
+def rolled(own, topic):
+    """Let dr close its segment, as the cleaner leaves the last one alone."""
+    write_keys(own, topic, ["hot"], f"roll-{uuid4()}")
+    return False
+
+
+def test_a_failback_says_at_once_how_it_passes_a_cleaner_that_is_faster_than_its_salvage(own, tmp_path):
+    topic = own.create("primary", "t", partitions=1, **SOON_COMPACTED)
+    own.produce("primary", topic, texts("x", 3, (0,)))
+    mirror(own)
+    own.produce("primary", topic, texts("only-here", 2, (0,)))
+    fail_over(own)
+    write_keys(own, topic, ["hot", "hot"], "on-dr")
+
+    def cleaned():
+        last = own.values("dr", topic)[0][-1]
+        wait_until(lambda: last not in own.values("dr", topic)[0] or rolled(own, topic), what="dr's cleaner")
+
+    salvager = SlowSalvager(own, cleaned)
+    ports = replace(reading_ports(own, tmp_path / "salvage"), salvager=salvager)
+    _plan, result = fail_back(own, tmp_path, ports)
+    assert f"the cleaner of dr removes the last records of {topic} faster than they are salvaged" in result.error.what
+    assert f"Raise min.compaction.lag.ms of {topic} on dr" in result.error.remedy
+    assert salvager.times == 2
+    with own.estate() as estate:
+        estate.admin("dr").set_topic_configs(topic, {"min.compaction.lag.ms": "86400000"})
+        salvager.meanwhile = lambda: rolled(own, topic)
+        result = resume_run(estate, result.run, ports)
+    assert result.error is None
+    assert set(own.values("dr", topic)[0]) <= set(own.values("primary", topic)[0])
+
+
+def test_transactional_clients_of_dr_may_write_while_the_old_primary_is_scrubbed(own, away, tmp_path):
+    """A log's last offset is a transaction's marker."""
+    topic, _names = away
+    producer = Producer({**own.client("dr"), "transactional.id": f"{topic}-on-dr"})
+    producer.init_transactions(TIMEOUT)
+
+    def write():
+        producer.begin_transaction()
+        producer.produce(topic, value=b"in transaction", partition=0)
+        producer.flush(TIMEOUT)
+        producer.commit_transaction(TIMEOUT)
+
+    write()
+    salvager = SlowSalvager(own, write)
+    _plan, result = fail_back(own, tmp_path, replace(reading_ports(own, tmp_path / "salvage"), salvager=salvager))
+    assert result.error is None
+    assert salvager.times == 1
+    assert own.values("primary", topic) == own.values("dr", topic)
+
+
 def test_behind_a_large_hole_of_a_compacted_topic_offsets_differ_and_positions_go_by_the_mapping(own, tmp_path):
     """What status says meanwhile, too: records that are brought back are none that a failover would lose."""
     begun = to_millis(now()) - 3_600_000
-    soon_compacted = {"cleanup_policy": "compact", "segment_ms": "100", "min_cleanable_dirty_ratio": "0.0001"}
-    topic = own.create("primary", "t", **soon_compacted)
+    topic = own.create("primary", "t", **SOON_COMPACTED)
     own.produce("primary", topic, texts("before", 3), begun)
     mirror(own)
     own.produce("primary", topic, texts("only-here", 2), begun)
