@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pyarrow.parquet as pq
 
 from drkit.files import sha256_of
 from drkit.model.errors import Refused
+from drkit.model.topology import Link, LinkId
+from drkit.model.wording import and_more
 
 MANIFEST = "manifest.json"
 PARQUET = "records.parquet"
@@ -46,6 +49,24 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             remedy="Replay it with the drkit that made it",
         )
     return manifest
+
+
+def salvaged_link(folder: Path, links: Sequence[Link]) -> Link:
+    """The link among these that a salvage is of: in its own direction, or in that of its way back, which a failback
+    salvages what was written late to the live cluster by.
+
+    Raises:
+        Refused: as `read_manifest`; or it is of none of them.
+    """
+    manifest = read_manifest(folder)
+    of = LinkId(manifest["source"], manifest["target"])
+    found = next((way for link in links for way in (link, link.reversed()) if way.id == of), None)
+    if found is None:
+        raise Refused(
+            f"the salvage in {folder} is of {of}, not of {and_more([str(link.id) for link in links])}",
+            remedy="Name its link with --link",
+        )
+    return found
 
 
 def checked_manifest(folder: Path) -> dict[str, Any]:

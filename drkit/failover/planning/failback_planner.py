@@ -37,7 +37,7 @@ from drkit.model.clock import now
 from drkit.model.errors import ConfigError, Refused, Unreachable
 from drkit.model.link_state import Direction
 from drkit.model.offsets import Certainty
-from drkit.model.runs import FenceMethod, serve_again
+from drkit.model.runs import ACCEPT_SALVAGE_ONLY, FenceMethod, serve_again
 from drkit.model.topics.cycles import clash_error, cycle_error, find_clash, find_cycle, names_to_try
 from drkit.model.topology import Link, LinkId
 from drkit.model.wording import and_more, counted
@@ -120,19 +120,38 @@ def make_failback_plan(
     )
 
 
+def obstacles_since(estate: ClusterContext, plan: FailbackPlan, waived: Collection[str]) -> Iterator[Obstacle]:
+    """What prevents the failback now, as a new plan finds it: its salvage may have taken hours. What the live cluster
+    lacks isn't looked at, nor which cluster it is, or whether it answers: the scrub does that itself, and knows what
+    was accepted.
+
+    Raises:
+        Refused: it can't be planned any more.
+    """
+    try:
+        ids = [estate.admin(each.alias).cluster_id() for each in (plan.target, plan.live)]
+        if ids != [plan.target.cluster_id, plan.live.cluster_id]:
+            return
+        made = make_failback_plan(
+            estate, None, estate.link(plan.link), for_good=plan.kind is Kind.REPROTECT, by_spark=plan.by_spark
+        )
+    except Unreachable:
+        return
+    yield from (each for each in made.obstacles if each.waived_by not in {*waived, ACCEPT_SALVAGE_ONLY})
+
+
 def left_since(estate: ClusterContext, plan: FailbackPlan) -> Iterator[Obstacle]:
     """Links by which the live cluster was failed away from since the plan was made: a run may take hours, or be resumed
     much later. By the store alone: the live cluster may be gone."""
     link = estate.link(plan.link)
-    planned = {topic.live_topic for topic in plan.topics}
-    known = {*estate.store.topic_states(link.id.reversed())}
-    known |= {state.target_topic for state in estate.store.topic_states(link.id).values()}
-    yield from left_by_others(estate, link, planned | known)
+    yield from left_by_others(estate, link, {topic.live_topic for topic in plan.topics})
 
 
 def left_by_others(estate: ClusterContext, link: Link, live_topics: Iterable[str]) -> Iterator[Obstacle]:
-    """Links by which the live cluster was itself failed away from: it lacks clients' later writes to these topics."""
-    names = list(live_topics)
+    """Links by which the live cluster was itself failed away from: it lacks clients' later writes to these topics, and
+    to those on record."""
+    recorded = {state.target_topic for state in estate.store.topic_states(link.id).values()}
+    names = sorted({*live_topics, *recorded, *estate.store.topic_states(link.id.reversed())})
     for configured in estate.config.links:
         other = configured.link()
         if other.id.source != link.id.target or not was_failed_away(estate, other.id):

@@ -201,18 +201,32 @@ _ASKED_BEFORE = frozenset({"scrub", "reverse", "fence"})
 """The stages of a failback that begin what another move of its live cluster would make wrong."""
 
 
-def _still_there(estate: ClusterContext, plan: Plan, run: str, gate: Gate | None) -> Gate | None:
-    """The gate of a run; a failback's asks, besides, whether its live cluster was failed away from meanwhile."""
+def _still_there(
+    estate: ClusterContext, plan: Plan, run: str, journal: Journal, part: PartOfSite | None
+) -> Gate | None:
+    """The gate of a run. A failback's asks, besides, whether its live cluster was failed away from meanwhile; and,
+    before anything is deleted, for all obstacles of its plan again: a site run asks for those of all its links."""
+    gate = None if part is None else part.gate
     if not isinstance(plan, FailbackPlan):
         return gate
-    from drkit.failover.planning.failback_planner import left_since  # noqa: PLC0415 - as above
+    from drkit.failover.planning.failback_planner import left_since, obstacles_since  # noqa: PLC0415 - as above
+
+    def standing(stage: str, machine: Run) -> Iterator[Obstacle]:
+        if stage in _ASKED_BEFORE:
+            yield from left_since(estate, plan)
+        if stage == "scrub" and plan.deletes and part is None and not journal.attempted(stage):
+            waived = {ACCEPT_UNFENCED} if machine.facts.unfenced_accepted else set[str]()
+            yield from obstacles_since(estate, plan, waived)
 
     def ask(stage: str, machine: Run, positions: tuple[PlannedPosition, ...]) -> None:
         if gate is not None:
             gate(stage, machine, positions)
-        found = next(left_since(estate, plan), None) if stage in _ASKED_BEFORE else None
-        if found is not None:
-            refused = found.refusal()
+        try:
+            found = next(standing(stage, machine), None)
+            refused = None if found is None else found.refusal()
+        except Refused as error:
+            refused = error
+        if refused is not None:
             raise PartlyDone(
                 refused.what,
                 meaning=refused.meaning,
@@ -266,7 +280,7 @@ def resume_run(
     with _right_to_act(estate, link.id, run, part) as lease:
         record = load_run(estate.store, run)  # under the lease: nobody else writes to it
         runner = _runner(estate, record, link, lease, ports, watch)
-        runner.gate = _still_there(estate, record.plan, run, None if part is None else part.gate)
+        runner.gate = _still_there(estate, record.plan, run, record.journal, part)
         if part is not None:
             runner.in_order = part.in_order
         if record.machine.finished:
@@ -532,7 +546,7 @@ def _start(
             watch=watch,
             hooks=_hooks(estate, plan, run, site),
             before_fence=before_fence,
-            gate=_still_there(estate, plan, run, None if part is None else part.gate),
+            gate=_still_there(estate, plan, run, journal, part),
             in_order=at_once if part is None else part.in_order,
         )
         return runner.run()

@@ -457,7 +457,10 @@ class ReverseLink:
             free_folder(context.salvage_folder.with_name(f"{context.run}-late")),
             context.say,
         )
-        said = f"{said}; {counted(sum(kept.records.values()), 'record')} of these topics kept in {kept.path}"
+        said = (
+            f"{said}; {counted(sum(kept.records.values()), 'record')} of these topics kept in {kept.path} "
+            f"(drkit salvage --out {kept.path} --replay-to TOPIC writes them to {self.cluster})"
+        )
         if hidden := unreadable_places(kept):
             said += f", not what can't be read: {and_more(hidden)}"
         if kept.uncommitted and facts.loss is not None:

@@ -82,9 +82,12 @@ def salvage_verb(
 
     With --replay-to the records are also written back, with a header that names each one's origin: those that are new,
     or those that --approve names, of all topics or those that --topic names. Running it again with the same DIR writes
-    only missing records. Exits 8 where the source itself can't deliver some offsets (unreadable, or behind an open
-    transaction) or doesn't list a topic, all of which is named: all others are kept; and where records can't be written
-    back, as a header's name is no UTF-8.
+    only missing records. The DIR of an existing salvage says which link it is of; what a failback has kept of late
+    writes (RUN-late) goes to the cluster that it went back to.
+
+    Exits 8 where the source itself can't deliver some offsets (unreadable, or behind an open transaction) or doesn't
+    list a topic, all of which is named: all others are kept; and where records can't be written back, as a header's
+    name is no UTF-8.
 
     Several links are salvaged one after the other, each into DIR/SOURCE-to-TARGET. If one fails, the others' salvages
     are still complete, and the command exits 7.
@@ -96,16 +99,20 @@ def salvage_verb(
     if approve and replay_to is None:
         raise ConfigError("--approve needs --replay-to", remedy="Add --replay-to TOPIC, or leave it out")
 
+    from drkit.audit.salvage.salvage_folder import is_salvage, salvaged_link
+
+    folder = out.expanduser().resolve()
+    if replay_to is not None and is_salvage(folder):
+        links = [salvaged_link(folder, links)]
+
     def runtime() -> SparkRuntime:
         return spark_runtime(master, driver_memory, spark_conf)
 
     if len(links) > 1:
-        _salvage_each(run, links, out.expanduser().resolve(), topic, runtime, replay_to)
+        _salvage_each(run, links, folder, topic, runtime, replay_to)
         return
     from drkit.audit.salvage.replay import refuse_mirrored, refuse_missing, replay
-    from drkit.audit.salvage.salvage_folder import is_salvage
 
-    folder = out.expanduser().resolve()
     run.unfinished = lambda: f"The salvage in {folder} is complete" if is_salvage(folder) else NOTHING_KEPT
     made = not (replay_to is not None and is_salvage(folder))
     if replay_to is not None:  # before anything is read for it

@@ -740,6 +740,35 @@ def test_a_group_that_reads_on_the_old_primary_is_refused(own, away):
     assert f"{names['live']} is active on primary" in obstacle.what
 
 
+def test_a_group_that_begins_to_read_on_the_old_primary_during_the_salvage_stops_the_run_before_its_scrub(
+    own, away, tmp_path
+):
+    """Each obstacle of the plan is asked for again: a salvage takes hours."""
+    topic, names = away
+    consumer = Consumer({**own.client("primary"), "group.id": names["live"], "enable.auto.commit": False})
+
+    def begins_to_read():
+        consumer.subscribe([topic])
+        wait_until(lambda: consumer.poll(0.1) or consumer.assignment(), what="the consumer's assignment")
+
+    salvager = SlowSalvager(own, begins_to_read)
+    ports = replace(reading_ports(own, tmp_path / "salvage"), salvager=salvager)
+    before = own.values("primary", topic)
+    try:
+        _plan, result = fail_back(own, tmp_path, ports)
+    finally:
+        consumer.close()
+    assert isinstance(result.error, PartlyDone)
+    assert f"{names['live']} is active on primary" in result.error.what
+    assert f"then drkit resume {result.run}" in result.error.remedy
+    assert own.values("primary", topic) == before
+    salvager.meanwhile = lambda: None
+    with own.estate() as estate:
+        result = resume_run(estate, result.run, ports)
+    assert result.error is None
+    assert own.values("primary", topic) == own.values("dr", topic)
+
+
 def test_a_topic_that_somebody_recreated_is_not_deleted(own, away):
     topic, _names = away
     with own.estate() as estate:

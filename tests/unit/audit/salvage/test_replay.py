@@ -14,14 +14,22 @@ import pytest
 from drkit.audit.salvage import replay as replaying
 from drkit.audit.salvage.replay import _batches, _portions, refuse_mirrored, replay
 from drkit.audit.salvage.salvage import _sync
-from drkit.audit.salvage.salvage_folder import FORMAT, MANIFEST, PARQUET, POSITIONS, checked_manifest, is_salvage
+from drkit.audit.salvage.salvage_folder import (
+    FORMAT,
+    MANIFEST,
+    PARQUET,
+    POSITIONS,
+    checked_manifest,
+    is_salvage,
+    salvaged_link,
+)
 from drkit.cli.verbs.audit.salvage import _keeps_less, _manifest_document
 from drkit.config import Config
 from drkit.model.audit.audit_result import TopicChoice
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.link_state import Direction, LinkControl, TopicState
-from drkit.model.topology import LinkId
+from drkit.model.topology import Link, LinkId
 from drkit.store import open_store
 from drkit.store.api import Store
 
@@ -78,6 +86,17 @@ def with_file(folder: Path, text: str = "[1, 2]", records: int = 2) -> Path:
     (folder / POSITIONS).write_text(text)
     digest = hashlib.sha256(text.encode()).hexdigest()
     return kept(folder, EMPTY | {"files": [{"path": POSITIONS, "records": records, "sha256": digest}]})
+
+
+@pytest.mark.parametrize(("source", "target"), [("primary", "dr"), ("dr", "primary")])
+def test_a_salvage_says_which_link_it_is_of_also_that_of_a_failback_s_late_writes(
+    tmp_path: Path, source: str, target: str
+) -> None:
+    links = [Link(LinkId("other", "dr"), (".*",)), Link(LINK, (".*",))]
+    kept(tmp_path, EMPTY | {"source": source, "target": target})
+    assert salvaged_link(tmp_path, links).id == LinkId(source, target)
+    with pytest.raises(Refused, match=f"is of {source}->{target}, not of other->dr"):
+        salvaged_link(tmp_path, links[:1])
 
 
 @pytest.mark.parametrize(
