@@ -46,11 +46,7 @@ def warnings(snapshot: FailbackSnapshot, plan: FailbackPlan) -> Iterator[str]:
     active = sorted(group for group, count in snapshot.live_members.items() if count)
     if active:
         yield f"{and_more(active)} read on {link.id.target}: unless they stop first, they read some records again"
-    if snapshot.fence is not None and not snapshot.fence.proven and snapshot.fence.state is not FenceState.OPEN:
-        yield (
-            f"the fence of {link.id.source} isn't proven ({snapshot.fence.detail or 'it did not answer'}): "
-            f"run drkit fence --link '{link.id}' before its clients reach it again"
-        )
+    yield from _not_closed(snapshot)
     if plan.level:
         yield from _shorter(snapshot)
     elif differences := _differences(snapshot):
@@ -65,6 +61,23 @@ def warnings(snapshot: FailbackSnapshot, plan: FailbackPlan) -> Iterator[str]:
         yield (
             f"{plan.carried:,} committed offsets are on {link.id.source} only (of groups that were left out of the "
             f"failover, or aren't {link.id}'s): the mapping carries over those that it has a place for"
+        )
+
+
+def _not_closed(snapshot: FailbackSnapshot) -> Iterator[str]:
+    """Whether clients may reach the old primary, though it is on record as fenced."""
+    fence, link = snapshot.fence, snapshot.link.id
+    if fence is None or fence.state is FenceState.OPEN:
+        return
+    if fence.stands and snapshot.replaced:
+        yield (
+            f"the fence of {link.source} closed the former cluster, not the one that answers now: keep its clients "
+            "away until the run is over"
+        )
+    elif not fence.proven:
+        yield (
+            f"the fence of {link.source} isn't proven ({fence.detail or 'it did not answer'}): "
+            f"run drkit fence --link '{link}' before its clients reach it again"
         )
 
 

@@ -504,7 +504,13 @@ class ClusterFence:
         if not passes:
             self._refuse_if_shared()
         record = self._claim(FenceState.STANDBY, before.method)
-        if passes:
+        if passes and (gone := self._gone_of(closed)):
+            kept_closed = False
+            done = (
+                f"{self._cluster} is open to clients: {counted(gone, 'rule')} of its fence "
+                f"{'is' if gone == 1 else 'are'} gone, or another cluster answers there now"
+            )
+        elif passes:
             done, kept_closed = f"{self._cluster} stays closed to all but super users, of whom drkit is one", True
         else:
             admin = self._admin()
@@ -522,6 +528,21 @@ class ClusterFence:
             done = f"{self._cluster} {kept}{open_to}"
         self._keep(replace(record, detail=done, proven=before.proven and kept_closed))
         return done
+
+    def _gone_of(self, rules: frozenset[Acl]) -> int:
+        """How many of these ACLs the cluster doesn't have: it may be another one than was closed."""
+        try:
+            return len(rules - self._admin().acls())
+        except Refused:
+            return len(rules)
+
+    def _is_denied(self, topics: Collection[str]) -> bool:
+        """Whether an ordinary client is turned away, now."""
+        try:
+            with self._probe() as probe:
+                return not any(probe.may_write(topics).values())
+        except (ConfigError, Unreachable) as error:
+            return not self._is_of_the_cluster(error)
 
     def _refuse_if_shared(self) -> None:
         """Raise `Refused` if another link's fence denies the mirror, too, writing to this link's topics: its ACLs stay,
@@ -547,8 +568,14 @@ class ClusterFence:
         others = self._commanded_for()
         if passes:
             record = self._claim(FenceState.STANDBY, before.method)
-            done = f"{self._cluster} stays closed by its command, which lets drkit itself write"
-            self._keep(replace(record, detail=done, proven=before.proven))
+            denied = self._is_denied(topics)
+            done = (
+                f"{self._cluster} stays closed by its command, which lets drkit itself write"
+                if denied or not before.proven
+                else f"{self._cluster} is open to clients: its command doesn't keep them out any more, or another "
+                "cluster answers there now"
+            )
+            self._keep(replace(record, detail=done, proven=before.proven and denied))
             return done
         if others:
             raise Refused(
