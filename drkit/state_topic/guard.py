@@ -14,7 +14,7 @@ from drkit.model.link_state import LinkControl
 from drkit.model.topology import Link, LinkId
 from drkit.state_topic import connection
 from drkit.state_topic.copy_topic import AmbiguousCopy, copy_name, copy_under_other_aliases, find_copy, note_copy
-from drkit.state_topic.link_copy import copy_of
+from drkit.state_topic.link_copy import LinkCopy, copy_of
 from drkit.state_topic.records import StateKind, section_of
 from drkit.state_topic.store_age import FAILED_OVER, is_later, older_than, recovery_of
 from drkit.store.api import Store, WholeStore
@@ -102,7 +102,7 @@ def check_not_older(
         Unreachable: the target doesn't answer.
     """
     check_no_later_decision(link, store, topic, found)
-    check_knows_all(link, store, topic, found, admin)
+    check_knows_all(link, store, copy_of(link, topic, found), admin)
 
 
 def check_no_later_decision(link: Link, store: Store, topic: str, found: Mapping[bytes, SmallTopicRecord]) -> None:
@@ -114,10 +114,8 @@ def check_no_later_decision(link: Link, store: Store, topic: str, found: Mapping
     _check_decision(link, store, copy_of(link, topic, decisions).control)
 
 
-def check_knows_all(
-    link: Link, store: Store, topic: str, found: Mapping[bytes, SmallTopicRecord], admin: ClusterAdmin
-) -> None:
-    """Raise `Refused` if the copy in the topic (`found`, read before) has what the store doesn't know at all
+def check_knows_all(link: Link, store: Store, copy: LinkCopy, admin: ClusterAdmin) -> None:
+    """Raise `Refused` if the copy (read before) has what the store doesn't know at all
     (`OlderStore.unknown`), or newer watermarks of a link that alters records.
 
     A mirror would take the records of such a topic on the target for somebody else's, mirror them a second time, and
@@ -127,7 +125,7 @@ def check_knows_all(
     Raises:
         Unreachable: the target doesn't answer.
     """
-    older = None if link.shares_target else older_than(copy_of(link, topic, found), store, link, admin)
+    older = None if link.shares_target else older_than(copy, store, link, admin)
     if older is None or not (older.unknown or (link.alters and older.observed_later)):
         return
     what = "map wrongly" if older.lost else "copy a second time" if older.unknown else "halt at"

@@ -338,8 +338,9 @@ class Recorder:
                 if not self._forgot:  # else it may have been the last topic, whose records are removed now
                     check_not_forgotten(self._link, self._store, self._topic, self._known)
                 check_no_later_decision(self._link, self._store, self._topic, found)
-            check_knows_all(self._link, self._store, self._topic, found, self._admin)
-            proven = copy_of(self._link, self._topic, found).partitions.keys()
+            copy = copy_of(self._link, self._topic, found)
+            check_knows_all(self._link, self._store, copy, self._admin)
+            proven = copy.partitions.keys()
         else:
             connection.create(self._admin, self._topic)
             self._known, proven = {}, set[TopicPartition]()
