@@ -38,10 +38,13 @@ def test_planned_switch(secure_lab, tmp_path, unique_name):
     with mirroring(own):
         play(book, "look", tmp_path)
         play(book, "dry-run", tmp_path)
+        own.commit("primary", "billing", topic, {0: 31, 1: 42})  # it read on until it was stopped
+        play(book, "go", tmp_path, codes=(4,))
+        play(book, "dry-run-again", tmp_path)
         own.produce("primary", topic, texts("late", 7))  # a producer that nobody stopped, before it is turned away
         play(book, "go", tmp_path, codes=(0, 6))
     assert own.values("dr", topic) == own.values("primary", topic)
-    assert own.committed("dr", group) == {(topic, 0): 30, (topic, 1): 40}
+    assert own.committed("dr", group) == {(topic, 0): 31, (topic, 1): 42}
     listed, status, endpoint = play(book, "verify", tmp_path)
     assert "closed" in listed
     assert "sealed" in status

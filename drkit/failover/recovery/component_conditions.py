@@ -28,13 +28,15 @@ _AWAY = frozenset({Direction.SEALED, Direction.REVERSED})
 class Advice:
     """How to recover from a link's current state (`run` None: no run is unfinished). `broken`: the components that are
     not healthy, in words. `first`: what to correct before giving anything up, if a cluster answers but drkit can't work
-    with it (its clients may be fine), or if the store is too old to fail over with.
+    with it (its clients may be fine), or if the store is too old to fail over with. `silent`: the clusters that gave no
+    answer just now, which may be slow only.
     """
 
     run: str | None
     way: WayOut
     broken: tuple[str, ...]
     first: str = ""
+    silent: tuple[str, ...] = ()
 
     @property
     def do(self) -> str:
@@ -107,7 +109,8 @@ def advise(estate: ClusterContext, link: Link, unfinished: Unfinished | None) ->
     way = way.filled(name or "RUN", str(ids), ids.source, ids.target)
     if unfinished is not None:
         way = replace(way, commands=tuple(_by_site(unfinished, each) for each in way.commands))
-    return Advice(name, way, broken, first)
+    down = (alias for alias, each in conditions.items() if each is ComponentCondition.DOWN and alias not in refused)
+    return Advice(name, way, broken, first, tuple(down))
 
 
 def _by_site(run: Unfinished, command: str) -> str:

@@ -277,25 +277,35 @@ class Runner:
             return PartlyDone(
                 f"{stage} failed: {error.what}; and {live} could not be opened to its clients again: {failed.what}",
                 meaning=f"Clients can't write to {live} as long as its fence is in place",
-                remedy=self._way_out() or f"{resume}; or drkit abandon {self.journal.run}, which gives the run up",
+                remedy=self._way_out(alone=True)
+                or f"{resume}; or drkit abandon {self.journal.run}, which gives the run up",
             )
         with suppress(DrkitError):
             self._list()
         meaning = f"Clients still use {live} ({did}); nothing has moved"
-        if (way := self._way_out()) is not None:
+        if (way := self._way_out(alone=True)) is not None:
             return PartlyDone(f"{stage} failed: {error.what}", meaning=f"Nothing has moved ({did})", remedy=way)
         remedy = error.remedy if resume in error.remedy else _and_then(error.remedy, resume)
         told = OutcomeUnknown if isinstance(error, OutcomeUnknown) else PartlyDone
         return told(f"{stage} failed: {error.what}", meaning=meaning, remedy=remedy)
 
-    def _way_out(self) -> str | None:
-        """How to recover if a cluster is gone or replaced; None: both are there, or that is unknown."""
+    def _way_out(self, *, alone: bool = False) -> str | None:
+        """How to recover if a cluster is gone or replaced; None: both are there, or that is unknown.
+
+        `alone`: nothing is said before it, so trying again comes first where a cluster may only be slow.
+        """
         try:
             left = Unfinished.of(self.journal, self.machine, self.plan)
             advice = advise(self.estate, self.configured, left)
         except DrkitError:
             return None
-        return f"{'; '.join(advice.broken)}: {advice.said(str(advice.way))}" if advice.broken else None
+        if not advice.broken:
+            return None
+        said = f"{'; '.join(advice.broken)}: {advice.said(str(advice.way))}"
+        resume = f"drkit resume {self.journal.run}"
+        if not alone or not advice.silent or resume in advice.way.commands:
+            return said
+        return f"{resume} tries again, as a slow cluster looks like one that is gone. Where it stays so: {said}"
 
     def back_before_fence(self, why: str) -> None:
         """Go back to before the fence, which is gone.

@@ -37,7 +37,7 @@ from drkit.failover.stages.salvage_stage import check_cluster, free_folder, unre
 from drkit.failover.stages.scrub_stage import restore_configs, to_be_aligned
 from drkit.failover.stages.stage import StageContext, StageReport, check_direction, decide_link, sealed_before
 from drkit.model.clock import now, to_millis
-from drkit.model.errors import PartlyDone, Refused, Unreachable
+from drkit.model.errors import DrkitError, PartlyDone, Refused, Unreachable
 from drkit.model.link_state import Direction, Problem, TopicState
 from drkit.model.offsets import GroupPosition
 from drkit.model.runs import ACCEPT_UNFENCED
@@ -260,6 +260,7 @@ class DrainBack:
         check_cluster(context, self.cluster, self.cluster_id)
         link = context.link
         if context.facts.mode is Mode.UNPLANNED:
+            self._refuse_if_back(context)
             return self._as_it_is(context)
         ends = self._level(context) if not sealed_before(context) else ends_of(context, link)
         decide_link(
@@ -295,6 +296,18 @@ class DrainBack:
         )
         said = f"all of {self.live} is on {self.cluster}{gone}; the way back is sealed{fenced.said(self.cluster)}"
         return StageReport(StageOutcome.OK, said, facts)
+
+    def _refuse_if_back(self, context: StageContext) -> None:
+        """Raise `Refused` if the live cluster shows all its logs: it was slow, not gone, and the rest can be copied."""
+        try:
+            ends_of(context, context.link)
+        except DrkitError:
+            return
+        raise Refused(
+            f"{self.live} answers again",
+            meaning=f"Its last records can be copied: without them they would be left behind on {self.live}",
+            remedy=f"drkit resume {context.run}",
+        )
 
     def _as_it_is(self, context: StageContext) -> StageReport:
         """The live cluster is gone: what was copied is all there is."""

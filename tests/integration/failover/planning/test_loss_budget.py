@@ -17,12 +17,15 @@ from drkit.failover.journal.journal import StageRecord
 from drkit.failover.plan.loss_budget import OverBudget
 from drkit.failover.planning.failback_planner import make_failback_plan
 from drkit.failover.planning.failover_planner import PlanRequest, make_plan
+from drkit.failover.run import service
+from drkit.failover.run.runner import RunResult
 from drkit.failover.run.service import resume_run, run_failback, run_failover
 from drkit.lab import Lab
 from drkit.model.errors import PartlyDone
 from drkit.model.link_state import Direction
 from drkit.model.runs import ACCEPT_LOSS
 from tests.support.clusters.secured import verb
+from tests.support.commands.running import Commands
 from tests.support.links.estates import OwnLink, mirror, own_link, texts
 from tests.support.recovery.failback_ports import reading_ports
 
@@ -118,6 +121,63 @@ def test_a_failback_without_its_live_cluster_loses_no_more_than_its_budget(
     own.produce("primary", topic, texts("x", 10))
     group = own.commit("primary", "g", topic, {0: 4, 1: 10})
     mirror(own)
+    paused = failed_back_to_the_fence(own, topic, tmp_path)
+    own.produce("dr", topic, texts("too late", 5))
+    back = own.link.reversed().id
+    marks = own.store.watermarks(back).values()
+    own.store.put_watermarks(back, [replace(mark, source_end=mark.source_through + behind) for mark in marks])
+    with ClusterContext(without_dr(own), own.store, patience_seconds=2.0) as estate:
+        ports = reading_ports(own, tmp_path / "salvage")
+        with pytest.raises(OverBudget, match="max_loss_records") as refused:
+            resume_run(estate, paused.run, ports, unplanned=True)
+        assert f"drkit resume {paused.run} --unplanned {ACCEPT_LOSS} unknown" in refused.value.remedy
+        assert own.committed("primary", group) == {(topic, 0): 4, (topic, 1): 10} or not own.committed("primary", group)
+        done = resume_run(estate, paused.run, ports, unplanned=True, accept_loss="unknown")
+    assert (done.error, done.machine.state) == (None, State.CLOSED)
+    assert own.committed("primary", group) == {(topic, 0): 4, (topic, 1): 10}
+    control = own.store.link_control(own.link.id)
+    assert control is not None
+    assert control.direction is Direction.ACTIVE
+
+
+def test_a_live_cluster_that_was_silent_for_a_moment_leaves_nothing_behind(
+    own: OwnLink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It doesn't answer when the failback is to be finished without it, and answers all that the run asks later."""
+    topic = own.create("primary", "t")
+    own.produce("primary", topic, texts("x", 10))
+    group = own.commit("primary", "g", topic, {0: 4, 1: 10})
+    mirror(own)
+    paused = failed_back_to_the_fence(own, topic, tmp_path)
+    own.produce("dr", topic, texts("while it was slow", 5))
+    monkeypatch.setattr(service, "_check_live_gone", lambda *_: None)
+    with own.estate() as estate:
+        ports = reading_ports(own, tmp_path / "salvage")
+        again = resume_run(estate, paused.run, ports, unplanned=True, accept_loss="unknown")
+        assert again.error is not None
+        assert "dr answers again" in again.error.what
+        assert f"drkit resume {paused.run}" in again.error.remedy
+        assert again.machine.state is State.AUDITED
+        done = resume_run(estate, paused.run, ports, accept_unfenced=True)
+    assert (done.error, done.machine.state) == (None, State.CLOSED)
+    assert own.values("primary", topic) == own.values("dr", topic)
+    assert own.committed("primary", group) == {(topic, 0): 4, (topic, 1): 10}
+
+
+def test_a_mirror_copies_what_the_live_cluster_takes_while_a_failback_waits(own: OwnLink, tmp_path: Path) -> None:
+    topic = own.create("primary", "t")
+    own.produce("primary", topic, texts("x", 10))
+    mirror(own)
+    failed_back_to_the_fence(own, topic, tmp_path)
+    own.produce("dr", topic, texts("while it waits", 5))
+    assert own.values("primary", topic) != own.values("dr", topic)
+    followed = Commands(own.config_path).drkit("mirror", "--link", str(own.link.id), "--until-caught-up")
+    assert followed.returncode == 0, followed.stderr
+    assert own.values("primary", topic) == own.values("dr", topic)
+
+
+def failed_back_to_the_fence(own: OwnLink, topic: str, tmp_path: Path) -> RunResult:
+    """Failed over, three records written on dr, and a failback that waits before its fence."""
 
     def wait() -> None:
         raise PartlyDone("waiting before the fence")
@@ -135,22 +195,7 @@ def test_a_failback_without_its_live_cluster_loses_no_more_than_its_budget(
             before_fence=wait,
         )
     assert paused.machine.state is State.AUDITED
-    own.produce("dr", topic, texts("too late", 5))
-    back = own.link.reversed().id
-    marks = own.store.watermarks(back).values()
-    own.store.put_watermarks(back, [replace(mark, source_end=mark.source_through + behind) for mark in marks])
-    with ClusterContext(without_dr(own), own.store, patience_seconds=2.0) as estate:
-        ports = reading_ports(own, tmp_path / "salvage")
-        with pytest.raises(OverBudget, match="max_loss_records") as refused:
-            resume_run(estate, paused.run, ports, unplanned=True)
-        assert f"drkit resume {paused.run} --unplanned {ACCEPT_LOSS} unknown" in refused.value.remedy
-        assert own.committed("primary", group) == {(topic, 0): 4, (topic, 1): 10} or not own.committed("primary", group)
-        done = resume_run(estate, paused.run, ports, unplanned=True, accept_loss="unknown")
-    assert (done.error, done.machine.state) == (None, State.CLOSED)
-    assert own.committed("primary", group) == {(topic, 0): 4, (topic, 1): 10}
-    control = own.store.link_control(own.link.id)
-    assert control is not None
-    assert control.direction is Direction.ACTIVE
+    return paused
 
 
 def long_ago(own: OwnLink, minutes: int) -> None:

@@ -29,7 +29,9 @@ from drkit.failover.plan.failback_plan import failback_plan_json
 from drkit.failover.plan.failover_plan import plan_json
 from drkit.failover.plan.loss_budget import OverBudget
 from drkit.failover.positions.position_checks import PositionCheck
+from drkit.failover.recovery.component_conditions import Advice
 from drkit.failover.recovery.rollback import CANCEL
+from drkit.failover.recovery.way_out import Component, WayOut
 from drkit.failover.run.runner import Runner, RunResult, give_up, take_over
 from drkit.failover.stages.hooks import Hooks
 from drkit.failover.stages.stage import StageContext, StageReport
@@ -517,6 +519,18 @@ def test_a_failback_whose_outcome_is_unknown_stays_unknown(trial, monkeypatch, e
     look = "Look; then " if error.remedy else ""
     assert result.error.remedy == f"{look}drkit resume {RUN}"
     assert result.error.meaning.startswith("Clients still use dr (")
+
+
+def test_a_failback_whose_live_cluster_gave_no_answer_is_tried_again_first(trial, monkeypatch):
+    """A slow cluster looks like one that is gone, and going on without it leaves its records behind."""
+    going = failing_back(trial, "fence", Refused("dr is not fenced"))
+    without = WayOut((f"drkit resume {RUN} --unplanned",), Component.SOURCE, "records")
+    advice = Advice(RUN, without, ("dr does not answer",), silent=("dr",))
+    monkeypatch.setattr("drkit.failover.run.runner.advise", lambda *_: advice)
+    assert going.run().error.remedy == (
+        f"drkit resume {RUN} tries again, as a slow cluster looks like one that is gone. Where it stays so: "
+        f"dr does not answer: drkit resume {RUN} --unplanned (costs: records)"
+    )
 
 
 @pytest.mark.parametrize("stage", ["switch", "verify"])
