@@ -37,7 +37,7 @@ def estate():
         }
     )
     store = open_store("sqlite:///:memory:")
-    with ClusterContext(config, store, patience_seconds=0.05) as context:
+    with ClusterContext(config, store, timeout_seconds=0.2, patience_seconds=0.05) as context:
         context.anchors._gone |= {"primary", "dr"}  # nothing is anchored there
         yield context
     store.close()
