@@ -14,9 +14,10 @@ records that the store no longer has are removed, and a late writer's records ar
 **It never copies a loss.** At each opening the store is compared with the topic (`guard.check_knows_all`): one that
 lacks what the topic proves is reported, and nothing is written. The topic is opened anew before a topic or a partition
 is removed that this process didn't forget, before rows replace others than those that they continue, and where another
-process may have written a partition's rows since.
+process may have written a partition's rows: nothing of a partition that was claimed since is written before that.
 
-**How far it lags.** A round a second; of watermarks and positions at most `MOST_A_ROUND` each, those that wait longest
+**How far it lags.** A round a second; a partition that was just claimed waits for an opening (`PAUSE_TIMES`). Of
+watermarks and positions at most `MOST_A_ROUND` each, those that wait longest
 first. A watermark with only a new check time is written every `REFRESH_SECONDS`.
 
 Failures are reported and retried; noting never blocks.
@@ -70,9 +71,9 @@ REFRESH_SECONDS = 30.0
 HEARTBEAT_SECONDS = 10.0
 REOPEN_SECONDS = 900.0
 OUTAGE_SECONDS = 60.0
-COMPARED_SECONDS = 60.0
-"""A partition that is claimed so soon after an opening isn't compared once more: a large link claims its partitions in
-portions."""
+PAUSE_TIMES = 5
+"""The least pause between two openings, in durations of the last one. A large link claims its partitions in portions:
+those that are claimed after an opening wait for the next one, with which all of them are compared."""
 MOST_A_ROUND = 2_000
 _READ_AGAIN_A_ROUND = 200
 _MOST_PENDING_ROWS = 200_000
@@ -150,6 +151,7 @@ class Recorder:
         self._topic_id: str | None = None
         self._begins = 0
         self._opened_at = 0.0
+        self._opening_seconds = 0.0
         self._looked_at = 0.0
         self._told_at = 0.0
         self._known: dict[bytes, int] = {}
@@ -280,12 +282,14 @@ class Recorder:
     def _round(self) -> bool:
         """Write due changes; returns whether that worked. Others report an unreachable target first."""
         try:
-            compared = self._open()
+            claimed = self._claimed_before()
+            opened = self._open()
             try:
-                self._write_due(compared=compared)
+                self._write_due(claimed if opened else None)
             except _NotCompared:
+                claimed = self._claimed_before()
                 self._open(again=True)
-                self._write_due(compared=True)
+                self._write_due(claimed)
         except Exception as error:  # noqa: BLE001 - the mirror continues, whatever it is; it is told and tried again
             self._give_up()
             told = error if isinstance(error, DrkitError) else DrkitError(f"{type(error).__name__}: {error}")
@@ -298,6 +302,11 @@ class Recorder:
         self._failing_since = None
         self._say(None)
         return True
+
+    def _claimed_before(self) -> set[TopicPartition]:
+        """The partitions taken over so far: an opening that begins now compares what their former workers wrote."""
+        with self._lock:
+            return set(self._taken_over)
 
     def _say(self, error: DrkitError | None) -> None:
         if error is None and self._failed is False:
@@ -323,6 +332,7 @@ class Recorder:
         if self._writer is not None and not again and not self._to_be_opened_again():
             return False
         self._give_up()
+        begun = time.monotonic()
         alias = self._link.id.target
         self._admin = ClusterAdmin(
             alias, self._target, timeout_seconds=_ADMIN_SECONDS, reach=Reachability(PATIENCE_SECONDS)
@@ -351,6 +361,7 @@ class Recorder:
         self._begins = connection.begins(self._admin, self._topic)
         self._writer = connection.writer(alias, self._target, self._topic)
         self._opened_at = self._looked_at = time.monotonic()
+        self._opening_seconds = self._opened_at - begun
         self._told_at = 0.0
         self._written = {}
         noted = note_copy(self._link, self._store, self._topic)
@@ -388,27 +399,32 @@ class Recorder:
 
     # -- one round ---------------------------------------------------------------------------------
 
-    def _write_due(self, *, compared: bool) -> None:
-        """Write it. `compared`: the store was just compared with the topic.
+    def _write_due(self, compared: set[TopicPartition] | None) -> None:
+        """Write it, but nothing of partitions that were taken over and aren't compared yet.
+
+        Args:
+            compared: the store was just compared with the topic, after these had been taken over; None: it wasn't.
 
         Raises:
             _NotCompared: it is to be compared first; nothing was written.
         """
         with self._lock:
-            if not compared and self._taken_over and time.monotonic() - self._opened_at > COMPARED_SECONDS:
+            self._taken_over -= compared or set()
+            unproven = set(self._taken_over)
+            due = self._closing or time.monotonic() - self._opened_at > PAUSE_TIMES * self._opening_seconds
+            if compared is None and unproven and due:
                 raise _NotCompared
-            taken, self._taken_over = self._taken_over, set()
             forgot, self._forgot = self._forgot, set()
-            rows, self._rows = self._rows, []
+            rows, self._rows = [row for row in self._rows if row.tp not in unproven], []
             kinds, self._kinds = self._kinds, set()
-            stale, self._stale = self._stale, set()
-            marks = dict(self._marks)
-        taken |= {tp for tp in self._blocks if not forgot.isdisjoint((None, tp.topic))}
-        for tp in taken:  # others may have added rows to those that were known
+            stale, self._stale = self._stale - unproven, set(unproven)
+            marks = {tp: mark for tp, mark in self._marks.items() if tp not in unproven}
+        gone = {tp for tp in self._blocks if not forgot.isdisjoint((None, tp.topic))}
+        for tp in unproven | gone:  # others may have added rows to those that were known
             self._blocks.pop(tp, None)
         try:
             records = self._small(kinds)
-            if not compared:
+            if compared is None:
                 _check_removed(records, forgot)
             waiting = self._add_rows(rows, stale, marks, records)
             self._send(records)

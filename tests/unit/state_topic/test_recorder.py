@@ -224,13 +224,52 @@ def test_rows_that_the_store_loses_under_a_mirror_stay_in_the_topic(topic, store
         if how == "the topic is read again":
             monkeypatch.setattr(recorder, "REOPEN_SECONDS", 0.0)
         elif how == "a new claim":
-            monkeypatch.setattr(recorder, "COMPARED_SECONDS", 0.0)
             claims = taken(store)
         else:
             mirror.append_mappings(LINK.id, [row(31, 30)], claims)
             assert mirror.supersede_mappings(LINK.id, TP, 1, 29, claims) == 1
         mirror.append_mappings(LINK.id, [row(33, 30)], claims)
         mirror.put_watermarks(LINK.id, [mark(40, 37)], claims)
+        wait_until(lambda: halted(store, "mapping rows of t:0 from source offset 11 on"), what="the refusal")
+    assert proves(topic, 30, *ROWS)
+
+
+def test_rows_that_the_store_loses_under_another_worker_stay_in_the_topic(topic, store, tmp_path):
+    """The worker that takes the partition over has compared the store with the topic, but not since it claims it."""
+    with worker(store) as first, worker(store) as second:
+        claims = taken(store)
+        second.put_topic_states(LINK.id, [TopicState("t", "t", "s", "t-id", 1, 1, created_by_drkit=True)])
+        wait_until(lambda: set(copied(topic).topics) == {"t"}, what="the other worker to have opened the topic")
+        first.append_mappings(LINK.id, [row(*each) for each in ROWS], claims)
+        first.put_watermarks(LINK.id, [mark(30, 28)], claims)
+        wait_until(lambda: proves(topic, 30, *ROWS), what="the record of all rows")
+        lose(tmp_path, "DELETE FROM mapping WHERE source_offset = 11")
+        claims = taken(store)
+        second.append_mappings(LINK.id, [row(33, 30)], claims)
+        second.put_watermarks(LINK.id, [mark(40, 37)], claims)
+        wait_until(lambda: halted(store, "mapping rows of t:0 from source offset 11 on"), what="the refusal")
+    assert proves(topic, 30, *ROWS)
+
+
+def test_a_partition_that_is_claimed_during_an_opening_is_compared_by_the_next(topic, store, tmp_path, monkeypatch):
+    with worker(store) as first, worker(store) as second:
+        claims = taken(store)
+        first.append_mappings(LINK.id, [row(*each) for each in ROWS], claims)
+        first.put_watermarks(LINK.id, [mark(30, 28)], claims)
+        wait_until(lambda: proves(topic, 30, *ROWS), what="the record of all rows")
+        opened = []
+
+        def compared_already(*_: Any) -> str:
+            if not opened:
+                opened.append(True)
+                lose(tmp_path, "DELETE FROM mapping WHERE source_offset = 11")
+                second.put_watermarks(LINK.id, [mark(40, 37)], taken(store))
+            return "id"
+
+        monkeypatch.setattr(recorder, "PAUSE_TIMES", 0)
+        monkeypatch.setattr(recorder, "HEARTBEAT_SECONDS", 600.0)  # the first worker doesn't ask for it
+        monkeypatch.setattr(connection, "topic_id", compared_already)
+        second.put_topic_states(LINK.id, [TopicState("t", "t", "s", "t-id", 1, 1, created_by_drkit=True)])
         wait_until(lambda: halted(store, "mapping rows of t:0 from source offset 11 on"), what="the refusal")
     assert proves(topic, 30, *ROWS)
 
