@@ -350,10 +350,10 @@ class Recorder:
                 check_no_later_decision(self._link, self._store, self._topic, found)
             copy = copy_of(self._link, self._topic, found)
             check_knows_all(self._link, self._store, copy, self._admin)
-            proven = copy.partitions.keys()
+            proven = set(copy.partitions)
         else:
             connection.create(self._admin, self._topic)
-            self._known, proven = {}, set[TopicPartition]()
+            self._known, proven = {}, set()
         self._sections.clear()
         for key in self._known:
             self._sections[section_of(key)].add(key)

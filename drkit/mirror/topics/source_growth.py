@@ -9,14 +9,17 @@ lost likewise, and their deletion is shown likewise.
 
 What is deleted is deleted in the log of the controllers, and that can be set back alone, while every topic's log is
 whole. So a batch counts only where this log was, when the batch was noted, in the same leader epoch as now and not
-further: controllers that are set back elect a leader anew. Elections that happen otherwise only take evidence away. A
-cluster that doesn't tell where its log ends (ZooKeeper, or no DESCRIBE on the cluster) shows no deletion.
+further: controllers that are set back elect a leader anew, and are seen where their log still ends lower. Elections
+that happen otherwise only take evidence away. So does a break between two looks (`LONGEST_BREAK_SECONDS`): unseen, a
+log that was set back may elect its way to the same epoch and grow beyond its former end. A cluster that doesn't tell
+where its log ends (ZooKeeper, or no DESCRIBE on the cluster) shows no deletion.
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -27,6 +30,9 @@ from drkit.mirror.round_robin import Turns
 from drkit.model.errors import DrkitError
 from drkit.model.topology import TopicPartition, is_canary
 
+LONGEST_BREAK_SECONDS = 60.0
+"""Between two looks at the controllers' log. An idle one takes two records a second (`metadata.max.idle.interval.ms`),
+so one that was set back needs about as long to its former end as the time that it lost."""
 _NOTED_A_LOOK = 4
 _NOTED = 512
 _BLIND = (
@@ -56,15 +62,22 @@ class _Growth(NamedTuple):
     epoch: int
 
 
+def _since_boot() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 class SourceGrowth:
     """What a source took, look by look. Not thread-safe.
 
     Args:
         source: the cluster.
+        clock: seconds that count on while this machine or process is suspended.
     """
 
-    def __init__(self, source: ClusterAdmin) -> None:
+    def __init__(self, source: ClusterAdmin, clock: Callable[[], float] = _since_boot) -> None:
         self._source = source
+        self._clock = clock
+        self._asked_at = 0.0
         self._look = 0
         self._topics: dict[str, _Seen] = {}
         self._rules: dict[str, _Seen] = {}
@@ -108,8 +121,8 @@ class SourceGrowth:
                 self._grown.append(_Growth(before[tp][0], self._look, tp, batch, metadata.epoch))
 
     def _metadata_end(self) -> MetadataEnd | None:
-        """Where the log of the controllers ends now. One that was further before shows nothing of what was noted
-        until then, whichever epoch it gets to.
+        """Where the log of the controllers ends now. One that was further before, or wasn't looked at for long, shows
+        nothing of what was noted until then, whichever epoch it gets to.
 
         Raises:
             Unreachable: the source doesn't answer.
@@ -117,9 +130,11 @@ class SourceGrowth:
         found = self._source.metadata_end()
         self.blind = _BLIND.format(self._source.alias) if found is None else ""
         if found is not None:
-            if found.epoch < self._metadata.epoch or found.high_watermark < self._metadata.high_watermark:
+            before, at = self._metadata, self._clock()
+            away = at - self._asked_at > LONGEST_BREAK_SECONDS
+            if away or found.epoch < before.epoch or found.high_watermark < before.high_watermark:
                 self._grown.clear()
-            self._metadata = found
+            self._metadata, self._asked_at = found, at
         return found
 
     def shows_deletion(self, topic_ids: Mapping[str, str], listed: Mapping[str, TopicInfo]) -> set[str]:

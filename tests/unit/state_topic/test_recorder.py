@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import threading
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,11 +33,13 @@ from drkit.state_topic.link_copy import LinkCopy, copy_of
 from drkit.state_topic.recorded_store import StateRecording
 from drkit.store import open_store
 from drkit.store.link_notes import SourceHoles, forget_topic_notes, put_source_holes
-from tests.support.wait import wait_until
+from tests.support import wait
 
 LINK = Link(LinkId("primary", "dr"), topics=(".*",))
 TP = TopicPartition("t", 0)
 AT = now()
+wait_until = partial(wait.wait_until, timeout=120)
+"""A recorder pauses for three times as long as it works, which takes seconds where the disk is busy."""
 
 
 class Topic:
@@ -98,6 +102,7 @@ def topic(monkeypatch):
     for name in ("exists", "create", "topic_id", "begins", "keep_compacted", "read_all", "writer"):
         monkeypatch.setattr(connection, name, getattr(made, name))
     monkeypatch.setattr(recorder, "ClusterAdmin", lambda *_, **__: made)
+    monkeypatch.setattr(recorder, "PAUSE_TIMES", 0)  # on a busy machine an opening takes seconds
     return made
 
 
@@ -252,24 +257,25 @@ def test_rows_that_the_store_loses_under_another_worker_stay_in_the_topic(topic,
 
 
 def test_a_partition_that_is_claimed_during_an_opening_is_compared_by_the_next(topic, store, tmp_path, monkeypatch):
-    with worker(store) as first, worker(store) as second:
+    with worker(store) as first:
         claims = taken(store)
         first.append_mappings(LINK.id, [row(*each) for each in ROWS], claims)
         first.put_watermarks(LINK.id, [mark(30, 28)], claims)
         wait_until(lambda: proves(topic, 30, *ROWS), what="the record of all rows")
-        opened = []
+    reached, claimed = threading.Event(), threading.Event()
 
-        def compared_already(*_: Any) -> str:
-            if not opened:
-                opened.append(True)
-                lose(tmp_path, "DELETE FROM mapping WHERE source_offset = 11")
-                second.put_watermarks(LINK.id, [mark(40, 37)], taken(store))
-            return "id"
+    def compared_already(*_: Any) -> str:
+        reached.set()
+        assert claimed.wait(60)
+        return "id"
 
-        monkeypatch.setattr(recorder, "PAUSE_TIMES", 0)
-        monkeypatch.setattr(recorder, "HEARTBEAT_SECONDS", 600.0)  # the first worker doesn't ask for it
-        monkeypatch.setattr(connection, "topic_id", compared_already)
+    monkeypatch.setattr(connection, "topic_id", compared_already)
+    with worker(store) as second:
         second.put_topic_states(LINK.id, [TopicState("t", "t", "s", "t-id", 1, 1, created_by_drkit=True)])
+        assert reached.wait(60), "an opening that has compared both"
+        lose(tmp_path, "DELETE FROM mapping WHERE source_offset = 11")
+        second.put_watermarks(LINK.id, [mark(40, 37)], taken(store))
+        claimed.set()
         wait_until(lambda: halted(store, "mapping rows of t:0 from source offset 11 on"), what="the refusal")
     assert proves(topic, 30, *ROWS)
 

@@ -14,7 +14,7 @@ from drkit.kafka.admin.logs.leader_epochs import LogBatch
 from drkit.mirror.control import acknowledge
 from drkit.mirror.engine.interface import NOT_MOVING
 from drkit.mirror.health.problems import Problems
-from drkit.mirror.topics.source_growth import SourceGrowth
+from drkit.mirror.topics.source_growth import LONGEST_BREAK_SECONDS, SourceGrowth
 from drkit.mirror.topics.topic_deletions import LOOKS, SECONDS, TopicDeletions
 from drkit.mirror.topics.topic_snapshot import TopicSnapshot
 from drkit.model.clock import now
@@ -89,7 +89,7 @@ class World:
         self.store = open_store("sqlite:///:memory:")
         weakref.finalize(self, self.store.close)
         self.source, self.target = Cluster(), Cluster()
-        self.at = 0.0
+        self.at = self.boot = 0.0
         self.states = {t: TopicState(t, t, f"s-{t}", f"t-{t}", 1, 1, created_by_drkit=True) for t in topics}
         self.target_ids = {topic: f"t-{topic}" for topic in topics}
         self.others = 5
@@ -102,7 +102,7 @@ class World:
     def restart(self) -> None:
         self.problems = Problems(self.store, LINK.id, lambda _: None)
         self.problems.follow()
-        self.growth = SourceGrowth(self.source)
+        self.growth = SourceGrowth(self.source, clock=lambda: self.boot)
         self.deletions = TopicDeletions(
             LINK, self.source, self.target, self.store, self.problems, self.growth, clock=lambda: self.at
         )
@@ -347,6 +347,17 @@ def test_controllers_that_were_set_back_and_got_to_the_same_epoch_again_show_not
     world.source.metadata = MetadataEnd(3, 200)
     world.looks("a")
     assert world.target.deleted == {}
+
+
+@pytest.mark.parametrize("away", [1.0, LONGEST_BREAK_SECONDS + 1])
+def test_controllers_that_were_set_back_and_got_beyond_their_end_while_nobody_looked_show_nothing(away: float) -> None:
+    """They are in the epoch of before again; a mirror that was frozen, or cut off, sees one log that has grown."""
+    world = World("a")
+    world.boot += away
+    world.source.metadata = END._replace(high_watermark=END.high_watermark + 15)
+    world.looks("a")
+    assert (world.target.deleted == {}) == (away > LONGEST_BREAK_SECONDS)
+    assert world.held() == ({"a"} if away > LONGEST_BREAK_SECONDS else set())
 
 
 def test_a_topic_that_rested_since_shows_no_deletion() -> None:
