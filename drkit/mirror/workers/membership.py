@@ -32,6 +32,11 @@ _HEARTBEAT_SECONDS = 1.5
 _REFRESH_SECONDS = 5.0
 _POLL_SECONDS = 0.1
 _CLOSE_SECONDS = 5.0
+_JOIN_SECONDS = 30.0
+"""How long a change of the subscription waits for the first assignment, and for the one after a loss. librdkafka ends
+the process (an assertion in rd_kafka_cgrp_modify_subscription, 2.16) where a cooperative consumer without a member id
+changes its subscription while it joins; on a busy broker that takes seconds. One that waits for longer may be
+subscribed to topics that are gone: it doesn't join for them."""
 _AWAITED = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})  # noqa: SLF001 - librdkafka's own event names begin with an underscore
 
 
@@ -81,6 +86,7 @@ class Membership:
         self._wanted: frozenset[str] = frozenset()
         self._assigned: frozenset[TopicPartition] | None = None
         self._doubted_until = 0.0
+        self._joins_until = 0.0  # used only by the thread
         self._closing = threading.Event()
         self._thread = threading.Thread(target=keeping_context(self._live), name="drkit-membership", daemon=True)
 
@@ -128,7 +134,9 @@ class Membership:
         doubted = False
         try:
             while not self._closing.is_set():
-                if self._wanted != subscribed and self._wanted:
+                if self._wanted != subscribed and self._wanted and time.monotonic() >= self._joins_until:
+                    if not subscribed:
+                        self._joins_until = time.monotonic() + _JOIN_SECONDS
                     subscribed = self._wanted
                     consumer.subscribe(
                         sorted(subscribed), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
@@ -157,6 +165,7 @@ class Membership:
         self.trouble = f"group {worker_group(self._link)}: {error.str()}"
 
     def _on_assign(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
+        self._joins_until = 0.0
         # an explicit offset avoids a look-up; a paused partition is never read
         given = [KafkaPartition(each.topic, each.partition, 0) for each in partitions]
         consumer.incremental_assign(given)
@@ -176,6 +185,7 @@ class Membership:
 
     def _on_lost(self, _: Consumer, partitions: list[KafkaPartition]) -> None:
         gone = _places(partitions)
+        self._joins_until = time.monotonic() + _JOIN_SECONDS
         with self._lock:
             self._assigned = (self._assigned or frozenset()) - gone
             self._doubted_until = 0.0
