@@ -37,6 +37,8 @@ AcceptUnfencedOption = Annotated[
     bool, typer.Option(ACCEPT_UNFENCED, help="Continue although the cluster that groups leave can't be fenced.")
 ]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
+_PLANNED_PATIENCE_SECONDS = 10.0
+"""For a source that is silent: a planned move needs it, nobody is in a hurry, and a busy cluster isn't a dead one."""
 _ASKED_FOR = frozenset({ACCEPT_UNFENCED, ACCEPT_LOSS})
 """Obstacles that somebody at a terminal is asked about, together with the plan."""
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show the plan; change nothing.")]
@@ -164,7 +166,7 @@ def failover(
         )
     # before all else is loaded: a dead source is waited for meanwhile
     sources = dict.fromkeys(each.source for each in run.config.links if each.target == to)
-    begun = run.connecting(sources)
+    begun = run.connecting(sources, _PLANNED_PATIENCE_SECONDS if mode is Mode.PLANNED else None)
     from drkit.cli.wiring.run_outcome import collect_rarely
     from drkit.failover.context.cluster_context import ClusterContext
     from drkit.failover.snapshot.choose_links import leading_to, links_into
