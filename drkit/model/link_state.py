@@ -117,8 +117,8 @@ STORE_OLDER = "store_older"
 watermark may be mapped otherwise than its rows say. Not recorded: each look where no mirror runs detects it."""
 
 RECORDS_UNMAPPED = "records_unmapped"
-"""Kind of the problem that the target holds records of a partition of which the store has neither a watermark nor
-mapping rows: they may be copies of the source's."""
+"""Kind of the problem that the target holds records of a partition of which the store has no mapping rows: they may be
+copies of the source's."""
 
 ROWS_MISSING = frozenset({STORE_RECOVERED, STORE_OLDER, RECORDS_UNMAPPED})
 """Kinds of problems by which mapping rows may be missing from the store beyond a partition's watermark, or all of

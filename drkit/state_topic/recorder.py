@@ -342,6 +342,7 @@ class Recorder:
         self._topic = there or copy_name(self._link, self._store)
         if there is not None:
             connection.keep_compacted(self._admin, self._topic)
+            begins = connection.begins(self._admin, self._topic)  # before: what is deleted meanwhile is noticed
             found = connection.read_all(alias, self._target, self._topic)
             self._known = {key: hash(each.value) for key, each in found.items() if each.value is not None}
             if self._whole:
@@ -353,12 +354,12 @@ class Recorder:
             proven = set(copy.partitions)
         else:
             connection.create(self._admin, self._topic)
-            self._known, proven = {}, set()
+            self._known, proven, begins = {}, set(), 0
         self._sections.clear()
         for key in self._known:
             self._sections[section_of(key)].add(key)
         self._topic_id = connection.topic_id(self._admin, self._topic)
-        self._begins = connection.begins(self._admin, self._topic)
+        self._begins = begins
         self._writer = connection.writer(alias, self._target, self._topic)
         self._opened_at = self._looked_at = time.monotonic()
         self._opening_seconds = self._opened_at - begun
@@ -560,13 +561,27 @@ class Recorder:
         if chosen:
             kept = self._store.watermarks(self._link.id)
             for tp in chosen:
-                mark = kept.get(tp, marks.get(tp))
-                if mark is not None:
-                    self._read_rows(tp, mark.epoch, records)
+                self._take_kept(tp, kept.get(tp), marks)
+                if tp in kept:
+                    self._read_rows(tp, kept[tp].epoch, records)
         for tp, blocks in self._blocks.items():
             for block in blocks.taken():
                 self._put((StateKind.ROWS, *tp, blocks.epoch, block.number), block.rows, records)
         return again - set(chosen)
+
+    def _take_kept(self, tp: TopicPartition, kept: Watermark | None, marks: dict[TopicPartition, Watermark]) -> None:
+        """Write the watermark that the store has by now: the noted one may be older, if another worker has stored one
+        since, or of a topic that was forgotten."""
+        if tp not in marks:
+            return
+        noted = marks.pop(tp)
+        if kept is not None:
+            marks[tp] = kept
+        with self._lock:
+            if self._marks.get(tp) is noted:
+                del self._marks[tp]
+                if kept is not None:
+                    self._marks[tp] = kept
 
     def _read_rows(self, tp: TopicPartition, epoch: int, records: Records) -> None:
         rows = [(row.source_offset, row.target_offset) for row in self._store.mappings(self._link.id, tp, epoch)]

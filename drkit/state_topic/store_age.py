@@ -155,8 +155,8 @@ def _lost_rows(
     """
     for tp, (mark, copied) in copy.partitions.items():
         kept = marks.get(tp)
-        if kept is None or kept.epoch != mark.epoch or tp.topic in other or len(copied) == 1:
-            continue  # without its only row no offset has a place
+        if kept is None or kept.epoch != mark.epoch or tp.topic in other:
+            continue
         below = min(mark.source_through, kept.source_through)
         there = {row for row in copied if row.source_offset < below}
         here = {row for row in store.mappings(link.id, tp, mark.epoch) if row.source_offset < below}

@@ -523,7 +523,7 @@ class Resumer:
             raise
         except DrkitError as error:
             return Halt("mapping_conflict", error.what, error.remedy)
-        if point.kind is ResumeKind.FRESH and watermark is None:
+        if point.kind is ResumeKind.FRESH and (watermark is None or watermark.target_end > seen.target_start):
             unmapped = self._unmapped.problem(seen)
             if unmapped is not None:
                 return unmapped

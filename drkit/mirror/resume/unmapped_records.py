@@ -1,8 +1,9 @@
 """Keeps a mirror from beginning behind records of the target that may be its own (`records_unmapped`).
 
-A partition begins anew where the store has nothing of it. What the target holds then is somebody else's, or is known by
-the rows of the topic's former epochs. It may be copied records where the link's producer has written to it, and where
-the store was recovered: a copy may lack a watermark, its rows or the whole topic.
+A partition begins anew where the store has no mapping rows of it: nothing was mirrored, or the store lost them. What
+the target holds then is somebody else's, or is known by the rows of the topic's former epochs. It may be copied records
+where the link's producer has written to it, and where the store was recovered: a copy may lack a watermark, its rows or
+the whole topic.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class UnmappedRecords:
         self._problems = problems
 
     def problem(self, seen: Observed) -> Problem | None:
-        """Why a partition of which the store has nothing can't begin; None: it can.
+        """Why a partition of which the store has no rows can't begin; None: it can.
 
         Raises:
             Unreachable: the store doesn't answer.
@@ -47,7 +48,9 @@ class UnmappedRecords:
         return None if why is None else unmapped_problem(self._link, seen.tp, state.target_topic, why, now())
 
     def _why(self, seen: Observed) -> str | None:
-        begun = f"the store has neither a watermark nor mapping rows of {seen.tp}"
+        begun = (
+            f"the store has {'neither a watermark nor' if seen.watermark is None else 'no'} mapping rows of {seen.tp}"
+        )
         if seen.last_sequence is not None:
             return f"this link's mirror has written there, and {begun}"
         if self._notes.notes(self._link, RECOVERY):

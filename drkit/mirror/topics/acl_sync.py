@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.mirror.health.problems import Problems
-from drkit.mirror.topics.source_growth import LONGEST_BREAK_SECONDS, SourceGrowth
+from drkit.mirror.topics.source_growth import SourceGrowth
 from drkit.mirror.topics.topic_snapshot import TopicSnapshot
 from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.link_state import ACKNOWLEDGED, ACL_REMOVAL_HELD, WHOLE_LINK
@@ -168,8 +168,8 @@ class AclSync:
             held -= {Acl.parse(key) for key in self._growth.shows_deletion(keys, look.source)}
             why = (
                 f"nothing shows that they were deleted (drkit believes that where {source} still holds records that a "
-                "topic took while this mirror saw the rules there, and has had the same active controller since, in "
-                f"looks at most {LONGEST_BREAK_SECONDS:g} s apart)"
+                "topic took while this mirror saw the rules there, and has had the same active controller since, "
+                "without a break in its looks)"
                 f"{self._growth.blind}"
             )
         acknowledged = self._note_held({*held, *again}, {*self._missed, *again})

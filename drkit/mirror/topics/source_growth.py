@@ -31,8 +31,9 @@ from drkit.model.errors import DrkitError
 from drkit.model.topology import TopicPartition, is_canary
 
 LONGEST_BREAK_SECONDS = 60.0
-"""Between two looks at the controllers' log. An idle one takes two records a second (`metadata.max.idle.interval.ms`),
-so one that was set back needs about as long to its former end as the time that it lost."""
+"""Between two looks at the controllers' log, or twice as long as between the two before (with thousands of topics a
+look takes its time). An idle log takes two records a second (`metadata.max.idle.interval.ms`), so one that was set back
+needs about as long to its former end as the time that it lost."""
 _NOTED_A_LOOK = 4
 _NOTED = 512
 _BLIND = (
@@ -77,7 +78,8 @@ class SourceGrowth:
     def __init__(self, source: ClusterAdmin, clock: Callable[[], float] = _since_boot) -> None:
         self._source = source
         self._clock = clock
-        self._asked_at = 0.0
+        self._asked_at = self._looked_at = self._clock()
+        self._between_looks = 0.0
         self._look = 0
         self._topics: dict[str, _Seen] = {}
         self._rules: dict[str, _Seen] = {}
@@ -110,6 +112,7 @@ class SourceGrowth:
         metadata = self._metadata_end()
         if metadata is None:
             return
+        self._looked_at, self._between_looks = self._asked_at, self._asked_at - self._looked_at
         before = {tp: self._ends[tp] for tp in there if tp in self._ends}
         ends = self._source.log_ends(self._turns.take(there), partial=True, recent_leaders=True)
         self._ends = {**before, **{tp: (self._look, end) for tp, end in ends.items()}}
@@ -131,7 +134,7 @@ class SourceGrowth:
         self.blind = _BLIND.format(self._source.alias) if found is None else ""
         if found is not None:
             before, at = self._metadata, self._clock()
-            away = at - self._asked_at > LONGEST_BREAK_SECONDS
+            away = at - self._asked_at > max(LONGEST_BREAK_SECONDS, 2 * self._between_looks)
             if away or found.epoch < before.epoch or found.high_watermark < before.high_watermark:
                 self._grown.clear()
             self._metadata, self._asked_at = found, at

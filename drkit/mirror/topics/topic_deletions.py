@@ -25,7 +25,7 @@ from datetime import datetime, timedelta
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.mirror.health.problems import Problems
-from drkit.mirror.topics.source_growth import LONGEST_BREAK_SECONDS, SourceGrowth
+from drkit.mirror.topics.source_growth import SourceGrowth
 from drkit.mirror.topics.topic_snapshot import TopicSnapshot
 from drkit.model.clock import now
 from drkit.model.errors import Unreachable
@@ -208,8 +208,8 @@ class TopicDeletions:
         unproven = _Hold(
             f"nothing shows that it was deleted: {source}, or its controllers, may have been restored from an older "
             f"copy of its disks, or formatted (drkit believes a deletion where {source} still holds records that other "
-            f"topics took while this mirror saw the topic there, and has had the same active controller since, in "
-            f"looks at most {LONGEST_BREAK_SECONDS:g} s apart)"
+            f"topics took while this mirror saw the topic there, and has had the same active controller since, "
+            "without a break in its looks)"
             f"{self._growth.blind}",
             self._name_it(),
         )

@@ -209,6 +209,17 @@ def test_rows_that_only_the_copy_has_are_lost_unless_a_mirror_replaced_them(stor
     assert found is None or found.unknown == (f"mapping rows of pl:0 from source offset {lost[0].source_offset} on",)
 
 
+def test_a_partition_that_lost_its_only_row_has_lost_it(store):
+    """Most have only one: a mirror took it for one that was never mirrored."""
+    copy = copied()
+    copy.partitions[PL] = ProvenPartition(mark(), ROWS[:1])
+    found = older(copy, store)
+    assert found is not None
+    assert found.lost == {PL: ROWS[:1]}
+    store.append_mappings(LINK.id, ROWS[:1])
+    assert older(copy, store) is None
+
+
 def test_rows_above_the_stores_watermark_are_those_that_a_mirror_took_back_or_will_copy(store):
     store.append_mappings(LINK.id, ROWS[:1])
     store.put_watermarks(LINK.id, [mark(through=20)])

@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 from typer.testing import CliRunner
 
 from drkit.cli.application import application
 from drkit.lab.lab import Lab
+from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
 from drkit.model.errors import Refused, Unreachable
-from drkit.model.link_state import STATE_TOPIC_FAILED
+from drkit.model.link_state import RECORDS_UNMAPPED, STATE_TOPIC_FAILED
 from drkit.model.topology import TopicPartition
 from drkit.state_topic import recorder
 from drkit.state_topic.link_copy import read_copy
@@ -134,6 +136,35 @@ def test_what_a_lost_row_told_is_not_guessed_from_the_others(
     run(recovered, "failover", "--to", "dr", "--unplanned", "--accept-unfenced", "--yes", code=0)
     assert recovered.committed("dr", group) == {(topic, 0): place}
     recovered.store.close()
+
+
+@pytest.mark.parametrize("copy_too", [False, True], ids=["the copy is there", "the copy is gone, too"])
+@pytest.mark.parametrize("offsets", ["preserve", "translate"])
+def test_a_partition_whose_only_row_is_lost_is_not_copied_a_second_time(
+    lab: Lab, tmp_path: Path, unique_name: str, offsets: str, copy_too: bool
+) -> None:
+    own = own_link(lab, tmp_path, unique_name, extra=f'offsets = "{offsets}"')
+    topic = own.create("primary", "t", partitions=1)
+    own.produce("primary", topic, texts("a", 20, [0]))
+    mirror(own)
+    before = own.records("dr", topic)
+    with closing(sqlite3.connect(own.config_path.with_name("drkit.db"))) as store, store:
+        assert store.execute("DELETE FROM mapping WHERE topic = ?", [topic]).rowcount == 1
+    own.produce("primary", topic, texts("b", 5, [0]))
+    if copy_too:
+        copy = state_topic(own.link)
+        client = AdminClient(own.client("dr"))
+        client.delete_topics([copy])[copy].result(30)
+        with own.estate() as estate:
+            wait_until(lambda: not estate.admin("dr").topics([copy]), what="the copy to be deleted")
+        report = MirrorRuntime(own.config, own.link, own.store).run(until_caught_up=True)
+        assert report.halted
+        assert [(each.kind, each.halted) for each in own.store.problems(own.link.id)] == [(RECORDS_UNMAPPED, True)]
+    else:
+        with pytest.raises(Refused, match="would map wrongly"):
+            mirror(own)
+    assert own.records("dr", topic) == before
+    own.store.close()
 
 
 def test_rows_that_are_lost_while_the_mirror_runs_are_lost_in_the_copy_at_no_time(

@@ -360,6 +360,18 @@ def test_controllers_that_were_set_back_and_got_beyond_their_end_while_nobody_lo
     assert world.held() == ({"a"} if away > LONGEST_BREAK_SECONDS else set())
 
 
+def test_where_looks_are_always_far_apart_deletions_are_shown_all_the_same() -> None:
+    """Thousands of topics on a busy machine: no look comes within the longest break of the last one."""
+    world = World("a")
+    for _ in range(4):
+        world.boot += LONGEST_BREAK_SECONDS * 1.5
+        world.looks(count=1, grows=True)
+    for _ in range(LOOKS + 1):
+        world.boot += LONGEST_BREAK_SECONDS * 1.5
+        world.looks("a", count=1)
+    assert list(world.target.deleted) == ["a"]
+
+
 def test_a_topic_that_rested_since_shows_no_deletion() -> None:
     """The copy of the disks may be of any moment after its last record."""
     world = World("a")
