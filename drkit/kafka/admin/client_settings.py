@@ -22,10 +22,11 @@ from drkit.model.errors import DrkitError, NotShown, Unreachable
 
 _BROKER_RESOURCE = 4
 _OFFSETS_RETENTION = "offsets.retention.minutes"
+_LONGEST_TRANSACTION = "transaction.max.timeout.ms"
 _MET_BY_CLIENTS = (
     _OFFSETS_RETENTION,
     "message.max.bytes",
-    "transaction.max.timeout.ms",
+    _LONGEST_TRANSACTION,
     "transactional.id.expiration.ms",
     "group.max.session.timeout.ms",
     "auto.create.topics.enable",
@@ -66,10 +67,23 @@ def offsets_retention(connection: AdminConnection) -> timedelta:
     Raises:
         DrkitError: it doesn't answer, or doesn't show its settings.
     """
-    found = connection.call(f"read {_OFFSETS_RETENTION}", _broker_settings).get(_OFFSETS_RETENTION)
+    return timedelta(minutes=_broker_setting(connection, _OFFSETS_RETENTION))
+
+
+def longest_transaction(connection: AdminConnection) -> timedelta:
+    """How long a cluster's brokers let a transaction be open at most.
+
+    Raises:
+        DrkitError: it doesn't answer, or doesn't show its settings.
+    """
+    return timedelta(milliseconds=_broker_setting(connection, _LONGEST_TRANSACTION))
+
+
+def _broker_setting(connection: AdminConnection, name: str) -> float:
+    found = connection.call(f"read {name}", _broker_settings).get(name)
     if found is None:
-        raise NotShown(f"{connection.alias} doesn't show {_OFFSETS_RETENTION}", remedy="Ask who runs it for the value")
-    return timedelta(minutes=float(found))
+        raise NotShown(f"{connection.alias} doesn't show {name}", remedy="Ask who runs it for the value")
+    return float(found)
 
 
 async def _scram_users(connection: AdminConnection) -> dict[str, str]:

@@ -23,7 +23,7 @@ from drkit.kafka.admin.admin_connection import (
     describe,
     error_class,
 )
-from drkit.kafka.admin.client_settings import ClientSettings, client_settings, offsets_retention
+from drkit.kafka.admin.client_settings import ClientSettings, client_settings, longest_transaction, offsets_retention
 from drkit.kafka.admin.cluster_description import ClusterVersions, Disk, MetadataEnd, cluster_versions, disks
 from drkit.kafka.admin.logs import leader_epochs, log_offsets
 from drkit.kafka.admin.logs.leader_epochs import EpochEnd, LogBatch
@@ -381,6 +381,10 @@ class ClusterAdmin(ClusterClient):
         """How long it keeps the committed offsets of a group without members. `Refused` without DESCRIBE_CONFIGS on the
         cluster."""
         return offsets_retention(self._connection)
+
+    def longest_transaction(self) -> timedelta:
+        """See `drkit.kafka.admin.client_settings.longest_transaction`; an error where the cluster doesn't show it."""
+        return longest_transaction(self._connection)
 
     def versions(self) -> ClusterVersions:
         """The features that the cluster has finalized, and the requests that all of its brokers take."""

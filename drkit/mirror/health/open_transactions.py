@@ -1,8 +1,10 @@
 """Names transactions that stay open on the source: nothing behind one can be read, so nothing of it is mirrored.
 
-A broker ends a transaction once its producer's time-out has passed (`transaction.max.timeout.ms` at the latest, 15
-minutes by default). One that is open for longer hangs (KIP-664): its markers were lost, or its coordinator forgot it,
-and nobody ends it. The mirror has caught up then with all that it can read, so no lag shows it.
+A coordinator ends a transaction once its producer's time-out has passed. One that is open for longer is told, with what
+its coordinator says of it. Where no coordinator has it any more it hangs (KIP-664): its markers were lost, or its
+coordinator forgot it, and nobody ends it. That is known once it is open for longer than brokers let any be
+(`transaction.max.timeout.ms`); only such a one may be aborted by hand. The mirror has caught up then with all that it
+can read, so no lag shows it.
 
 How long one is open is known from the answers to fetches (`StableEnd`), so nothing is asked of the source while none
 is open for long. Whether it still is, is asked before it is told: nothing may have been read since the last answer.
@@ -10,12 +12,14 @@ is open for long. Whether it still is, is asked before it is told: nothing may h
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
+from typing import NamedTuple
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.kafka.admin.logs.producers import OpenTransaction, TransactionAdmin
+from drkit.kafka.admin.logs.producers import CoordinatedTransaction, OpenTransaction, TransactionAdmin
 from drkit.mirror.engine.interface import StableEnd
 from drkit.mirror.health.problems import Problems
 from drkit.model.clock import now
@@ -24,7 +28,18 @@ from drkit.model.link_state import TRANSACTION_OPEN, Problem
 from drkit.model.topology import LinkId, TopicPartition
 
 HANGS_SECONDS = 960.0
+"""Nothing is asked about one that is open for less: the longest that brokers let one be, by default, and spare time."""
+SPARE_SECONDS = 60.0
 """A broker looks for transactions to end every 10 seconds; the marker may take a while."""
+_AGAIN_SECONDS = 60.0
+
+
+class _Judged(NamedTuple):
+    """A transaction: whose it is, for how long it may be open, and what to do about one that is open for longer."""
+
+    whose: str
+    seconds: float
+    remedy: str
 
 
 class OpenTransactions:
@@ -51,7 +66,8 @@ class OpenTransactions:
         self._transactions = transactions
         self._problems = problems
         self._clock = clock
-        self._told: dict[TopicPartition, int] = {}
+        self._asked: dict[TopicPartition, tuple[int, float]] = {}
+        """By the last stable offset: until when it needn't be asked about again."""
 
     def close(self) -> None:
         """Close the connection."""
@@ -69,21 +85,32 @@ class OpenTransactions:
         """
         for tp in self._problems.with_kind(TRANSACTION_OPEN):
             end = ends.get(tp) if tp in mine else None
-            if end is not None and (end.open_since is None or end.offset != self._told.get(tp, end.offset)):
+            if end is not None and (end.open_since is None or not self._is_told(tp, end.offset)):
                 self._problems.settle(tp.topic, kinds=frozenset({TRANSACTION_OPEN}), partition=tp.partition)
-                self._told.pop(tp, None)
         at = self._clock()
+        self._asked = {
+            tp: (offset, until)
+            for tp, (offset, until) in self._asked.items()
+            if tp in ends and ends[tp].offset == offset
+        }
         due = {
             tp: (end.offset, at - end.open_since)
             for tp, end in ends.items()
             if tp in mine and end.open_since is not None and at - end.open_since >= HANGS_SECONDS
         }
-        new = self._still_open({tp: offset for tp, (offset, _) in due.items() if self._told.get(tp) != offset})
-        whose = self._whose(new)
-        for tp in new:
+        new = self._still_open(
+            {tp: each[0] for tp, each in due.items() if tp not in self._asked or at >= self._asked[tp][1]}
+        )
+        for tp, judged in self._judge({tp: due[tp][0] for tp in new}).items():
             offset, seconds = due[tp]
-            self._tell(tp, offset, timedelta(seconds=seconds), whose.get(tp))
-            self._told[tp] = offset
+            if seconds >= judged.seconds:
+                self._tell(tp, offset, timedelta(seconds=seconds), judged)
+            self._asked[tp] = offset, at + (_AGAIN_SECONDS if seconds >= judged.seconds else judged.seconds - seconds)
+
+    def _is_told(self, tp: TopicPartition, offset: int) -> bool:
+        """Whether the stored problem, whichever worker's, is about the transaction that is open at this offset."""
+        told = self._problems.find(TRANSACTION_OPEN, tp)
+        return told is not None and _at(tp, offset) in told.reason
 
     def _still_open(self, offsets: Mapping[TopicPartition, int]) -> list[TopicPartition]:
         """Those partitions whose last stable offset is this one now, below their high watermark."""
@@ -93,40 +120,104 @@ class OpenTransactions:
         beyond = self._source.end_offsets(offsets, committed=False, partial=True)
         return [tp for tp, offset in offsets.items() if ends.get(tp) == offset < beyond.get(tp, offset)]
 
-    def _whose(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, tuple[OpenTransaction, str]]:
-        """What their leaders say of these transactions, and their transactional id, if a coordinator knows it."""
-        try:
-            found = self._transactions.first_open(tps) if tps else {}
-        except DrkitError:
+    def _judge(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, _Judged]:
+        """What their leaders and coordinators say of the transactions that are open there."""
+        if not offsets:
             return {}
+        found: Mapping[TopicPartition, OpenTransaction] = {}
+        known: list[CoordinatedTransaction] | None = None
         try:
-            known = self._transactions.transactional_ids({each.producer_id for each in found.values()}) if found else []
-        except DrkitError:  # drkit may not see it, say
-            known = []
-        names = {each.producer_id: each.name for each in known}
-        return {tp: (each, names.get(each.producer_id, "")) for tp, each in found.items()}
+            found = self._transactions.first_open(offsets)
+            known = self._transactions.coordinated({each.producer_id for each in found.values()})
+        except DrkitError:  # it doesn't answer, or drkit may not see it
+            known = None
+        longest = self._longest()
+        judged = {}
+        for tp, offset in offsets.items():
+            its = found.get(tp)
+            theirs = next(
+                (c for c in known or () if its and c.producer.producer_id == its.producer_id and tp in c.partitions),
+                None,
+            )
+            if its is not None and theirs is not None:
+                judged[tp] = self._coordinated(its, theirs)
+            else:
+                judged[tp] = self._nobodys(tp, offset, its, longest, asked=its is not None and known is not None)
+        return judged
 
-    def _tell(
-        self, tp: TopicPartition, offset: int, lasts: timedelta, whose: tuple[OpenTransaction, str] | None
-    ) -> None:
-        by, first = "", offset
-        if whose is not None:
-            transaction, name = whose
-            first = transaction.first_offset
-            called = f", transactional id {name}" if name else ""
-            by = f" (producer id {transaction.producer_id}, epoch {transaction.producer_epoch}{called})"
+    def _longest(self) -> float | None:
+        """How long brokers let a transaction be open; None: they don't show it."""
+        try:
+            return self._source.longest_transaction().total_seconds()
+        except DrkitError:
+            return None
+
+    def _coordinated(self, its: OpenTransaction, theirs: CoordinatedTransaction) -> _Judged:
+        """Its coordinator has it: an abort in one partition would contradict what it writes to the others."""
+        name = theirs.producer.name
+        if theirs.producer.deciding:
+            remedy = (
+                f"Its coordinator has decided it ({theirs.producer.state}) and could not write the marker here yet: "
+                f"see that the brokers of {self._link.source} reach each other (`kafka-transactions.sh describe "
+                f"--transactional-id {name}` names the coordinator). Don't abort it by hand: what it has committed "
+                "would be lost"
+            )
+        else:
+            remedy = (
+                f"Start its application again: a producer that begins with transactional id {name} ends it in all "
+                "partitions. Don't abort it by hand: its coordinator still has it, and may commit it"
+            )
+        return _Judged(_named(its, name), max(HANGS_SECONDS, theirs.timeout_seconds + SPARE_SECONDS), remedy)
+
+    def _nobodys(
+        self, tp: TopicPartition, offset: int, its: OpenTransaction | None, longest: float | None, *, asked: bool
+    ) -> _Judged:
+        """No coordinator is known to have it. `asked`: they have said so; `longest`: for how long one may be open."""
+        whose = "" if its is None else _named(its)
+        source = self._link.source
+        if longest is None or not asked:
+            unknown = (
+                f"Whether its coordinator has it isn't known: no answer from those of {source}, or drkit's principal "
+                "may not DESCRIBE transactional ids there"
+                if not asked
+                else f"How long brokers let a transaction be open isn't known: drkit's principal may not read "
+                f"transaction.max.timeout.ms (grant DESCRIBE_CONFIGS on the cluster {source})"
+            )
+            bound = HANGS_SECONDS if longest is None else longest + SPARE_SECONDS
+            return _Judged(
+                whose, max(HANGS_SECONDS, bound), f"Have its application end it. {unknown}, so it may be alive"
+            )
+        first = offset if its is None else its.first_offset
+        where = f"--topic {tp.topic} --partition {tp.partition}"
+        remedy = (
+            f"Have its application end it. If `kafka-transactions.sh find-hanging {where} --max-transaction-timeout "
+            f"{math.ceil(longest / 60)}` names it, nobody will: `kafka-transactions.sh abort {where} --start-offset "
+            f"{first}` on {source} (both with --bootstrap-server, and --command-config where the cluster asks for a "
+            "log-in)"
+        )
+        return _Judged(whose, max(HANGS_SECONDS, longest + SPARE_SECONDS), remedy)
+
+    def _tell(self, tp: TopicPartition, offset: int, lasts: timedelta, judged: _Judged) -> None:
         self._problems.report(
             Problem(
                 TRANSACTION_OPEN,
                 tp.topic,
                 tp.partition,
-                f"a transaction{by} has been open at source offset {offset} of {tp} for more than "
-                f"{HANGS_SECONDS / 60:.0f} minutes: what stands behind that offset can't be read, so nothing of it is "
+                f"a transaction{judged.whose} has been open at {_at(tp, offset)}for more than "
+                f"{judged.seconds / 60:.0f} minutes: what stands behind that offset can't be read, so nothing of it is "
                 f"on {self._link.target}",
-                f"Have its application end it. One that nobody ends: `kafka-transactions.sh abort --topic {tp.topic} "
-                f"--partition {tp.partition} --start-offset {first}` on {self._link.source} (with --bootstrap-server, "
-                "and --command-config where the cluster asks for a log-in)",
+                judged.remedy,
                 halted=False,
                 since=now() - lasts,
             )
         )
+
+
+def _at(tp: TopicPartition, offset: int) -> str:
+    """Where it is open, as a problem says it."""
+    return f"source offset {offset} of {tp} "
+
+
+def _named(its: OpenTransaction, name: str = "") -> str:
+    called = f", transactional id {name}" if name else ""
+    return f" (producer id {its.producer_id}, epoch {its.producer_epoch}{called})"

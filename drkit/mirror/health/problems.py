@@ -131,6 +131,11 @@ class Problems:
         with self._lock:
             return (kind, topic, None) in self._known
 
+    def find(self, kind: str, tp: TopicPartition) -> Problem | None:
+        """The stored problem of this kind of the partition."""
+        with self._lock:
+            return self._known.get((kind, tp.topic, tp.partition))
+
     def has(self, kind: str, tp: TopicPartition) -> bool:
         """Whether a problem of this kind is stored for the partition."""
         with self._lock:

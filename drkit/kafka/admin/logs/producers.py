@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from kafka import errors as kafka_errors
-from kafka.protocol.admin import DescribeProducersRequest, ListTransactionsRequest
+from kafka.protocol.admin import DescribeProducersRequest, DescribeTransactionsRequest, ListTransactionsRequest
 from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.producer import InitProducerIdRequest, WriteTxnMarkersRequest
 
@@ -273,6 +273,14 @@ class TransactionalId(NamedTuple):
         return self.state == "Ongoing"
 
 
+class CoordinatedTransaction(NamedTuple):
+    """A transaction that its coordinator has not ended yet. `partitions`: in which it is open, or lacks its marker."""
+
+    producer: TransactionalId
+    timeout_seconds: float
+    partitions: frozenset[TopicPartition]
+
+
 class OpenTransaction(NamedTuple):
     """A transaction that is open in a partition: from which offset on, and whose."""
 
@@ -354,26 +362,38 @@ class TransactionAdmin(ClusterClient):
         """
 
         async def step(connection: AdminConnection) -> list[TransactionalId]:
-            metadata = await connection.send(MetadataRequest(topics=[], allow_auto_topic_creation=False))
-            found: list[TransactionalId] = []
-
-            async def ask(node: int) -> None:
-                request = ListTransactionsRequest(state_filters=[], producer_id_filters=list(producer_ids))
-                response = await connection.send(request, node)
-                error = error_class(response.error_code)
-                if response.error_code and error.retriable:
-                    raise RetryLater(f"list transactions of broker {node}: {describe(error)}")
-                check(response.error_code, f"list transactions of broker {node}")
-                found.extend(
-                    TransactionalId(each.transactional_id, each.producer_id, each.transaction_state)
-                    for each in response.transaction_states
-                )
-
-            for broker in metadata.brokers:
-                await ask(broker.node_id)
-            return found
+            return [each for listed in (await _listed(connection, producer_ids)).values() for each in listed]
 
         return self._connection.call("list transactions", step) if producer_ids else []
+
+    def coordinated(self, producer_ids: Collection[int]) -> list[CoordinatedTransaction]:
+        """The transactions of these producers that their coordinators have not ended yet. Those of transactional ids
+        that drkit's principal may not see are left out.
+
+        Raises:
+            Unreachable: as `transactional_ids`.
+        """
+
+        async def step(connection: AdminConnection) -> list[CoordinatedTransaction]:
+            found = []
+            for node, listed in (await _listed(connection, producer_ids)).items():
+                names = [each.name for each in listed if each.ongoing or each.deciding]
+                if not names:
+                    continue
+                response = await connection.send(DescribeTransactionsRequest(transactional_ids=names), node)
+                for each in response.transaction_states:
+                    error = error_class(each.error_code)
+                    if error is kafka_errors.TransactionalIdNotFoundError:  # it has expired since
+                        continue
+                    if each.error_code and error.retriable:
+                        raise RetryLater(f"describe transactions of {each.transactional_id}: {describe(error)}")
+                    check(each.error_code, f"describe transactions of {each.transactional_id}")
+                    tps = {TopicPartition(topic.topic, number) for topic in each.topics for number in topic.partitions}
+                    producer = TransactionalId(each.transactional_id, each.producer_id, each.transaction_state)
+                    found.append(CoordinatedTransaction(producer, each.transaction_timeout_ms / 1000, frozenset(tps)))
+            return found
+
+        return self._connection.call("describe transactions", step) if producer_ids else []
 
     def begins(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The first offsets of these partitions."""
@@ -382,3 +402,21 @@ class TransactionAdmin(ClusterClient):
     def ends(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The high watermarks of these partitions."""
         return list_offsets(self._connection, "look at log ends", dict.fromkeys(tps, LATEST))
+
+
+async def _listed(connection: AdminConnection, producer_ids: Collection[int]) -> dict[int, list[TransactionalId]]:
+    """By the broker that coordinates them: the transactional producers that have these producer ids now."""
+    metadata = await connection.send(MetadataRequest(topics=[], allow_auto_topic_creation=False))
+    found: dict[int, list[TransactionalId]] = {}
+    for broker in metadata.brokers:
+        request = ListTransactionsRequest(state_filters=[], producer_id_filters=list(producer_ids))
+        response = await connection.send(request, broker.node_id)
+        error = error_class(response.error_code)
+        if response.error_code and error.retriable:
+            raise RetryLater(f"list transactions of broker {broker.node_id}: {describe(error)}")
+        check(response.error_code, f"list transactions of broker {broker.node_id}")
+        found[broker.node_id] = [
+            TransactionalId(each.transactional_id, each.producer_id, each.transaction_state)
+            for each in response.transaction_states
+        ]
+    return found

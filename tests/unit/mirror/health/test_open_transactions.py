@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from drkit.kafka.admin.logs.producers import OpenTransaction, TransactionalId
+from drkit.kafka.admin.logs.producers import CoordinatedTransaction, OpenTransaction, TransactionalId
 from drkit.mirror.engine.interface import PartitionStart, StableEnd
 from drkit.mirror.engine.partition_state import BatchPartition
-from drkit.mirror.health.open_transactions import HANGS_SECONDS, OpenTransactions
+from drkit.mirror.health.open_transactions import HANGS_SECONDS, SPARE_SECONDS, OpenTransactions
 from drkit.mirror.health.problems import Problems
 from drkit.model.clock import now
-from drkit.model.errors import Unreachable
+from drkit.model.errors import Refused, Unreachable
 from drkit.model.link_state import TRANSACTION_OPEN
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store import open_store
@@ -27,12 +27,15 @@ LINK = LinkId("primary", "dr")
 
 
 class Source:
-    """The source and its transactions. `stable`: the last stable offset; the log ends at 100."""
+    """The source and its transactions. `stable`: the last stable offset; the log ends at 100. `held`: whether a
+    coordinator has the transaction, in which state and with which time-out; `longest`: what brokers let one last."""
 
     def __init__(self) -> None:
         self.asked = 0
         self.silent = False
         self.stable = 40
+        self.held: tuple[str, float] | None = None
+        self.longest: float | None = HANGS_SECONDS - SPARE_SECONDS
 
     def end_offsets(
         self, tps: Iterable[TopicPartition], *, committed: bool, partial: bool
@@ -46,8 +49,19 @@ class Source:
             raise Unreachable("no answer")
         return {tp: OpenTransaction(40, 4711, 3) for tp in tps}
 
-    def transactional_ids(self, producer_ids: Iterable[int]) -> list[TransactionalId]:
-        return [TransactionalId("payments-1", each, "Ongoing") for each in producer_ids]
+    def coordinated(self, producer_ids: Iterable[int]) -> list[CoordinatedTransaction]:
+        if self.held is None:
+            return []
+        state, timeout = self.held
+        return [
+            CoordinatedTransaction(TransactionalId("payments-1", each, state), timeout, frozenset({TP}))
+            for each in producer_ids
+        ]
+
+    def longest_transaction(self) -> timedelta:
+        if self.longest is None:
+            raise Refused("may not", remedy="grant it")
+        return timedelta(seconds=self.longest)
 
 
 class World:
@@ -81,14 +95,55 @@ def test_it_is_named_once_it_is_open_for_longer_than_brokers_let_one_be(world: W
     assert world.looks(40, HANGS_SECONDS - 1) == []
     assert world.source.asked == 0
     (reason,) = world.looks(40, HANGS_SECONDS)
-    assert "producer id 4711, epoch 3, transactional id payments-1" in reason
+    assert "producer id 4711, epoch 3)" in reason
     assert "source offset 40 of t:0" in reason
     told = world.problem()
+    assert "find-hanging --topic t --partition 0 --max-transaction-timeout 15" in told.remedy
     assert "kafka-transactions.sh abort --topic t --partition 0 --start-offset 40" in told.remedy
     assert not told.halted
     assert now() - told.since >= timedelta(seconds=HANGS_SECONDS)
     world.looks(40, HANGS_SECONDS + 100)
     assert world.source.asked == 1
+
+
+def test_one_that_its_coordinator_has_may_be_open_as_long_as_its_producer_asked_for(world: World) -> None:
+    """Half an hour is nothing for a checkpoint of Flink: an abort in one partition would take acknowledged records."""
+    world.source.held = ("Ongoing", 3_600.0)
+    assert world.looks(40, HANGS_SECONDS) == []
+    assert world.looks(40, 3_600.0) == []
+    assert world.source.asked == 1, "not at each look"
+    world.at += 3_600.0
+    (reason,) = world.looks(40, 3_600.0 + SPARE_SECONDS)
+    assert "transactional id payments-1" in reason
+    assert "for more than 61 minutes" in reason
+    assert "transactional id payments-1 ends it" in world.problem().remedy
+    assert "abort" not in world.problem().remedy.replace("Don't abort it by hand", "")
+
+
+def test_one_that_is_decided_is_not_to_be_aborted(world: World) -> None:
+    world.source.held = ("PrepareCommit", 60.0)
+    assert len(world.looks(40, HANGS_SECONDS)) == 1
+    assert "has decided it (PrepareCommit)" in world.problem().remedy
+    assert "transactions.sh abort" not in world.problem().remedy
+
+
+def test_where_brokers_let_one_be_open_for_longer_it_hangs_later(world: World) -> None:
+    world.source.longest = 7_200.0
+    assert world.looks(40, 7_200.0) == []
+    world.at += SPARE_SECONDS
+    assert len(world.looks(40, 7_200.0 + SPARE_SECONDS)) == 1
+    assert "--max-transaction-timeout 120" in world.problem().remedy
+
+
+def test_where_nobody_shows_how_long_one_may_be_open_no_abort_is_advised(world: World) -> None:
+    world.source.longest = None
+    assert len(world.looks(40, HANGS_SECONDS)) == 1
+    assert "abort" not in world.problem().remedy
+    assert "DESCRIBE_CONFIGS" in world.problem().remedy
+    world.source.longest = HANGS_SECONDS - SPARE_SECONDS
+    world.at += 60.0
+    world.looks(40, HANGS_SECONDS + 60.0)
+    assert "transactions.sh abort" in world.problem().remedy
 
 
 def test_it_is_over_once_the_last_stable_offset_moves(world: World) -> None:
@@ -117,10 +172,17 @@ def test_a_mirror_that_starts_leaves_it_until_it_sees_that_it_is_over(world: Wor
     assert world.looks(60, None) == []
 
 
+def test_a_mirror_that_starts_settles_one_that_ended_while_none_ran(world: World) -> None:
+    world.looks(40, HANGS_SECONDS)
+    world.start()
+    assert world.looks(50, 1.0) == [], "another one is open"
+
+
 def test_one_of_which_nobody_says_whose_it_is_is_named_too(world: World) -> None:
     world.source.silent = True
     (reason,) = world.looks(40, HANGS_SECONDS)
     assert reason.startswith("a transaction has been open at source offset 40")
+    assert "abort" not in world.problem().remedy
 
 
 def test_how_long_it_is_open_is_known_from_what_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
