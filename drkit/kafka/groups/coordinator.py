@@ -16,6 +16,8 @@ from drkit.kafka.admin import schemas
 from drkit.kafka.admin.admin_connection import AdminConnection, describe, error_class
 from drkit.model.topology import TopicPartition
 
+_DENIED = describe(kafka_errors.GroupAuthorizationFailedError)
+
 GROUPS_A_REQUEST = 500
 GROUPS_A_FETCH = 2_000
 """Groups whose offsets are read in one request: of 50 partitions each, an answer of about 2 MB."""
@@ -48,6 +50,10 @@ class FetchedOffsets:
 
     offsets: dict[str, list[CommittedOffset]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
+
+    def denied(self) -> set[str]:
+        """The groups that may not be read: no listing shows them, either."""
+        return {group for group, why in self.failures.items() if why == _DENIED}
 
 
 async def find_coordinators(

@@ -160,8 +160,9 @@ class GroupCapture:
             changed |= {series for series in self._standing if series[0] in again}
         self._unsaved += self._timeline.observe(begun, ended, self._standing, changed, self._unseen, seen)
         self._looked_at = begun
-        hidden = self._forget(set(self._listing.groups), ended) if self._listing.complete else {}
-        self._note_log(due)
+        asked_for = self._forget(set(self._listing.groups), ended) if self._listing.complete else FetchedOffsets()
+        hidden = asked_for.failures
+        self._note_log(due, asked_for.denied())
         self._save_states()
         self._changes.taken(again=fetched.failures)
         if hidden:
@@ -173,10 +174,11 @@ class GroupCapture:
             )
         return len(self._kept)
 
-    def _note_log(self, due: Mapping[str, datetime]) -> None:
-        """Note what the coordinators' log holds behind what this look stored, when."""
+    def _note_log(self, due: Mapping[str, datetime], denied: set[str]) -> None:
+        """Note what the coordinators' log holds behind what this look stored, when. `denied`: missing groups that drkit
+        may not see. Whether they were deleted isn't awaited: no later deletion of others there would count."""
         kept = {group for group, _, _ in self._standing} | self._unmovable.names()
-        missing = kept - self._listing.groups.keys()
+        missing = kept - self._listing.groups.keys() - denied
         try:
             self._deleted.note_log(due, self._changes.log, missing)
         except (Refused, Unreachable) as error:  # the next looks do; until then it shows no deletion
@@ -324,15 +326,14 @@ class GroupCapture:
             self._again.update(asked)
         return self._again
 
-    def _forget(self, existing: set[str], at: datetime) -> dict[str, str]:
-        """Forget deleted groups. Returns groups that a cluster merely stopped listing, with the reason: a listing omits
-        what drkit's principal may not see, but a request by name says so."""
+    def _forget(self, existing: set[str], at: datetime) -> FetchedOffsets:
+        """Forget deleted groups. Returns what requests by name say of missing ones: a listing omits what drkit's
+        principal may not see, but those fail with the reason."""
         missing = {group for group, _, _ in self._standing} - existing - self._deleted.lost()
         asked = self._source.fetch(missing) if missing else FetchedOffsets()
-        hidden = asked.failures
         seen: dict[str, datetime] = {}
         for key, position in self._kept.items() if missing else ():
-            if key[0] in missing and key[0] not in hidden and not asked.offsets.get(key[0]):
+            if key[0] in missing and key[0] not in asked.failures and not asked.offsets.get(key[0]):
                 seen[key[0]] = max(position.captured_at, seen.get(key[0], position.captured_at))
         deleted = self._deleted.among(seen) if seen else set()
         if deleted:
@@ -344,7 +345,7 @@ class GroupCapture:
                 "was deleted (the log was lost or set back, its cleaner worked there since, or drkit may not read it): "
                 "its positions stay as captured. If it was deleted, exclude_groups leaves it out",
             )
-        return hidden
+        return asked
 
     def _forget_deleted(self, groups: set[str], at: datetime) -> None:
         """Forget positions of deleted groups. Those in a topic that is gone on the source too, or anew, stay: its

@@ -489,6 +489,28 @@ def test_a_group_that_is_hidden_is_not_taken_for_deleted(store):
     assert captured(store) == {"audit": 3}
 
 
+@pytest.mark.parametrize(("why", "awaited"), [("GROUP_AUTHORIZATION_FAILED", set()), ("no answer", {"billing"})])
+def test_deletions_beside_a_group_that_is_hidden_count_all_the_same(store, why, awaited):
+    """What the log holds was never noted again in the hidden one's part of it. Where nobody answers, it is awaited."""
+    source = Coordinators("billing", "audit")
+    deletions = Deletions(source)
+    capture = GroupCapture(LINK, source, source, store, deletions, Clock())
+    capture.capture()
+    listed = source.list_reachable_groups
+
+    def hides() -> GroupListing:
+        listing = listed()
+        listing.groups.pop("billing", None)
+        return listing
+
+    source.list_reachable_groups = hides
+    source.failing["billing"] = why
+    source.commit("audit", 3)
+    with pytest.raises(Refused):
+        capture.capture()
+    assert deletions.noted[-1] == ({"audit"}, awaited)
+
+
 def states_of(store: SqliteStore, group: str) -> list[GroupState]:
     found: list[GroupState] = []
     moment = _later()
