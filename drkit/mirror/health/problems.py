@@ -87,16 +87,20 @@ class Problems:
     def settle(
         self, topic: str, *, kinds: frozenset[str], partition: int | None = None, everywhere: bool = False
     ) -> None:
-        """These no longer hold for the partition (None: for the topic as a whole; `everywhere`: for either)."""
+        """These no longer hold for the partition (None: for the topic as a whole; `everywhere`: for either).
+
+        Raises:
+            Unreachable: the store doesn't answer; what it still has is known as before, so it can be settled again.
+        """
         with self._lock:
             about = [at for at in self._kinds if at[0] == topic] if everywhere else [(topic, partition)]
             gone = [
                 self._known[kind, *at] for at in about if at in self._kinds for kind in sorted(self._kinds[at] & kinds)
             ]
-            for problem in gone:
-                self._drop(problem)
         for problem in gone:
             self._store.clear_problem(self._link, problem)
+            with self._lock:
+                self._drop_unless_anew(problem)
 
     def put_standing(
         self, kind: str, tp: TopicPartition, epoch: int, reason: str, remedy: str, *, unsure: tuple[int, int | None]
@@ -162,11 +166,13 @@ class Problems:
             return tuple(problem for problem in self._known.values() if problem.missing)
 
     def forget(self, topic: str) -> None:
-        """The topic is gone: forget its problems."""
+        """The topic is gone: forget its problems. Raises as `settle`."""
         with self._lock:
-            for problem in [problem for problem in self._known.values() if problem.topic == topic]:
-                self._drop(problem)
+            gone = [problem for problem in self._known.values() if problem.topic == topic]
         self._store.clear_problems(self._link, topic)
+        with self._lock:
+            for problem in gone:
+                self._drop_unless_anew(problem)
 
     def keep_only(self, topics: Collection[str]) -> None:
         """Forget problems of partitions of other topics than these: one that a worker stored when the link had just
@@ -242,6 +248,11 @@ class Problems:
     def _keep(self, problem: Problem) -> None:
         self._known[_place(problem)] = problem
         self._kinds[problem.topic, problem.partition].add(problem.kind)
+
+    def _drop_unless_anew(self, problem: Problem) -> None:
+        """Forget a problem, but not another one that was reported in its place meanwhile."""
+        if self._known.get(_place(problem)) == problem:
+            self._drop(problem)
 
     def _drop(self, problem: Problem) -> None:
         """Forget a problem; it may be gone already."""

@@ -32,7 +32,7 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.logs.producers import TransactionAdmin
 from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.mirror.control import Orders, check_not_held, read_orders
-from drkit.mirror.engine.interface import NOT_MOVING, Engine, Incident, Stopped
+from drkit.mirror.engine.interface import NOT_MOVING, Engine, Incident, Notice, Stopped
 from drkit.mirror.groups.deleted_groups import DeletedGroups
 from drkit.mirror.groups.group_capture import CAPTURE_SECONDS, GroupCapture
 from drkit.mirror.groups.transaction_watch import LOOK_SECONDS as TRANSACTIONS_SECONDS
@@ -125,6 +125,7 @@ class Session:
     """One run: the parts, the threads, the data thread's loop."""
 
     _catch_up: CatchUp  # it needs the engine, which asks for its goals later
+    _notices: list[Notice]  # of the engine, not stored yet
 
     def __init__(
         self,
@@ -139,7 +140,7 @@ class Session:
         source, target = config.clusters[link.id.source], config.clusters[link.id.target]
         self._link = link
         self._store = store
-        self._stop, self._left = stop, threading.Event()
+        self._stop, self._left, self._notices = stop, threading.Event(), []
         self._options = options
         self._orders = Orders()
         self._copy, self._cluster_ids = "", ("", "")  # the copy's name, once the run may begin; the clusters' last ids
@@ -516,11 +517,14 @@ class Session:
 
     def _save_watermarks(self) -> None:
         if self._worker.valid():
-            for tp, kind, reason, remedy in self._engine.notices():
+            self._notices += self._engine.notices()
+            while self._notices:  # an engine says each once, so each waits until it is stored
+                tp, kind, reason, remedy = self._notices[0]
                 if kind == NOT_MOVING:
                     self._stalls.failed(tp, reason, remedy)
                 else:
                     self._problems.put(kind, tp.topic, tp.partition, reason, remedy, halted=False)
+                del self._notices[0]
             self._keep_progress()
         if self._options.until_caught_up and not self._worker.alone:
             self._catch_up.refresh()
@@ -543,9 +547,11 @@ class Session:
     def _watch_source(self) -> None:
         if not self._worker.valid():
             return
-        self._open.check(self._engine.stable_ends(), set(self._assignment.running()))
-        if self._worker.leads():
-            self._source_cuts.check()
+        try:
+            if self._worker.leads():
+                self._source_cuts.check()
+        finally:  # what one look meets keeps the other from nothing
+            self._open.check(self._engine.stable_ends(), set(self._assignment.running()))
 
     def _watch_users(self) -> None:
         """Check whether others use the target: needed while there is a backlog, and before any record is copied."""
