@@ -6,6 +6,7 @@ import logging
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection
+from copy import copy
 from dataclasses import replace
 from datetime import timedelta
 
@@ -39,6 +40,12 @@ class Problems:
         self._kinds: defaultdict[tuple[str, int | None], set[str]] = defaultdict(set)
         """The kinds of known problems by topic and partition: thousands of partitions may have one each."""
         self._found: set[Place] = set()
+
+    def through(self, store: LinkStore) -> Problems:
+        """The same problems, stored through another view of the store: what only a leader may change, say."""
+        view = copy(self)
+        view._store = store  # noqa: SLF001 - of this class
+        return view
 
     def put(
         self,

@@ -50,6 +50,7 @@ class RunView:
         holds: whether a topic is paused.
         leads: whether this worker does the work that one worker of the link does for all.
         stalls: gets partitions that don't move.
+        one_look: makes some work one look (`drkit.mirror.workers.worker.Worker.one_look`).
     """
 
     link: Link
@@ -61,6 +62,7 @@ class RunView:
     holds: Callable[[str], bool]
     leads: Callable[[], bool]
     stalls: Stalls
+    one_look: Callable[[Callable[[], None]], Callable[[], None]]
 
 
 class Reporting:
@@ -100,7 +102,7 @@ class Reporting:
         self._canary = (
             None if topic is None else Canary(run.link, topic, admin, source, target, runs=run.leads, stop=ending)
         )
-        self._reporting = Periodic("report", 1.0, self._report, ending, share=_REPORT_SHARE)
+        self._reporting = Periodic("report", 1.0, run.one_look(self._report), ending, share=_REPORT_SHARE)
         self._saving = Periodic("statistics", SAVE_SECONDS, self._save, ending)
 
     @property

@@ -164,10 +164,12 @@ class Session:
         self._check_one_store = partial(check_one_store, target, link, store, config.store.plain_url)
 
         # threads that others wake
-        self._topics = Periodic("topics", options.topic_seconds, self._look_at_topics, ending, share=_TOPICS_SHARE)
-        self._resume = Periodic("resume", 0.2, self._resume_partitions, ending)
-        self._save = Periodic("save", 1.0, self._save_watermarks, ending)
-        self._groups = Periodic("groups", CAPTURE_SECONDS, self._capture_groups, ending, promptly=True)
+        self._topics = Periodic(
+            "topics", options.topic_seconds, self._one_look(self._look_at_topics), ending, share=_TOPICS_SHARE
+        )
+        self._resume = Periodic("resume", 0.2, self._one_look(self._resume_partitions), ending)
+        self._save = Periodic("save", 1.0, self._one_look(self._save_watermarks), ending)
+        self._groups = Periodic("groups", CAPTURE_SECONDS, self._one_look(self._capture_groups), ending, promptly=True)
 
         # partition ownership; what another worker may own by now is stored by `own` and `leading` only
         own, leading = fenced_stores(store, link.id, lambda: self._worker)
@@ -218,7 +220,7 @@ class Session:
             TransactionAdmin(link.id.source, source, timeout_seconds=_ADMIN_SECONDS),
             self._problems,
         )
-        self._source_cuts = SourceTruncationWatch(link, self._source, leading, self._problems, sides)
+        self._source_cuts = SourceTruncationWatch(link, self._source, leading, self._problems.through(leading), sides)
         self._starter = PartitionStarter(
             link.id,
             self._rebalance,
@@ -261,7 +263,9 @@ class Session:
                 suspected=self._transactions.suspected,
             ),
         )
-        self._watching = Periodic("transactions", TRANSACTIONS_SECONDS, self._transactions.check, ending)
+        self._watching = Periodic(
+            "transactions", TRANSACTIONS_SECONDS, self._one_look(self._transactions.check), ending
+        )
 
         self._watching_users = Periodic("users", 1.0, self._watch_users, ending, share=_USERS_SHARE)
 
@@ -271,8 +275,8 @@ class Session:
             self._topics,
             self._resume,
             Periodic("observe", 1.0, self._progress.observe, ending),
-            Periodic("target", 1.0, self._watch_target, ending),
-            Periodic("source", 2.0, self._watch_source, ending),
+            Periodic("target", 1.0, self._one_look(self._watch_target), ending),
+            Periodic("source", 2.0, self._one_look(self._watch_source), ending),
             self._watching_users,
             self._save,
             self._groups,
@@ -292,6 +296,7 @@ class Session:
             self._holds,
             self._worker.leads,
             self._stalls,
+            self._one_look,
         )
         return Reporting(
             view,
@@ -427,6 +432,9 @@ class Session:
         self._inbox.put(partial(self._forget, tps))
 
     # -- the other threads -------------------------------------------------------------------------
+
+    def _one_look(self, work: Callable[[], None]) -> Callable[[], None]:
+        return lambda: self._worker.one_look(work)
 
     def _watch(self) -> None:
         """End the run if it is told to stop, refused, the lease is lost, or a thread failed."""

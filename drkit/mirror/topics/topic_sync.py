@@ -84,7 +84,7 @@ class TopicSync:
         link: which topics, and their names on the target.
         source: the source cluster.
         target: the target cluster.
-        store: where topic states are kept.
+        store: where topic states are kept, for as long as this worker leads.
         problems: where facts for an operator go.
         links: the configuration's.
         sides: connects to both clusters; None: the target has other writers.
@@ -121,18 +121,19 @@ class TopicSync:
         self._tried: set[str] = set()
         self._pace = CreationPace(clock)
         self._growth = SourceGrowth(source)
+        leading = problems.through(store)
         self._deletions = (
-            TopicDeletions(link, source, target, store, problems, self._growth, clock=clock)
+            TopicDeletions(link, source, target, store, leading, self._growth, clock=clock)
             if link.mirrors_deletions
             else None
         )
         self._acls = (
-            AclSync(link, source, target, store, problems, self._growth, links=links, clock=clock)
+            AclSync(link, source, target, store, leading, self._growth, links=links, clock=clock)
             if link.acls is not AclMode.OFF
             else None
         )
         self._writer = TopicWriter(
-            link, target, problems, lambda topics: why_maybe_set_back(source, link, store, topics, sides)
+            link, target, leading, lambda topics: why_maybe_set_back(source, link, store, topics, sides)
         )
         self._aligning = AlignedTopics(link, source, target, store)
 

@@ -5,7 +5,7 @@ What carries claims (mapping rows, watermarks, digests) is refused by the store 
 stores (states of topics, positions of groups, problems, notes) has no condition of its own. A worker that was stopped
 within a look (SIGSTOP, a paused virtual machine) would continue with what it had read before: it would clear a problem
 that the next worker still has, forget a topic that was made anew, or put groups back. So before each such write it
-asks the store whether it is still the worker, or the leader, that it was.
+asks the store whether it is still the worker, or the leader, that it was when the look began (`Worker.one_look`).
 
 What remains: a worker that is stopped in the microseconds between the answer and its request still sends this one
 request when it wakes up. What it writes is what the next worker writes again when it looks: positions within seconds,

@@ -7,6 +7,10 @@ runs while the process is stopped: a thread ticks all the time, and a tick that 
 the group's session) is noticed by the next check. No clock runs while a hypervisor pauses the machine: a worker there
 believes its note for as long as it had left, and only the brokers refuse what it sends (`drkit.store.producers`).
 
+**What it knew before is void** once others may have taken over: it was stopped, its note had expired or was gone when
+it renewed it, or another one leads. Each look (`one_look`) stores only as long as none of that has happened since it
+began; the next look sees what the others have done.
+
 **The leader** holds the link's lease. It alone keeps the target's topics and the captured groups in step.
 When it dies another takes the lease: at once if it is known to be dead, else when the lease has expired.
 
@@ -76,6 +80,8 @@ class Worker:
         self._lock = threading.RLock()
         self._everything = False
         self._letting_go = False
+        self._interruptions = 0
+        self._look_began = threading.local()
         self._waits_for: str | None = None
         self._others = 0
         self._valid_until = 0.0
@@ -84,6 +90,7 @@ class Worker:
         self._ticked = time.monotonic()
         self._written: tuple[bool, bool, int] | None = None
         self._written_at = 0.0
+        self._announced = False
         self._ended = threading.Event()
         self._ticker = threading.Thread(target=keeping_context(self._tick), name="drkit-tick", daemon=True)
 
@@ -98,20 +105,31 @@ class Worker:
         """Whether this worker keeps topics and groups in step now."""
         return self._lease.valid() and self.valid()
 
+    def one_look(self, work: Callable[[], None]) -> None:
+        """Do some work that reads and then stores by what it has read: it may store nothing any more once others may
+        have taken over since it began (`may_write`)."""
+        self._look_began.interruptions = self._interruptions
+        try:
+            work()
+        finally:
+            del self._look_began.interruptions
+
     def may_write(self) -> bool:
         """Whether this worker's note holds by the store's clock, too: no clock of a machine runs while its hypervisor
-        pauses it.
+        pauses it; and has held since this thread's look began.
 
         Raises:
             Unreachable: the store doesn't answer.
         """
         if not self.valid():
             return False
-        return any(note.owner == self.owner for note in live_workers(self._store, self._link, self._store.time()))
+        note = any(note.owner == self.owner for note in live_workers(self._store, self._link, self._store.time()))
+        return note and not self._interrupted()
 
     def may_write_as_leader(self) -> bool:
-        """Whether this worker holds the lease by the store's clock, too. Raises as `may_write`."""
-        return self.leads() and self._lease.confirmed()
+        """Whether this worker holds the lease by the store's clock, too, and has held its note since this thread's look
+        began. Raises as `may_write`."""
+        return self.leads() and self._lease.confirmed() and not self._interrupted()
 
     @property
     def everything(self) -> bool:
@@ -200,6 +218,7 @@ class Worker:
         if leads and not led:
             log.info("%s: this worker leads now", self._link)
         elif led and not leads:
+            self._interruptions += 1
             log.warning("%s: %s leads now; this worker continues with its share", self._link, self._lease.lost_to)
 
     def _announce(self) -> None:
@@ -207,10 +226,23 @@ class Worker:
         state = (self._lease.held, self._everything, self._mirrored())
         if state == self._written and at - self._written_at < _RENEW_SECONDS:
             return
+        self._find_expired()
         seen = self._store.time()  # readers compare with it: this machine's clock may be another one
         note = WorkerNote(self.owner, *state, seen, seen + timedelta(seconds=TTL_SECONDS))
         put_worker(self._store, self._link, note)
-        self._written, self._written_at = state, at
+        self._written, self._written_at, self._announced = state, at, True
+
+    def _find_expired(self) -> None:
+        """Whether others have seen this worker's note expire, or removed it, since it was written last."""
+        if self._announced and all(
+            note.owner != self.owner for note in live_workers(self._store, self._link, self._store.time())
+        ):
+            log.warning("%s: this worker's note had expired before it was renewed", self._link)
+            self._interruptions += 1
+
+    def _interrupted(self) -> bool:
+        """Whether others may have taken over since this thread's look began."""
+        return getattr(self._look_began, "interruptions", self._interruptions) != self._interruptions
 
     def _look(self) -> list[WorkerNote]:
         """The other living workers. The leader removes the notes of dead ones."""
@@ -252,6 +284,7 @@ class Worker:
                 log.warning("%s: this process was stopped for %.0f s", self._link, at - self._ticked)
                 self._asleep = True
                 self._valid_until = 0.0
+                self._interruptions += 1
                 self._written = None
                 self._slept()
                 self._valid_from = time.monotonic()

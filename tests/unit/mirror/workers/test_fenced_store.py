@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from drkit.mirror.health.problems import Problems
 from drkit.mirror.workers import worker as module
 from drkit.mirror.workers.fenced_store import UNCONDITIONAL, fenced_stores
-from drkit.mirror.workers.leader_lease import LeaderLease
+from drkit.mirror.workers.leader_lease import LeaderLease, lease_name
 from drkit.mirror.workers.worker import Worker
 from drkit.model.clock import now
 from drkit.model.errors import Unreachable
@@ -20,6 +21,7 @@ from drkit.model.offsets import GroupPosition
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store import open_store
 from drkit.store.api import Store
+from drkit.store.workers import lose_workers
 
 LINK = LinkId("primary", "dr")
 TP = TopicPartition("flights", 0)
@@ -129,6 +131,61 @@ def test_a_worker_that_another_one_replaced_meanwhile_stores_nothing(store, make
     assert [each.offset for each in store.group_positions(LINK)] == [9]
     assert store.topic_states(LINK)[TP.topic].source_topic_id == "b"
     assert [each.reason for each in store.problems(LINK)] == ["returned"]
+
+
+@pytest.mark.parametrize("interruption", ["its note expired", "its note is gone", "another leads"])
+def test_a_look_that_began_before_an_interruption_stores_nothing_after_it(store, make, monkeypatch, interruption):
+    """A worker renews its note within a second of waking up: the note holds again, what the look has read doesn't."""
+    made = make()
+    made.own.put_problem(LINK, problem("returned"))
+
+    def look() -> None:
+        if interruption == "its note expired":
+            monkeypatch.setattr(type(store), "time", lambda _: now() + timedelta(seconds=20))
+        elif interruption == "its note is gone":
+            lose_workers(store, LINK, [made.worker.owner], now())
+        else:
+            store.release_lease(lease_name(LINK), made.worker.owner)
+            store.acquire_lease(lease_name(LINK), "elsewhere:1:1:ab:cd", 60.0, now())
+        monkeypatch.setattr(module, "_RENEW_SECONDS", 0.0)
+        made.worker.heartbeat()
+        assert made.worker.may_write() is False
+        made.own.clear_problem(LINK, problem("returned"))
+
+    with pytest.raises(Unreachable, match="drkit stores nothing about primary->dr"):
+        made.worker.one_look(look)
+    assert [each.reason for each in store.problems(LINK)] == ["returned"]
+    made.worker.one_look(lambda: made.own.clear_problem(LINK, problem("returned")))
+    assert list(store.problems(LINK)) == []
+
+
+def test_a_look_stores_as_long_as_its_note_was_renewed_in_time(store, make, monkeypatch):
+    monkeypatch.setattr(module, "_RENEW_SECONDS", 0.0)
+    made = make()
+
+    def look() -> None:
+        made.worker.heartbeat()
+        made.own.put_problem(LINK, problem("returned"))
+        made.leading.put_group_positions(LINK, [position(5)])
+
+    made.worker.one_look(look)
+    assert [each.reason for each in store.problems(LINK)] == ["returned"]
+
+
+def test_a_worker_that_leads_no_more_forgets_no_problem_of_another_workers_topic(store, make):
+    """Its own note holds: it continues with its share."""
+    first, second = make(), make()
+    problems = Problems(first.own, LINK, lambda _: None)
+    problems.follow()
+    second.own.put_problem(LINK, problem("returned"))
+    problems.follow()
+    store.release_lease(lease_name(LINK), first.worker.owner)
+    second.worker.heartbeat()
+    assert second.worker.leads()
+    with pytest.raises(Unreachable, match="doesn't lead any more"):
+        problems.through(first.leading).keep_only([])
+    assert [each.reason for each in store.problems(LINK)] == ["returned"]
+    assert problems.has(RECORDS_RETURNED, TP)
 
 
 def test_once_its_note_holds_again_it_stores(store, make, monkeypatch):
