@@ -29,8 +29,11 @@ _BY_RETENTION = frozenset({_BY_SIZE, _BY_TIME})
 
 def removing_more(own: Mapping[str, str], live: Mapping[str, str]) -> tuple[str, ...]:
     """The settings of a topic by which its brokers remove more with `own` than with `live`; of those without effect
-    under its clean-up policy, none."""
-    policies = set(own.get(_CLEANUP, "delete").split(","))
+    under its clean-up policy, none. Where that removes more itself, the live cluster's counts: a topic keeps it then,
+    and `own`'s retention would be in force under it."""
+    policy = own.get(_CLEANUP, "delete")
+    now = live.get(_CLEANUP, policy)
+    policies = set((now if _removes_more(_CLEANUP, policy, now) else policy).split(","))
     return tuple(
         key
         for key in REMOVING
@@ -111,7 +114,9 @@ def kept_for_unread(
         tp, begin = place.tp, place.offset or 0
         unread = ends.get(tp, begin + 1) - begin
         for key in keys[tp.topic]:
-            lasts = not policy.follows(key) or key in policy.overrides_of(tp.topic)
+            # under another clean-up policy than its own, its retention was never meant to be in force
+            by_design = not policy.follows(key) or key in policy.overrides_of(tp.topic)
+            lasts = by_design and _CLEANUP not in keys[tp.topic]
             until = removed[key].get(tp, begin + unread) if lasts and key in removed else begin + unread
             known = found.get((tp.topic, key))
             if begin < until and (known is None or known.unread < unread):

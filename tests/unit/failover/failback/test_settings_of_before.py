@@ -38,6 +38,11 @@ def told(before, now, kind=Kind.FAILBACK):
         ({"retention.bytes": "1000"}, {"retention.bytes": "2000"}, "orders (retention.bytes 1000, on dr 2000)"),
         ({}, {"cleanup.policy": "compact"}, "orders (cleanup.policy delete, on dr compact)"),
         (
+            {"cleanup.policy": "compact", "retention.ms": "1000"},
+            {},
+            "orders (cleanup.policy compact, on dr delete), orders (retention.ms 1000, on dr -1)",
+        ),
+        (
             {"cleanup.policy": "compact", "delete.retention.ms": "1000"},
             {"cleanup.policy": "compact", "delete.retention.ms": "2000"},
             "orders (delete.retention.ms 1000, on dr 2000)",
@@ -135,6 +140,14 @@ def test_what_the_operator_made_dr_keep_stays_for_a_group_that_has_not_read_ever
 )
 def test_where_dr_keeps_more_by_the_link_s_policy_only_what_goes_now_counts(own, offset, stays):
     assert bool(kept(own, offset, BY_DESIGN)) is stays
+
+
+@pytest.mark.parametrize("policy", [TopicSettings(), BY_DESIGN], ids=["follows", "its own"])
+@pytest.mark.parametrize("own", ["compact", "compact,delete"])
+def test_a_topic_that_keeps_dr_s_cleanup_policy_keeps_the_retention_that_it_has_with_it(own, policy):
+    """Its own one has no effect while it is compacted only: with `delete` it would remove what nobody has read."""
+    stays = [("cleanup.policy", "delete", 60), ("retention.ms", "-1", 60)]
+    assert kept({"cleanup.policy": own, "retention.ms": "604800000"}, 40, policy) == stays
 
 
 def test_what_can_t_be_told_counts_as_removed():
