@@ -122,22 +122,30 @@ def make_failback_plan(
 
 def obstacles_since(estate: ClusterContext, plan: FailbackPlan, waived: Collection[str]) -> Iterator[Obstacle]:
     """What prevents the failback now, as a new plan finds it: its salvage may have taken hours. What the live cluster
-    lacks isn't looked at, nor which cluster it is, or whether it answers: the scrub does that itself, and knows what
-    was accepted.
+    lacks isn't looked at, nor which cluster it is: the scrub does that itself, and knows what was accepted.
 
     Raises:
-        Refused: it can't be planned any more.
+        DrkitError: it can't be planned any more, or not now: a cluster or the store doesn't answer, or lets nobody in.
     """
-    try:
-        ids = [estate.admin(each.alias).cluster_id() for each in (plan.target, plan.live)]
-        if ids != [plan.target.cluster_id, plan.live.cluster_id]:
-            return
-        made = make_failback_plan(
-            estate, None, estate.link(plan.link), for_good=plan.kind is Kind.REPROTECT, by_spark=plan.by_spark
-        )
-    except Unreachable:
+    ids = [estate.admin(each.alias).cluster_id() for each in (plan.target, plan.live)]
+    if ids != [plan.target.cluster_id, plan.live.cluster_id]:
         return
+    made = make_failback_plan(
+        estate, None, estate.link(plan.link), for_good=plan.kind is Kind.REPROTECT, by_spark=plan.by_spark
+    )
     yield from (each for each in made.obstacles if each.waived_by not in {*waived, ACCEPT_SALVAGE_ONLY})
+
+
+def has_deleted(estate: ClusterContext, plan: FailbackPlan) -> bool:
+    """Whether any topic that a failback deletes is gone from the old primary, or another one by its id: then a new plan
+    tells nothing of this one. That its scrub was begun doesn't show it: it may have been refused, or killed at once.
+
+    Raises:
+        DrkitError: the old primary doesn't answer, or lets nobody in.
+    """
+    there = estate.admin(plan.target.alias).topics([topic.topic for topic in plan.topics])
+    ids = {name: info.topic_id for name, info in there.items()}
+    return any(ids.get(topic.topic) != topic.topic_id for topic in plan.topics)
 
 
 def left_since(estate: ClusterContext, plan: FailbackPlan) -> Iterator[Obstacle]:

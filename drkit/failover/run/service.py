@@ -205,35 +205,49 @@ def _still_there(
     estate: ClusterContext, plan: Plan, run: str, journal: Journal, part: PartOfSite | None
 ) -> Gate | None:
     """The gate of a run. A failback's asks, besides, whether its live cluster was failed away from meanwhile; and,
-    before anything is deleted, for all obstacles of its plan again: a site run asks for those of all its links."""
+    before anything is deleted, for all obstacles of its plan again: a site run asks for those of all its links. What it
+    can't ask now stops the run, too."""
     gate = None if part is None else part.gate
     if not isinstance(plan, FailbackPlan):
         return gate
-    from drkit.failover.planning.failback_planner import left_since, obstacles_since  # noqa: PLC0415 - as above
-
-    def standing(stage: str, machine: Run) -> Iterator[Obstacle]:
-        if stage in _ASKED_BEFORE:
-            yield from left_since(estate, plan)
-        if stage == "scrub" and plan.deletes and part is None and not journal.attempted(stage):
-            waived = {ACCEPT_UNFENCED} if machine.facts.unfenced_accepted else set[str]()
-            yield from obstacles_since(estate, plan, waived)
+    whole = plan.deletes and part is None
 
     def ask(stage: str, machine: Run, positions: tuple[PlannedPosition, ...]) -> None:
         if gate is not None:
             gate(stage, machine, positions)
         try:
-            found = next(standing(stage, machine), None)
-            refused = None if found is None else found.refusal()
-        except Refused as error:
+            found = next(_standing(estate, plan, journal, stage, machine, whole=whole), None)
+            refused: DrkitError | None = None if found is None else found.refusal()
+        except PartlyDone:
+            raise
+        except DrkitError as error:
             refused = error
         if refused is not None:
             raise PartlyDone(
                 refused.what,
                 meaning=refused.meaning,
-                remedy=f"{refused.remedy.rstrip('.')}; then drkit resume {run}. Or drkit abandon {run} gives it up",
+                remedy=f"{refused.remedy.rstrip('.') or 'Remove the cause'}; then drkit resume {run}. "
+                f"Or drkit abandon {run} gives it up",
             )
 
     return ask
+
+
+def _standing(
+    estate: ClusterContext, plan: FailbackPlan, journal: Journal, stage: str, machine: Run, *, whole: bool
+) -> Iterator[Obstacle]:
+    """What keeps a stage of a failback from beginning. `whole`: it asks for all obstacles before it deletes."""
+    from drkit.failover.planning.failback_planner import (  # noqa: PLC0415 - as above
+        has_deleted,
+        left_since,
+        obstacles_since,
+    )
+
+    if stage in _ASKED_BEFORE:
+        yield from left_since(estate, plan)
+    if whole and stage == "scrub" and not (journal.attempted(stage) and has_deleted(estate, plan)):
+        waived = {ACCEPT_UNFENCED} if machine.facts.unfenced_accepted else set[str]()
+        yield from obstacles_since(estate, plan, waived)
 
 
 def confirm_cluster(plan: FailbackPlan, cluster_id: str) -> None:

@@ -34,7 +34,7 @@ from drkit.failover.plan.failover_plan import Obstacle
 from drkit.failover.plan.site_context import SiteContext
 from drkit.failover.plan.site_failback_plan import SiteFailbackPlan
 from drkit.failover.plan.site_plan import refusal_of, standing
-from drkit.failover.planning.failback_planner import make_failback_plan
+from drkit.failover.planning.failback_planner import has_deleted, make_failback_plan
 from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.recovery.rollback import point_of_no_return
 from drkit.failover.run.runner import Gate
@@ -242,7 +242,7 @@ class SiteFailbackRunner:
         """Delete nothing for any link while one isn't salvaged, or a precondition of one doesn't hold."""
         if self._interrupted:
             return
-        before = [link for link in links if link not in self._ended and not self._deletes(link)]
+        before = [link for link in links if link not in self._ended and not self._has_deleted(link)]
         self._look_again(before)
         if behind := self._failed():
             for link in [each for each in before if each not in self._ended]:
@@ -424,10 +424,19 @@ class SiteFailbackRunner:
     def _groups(self, link: LinkId) -> frozenset[str]:
         return frozenset(position.group for position in self._plan(link).positions)
 
-    def _deletes(self, link: LinkId) -> bool:
-        """Whether a link's run is beyond its point of no return."""
+    def _has_deleted(self, link: LinkId) -> bool:
+        """Whether a link's run has deleted anything. Where that can't be seen, the link ends here."""
         child = self.record.children.get(link)
-        return child is not None and child.journal.attempted(point_of_no_return(child.plan))
+        if child is None or not child.journal.attempted(point_of_no_return(child.plan)):
+            return False
+        if child.machine.state is not State.SALVAGED or not isinstance(child.plan, FailbackPlan):
+            return True
+        try:
+            return has_deleted(self.site.of(link), child.plan)
+        except DrkitError as error:
+            told = PartlyDone(error.what, meaning=error.meaning, remedy=error.remedy)
+            self._end(self._as_it_is(link, told))
+            return True
 
     def _hold_back(self, link: LinkId, what: str, meaning: str) -> None:
         self._end(
