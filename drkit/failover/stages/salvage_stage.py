@@ -134,6 +134,12 @@ def keep(
             remedy="Restore these partitions from a readable replica or backup (the rest is kept in "
             f"{kept.path}), or delete the topics on {cluster} yourself if they may be lost; then try again",
         )
+    if unread := [f"{name} ({at.unread})" for name, at in seen.items() if at.unread]:
+        raise Refused(
+            f"the last records of {and_more(unread)} can't be read in {_TAIL_SECONDS:g} s",
+            meaning="They show later whether both logs still hold what was salvaged: without them nothing is deleted",
+            remedy=f"Check that all brokers of {cluster} and {live} answer, and how busy they are; then try again",
+        )
     if kept.uncommitted:
         where = [f"{place} up to {end:,}" for place, end in sorted(kept.uncommitted.items())]
         raise Refused(
@@ -178,7 +184,8 @@ def keep(
 @dataclass(frozen=True, slots=True)
 class TopicAtSalvage:
     """A topic of the old primary at one moment: its log ends, the live cluster's log, a digest of committed offsets,
-    and one of the last records of both logs. `compacted`: whether the live cluster's cleaner works there.
+    and one of the last records of both logs. `compacted`: whether the live cluster's cleaner works there. `unread`: why
+    not all of these records were read in time; the digest then shows nothing.
     """
 
     ends: dict[int, int]
@@ -186,6 +193,15 @@ class TopicAtSalvage:
     offsets: str
     tails: str
     compacted: bool = False
+    unread: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Tail:
+    """The last records of a topic's log: their digest, and why not all were read in time."""
+
+    digest: str
+    unread: str
 
 
 def topics_at_salvage(
@@ -219,8 +235,9 @@ def topics_at_salvage(
             of,
             logs[name],
             offsets_digest(each for each in offsets if each.topic == name),
-            f"{tails[name]} {live_tails[live_names[name]]}",
+            f"{tails[name].digest} {live_tails[live_names[name]].digest}",
             live_names[name] in compacted,
+            tails[name].unread or live_tails[live_names[name]].unread,
         )
         for name, of in ends.items()
     }
@@ -228,9 +245,9 @@ def topics_at_salvage(
 
 def _tails(
     context: StageContext, alias: str, ends: Mapping[str, Mapping[int, int]], compacted: Collection[str] = ()
-) -> dict[str, str]:
-    """By topic, a digest of the last records below these log ends, markers of transactions included; of `compacted`
-    ones, of the very last of each partition. Why one can't be read is part of it."""
+) -> dict[str, _Tail]:
+    """By topic, the last records below these log ends, markers of transactions included; of `compacted` ones, the very
+    last of each partition. Why one can't be read is part of it, unless that says nothing about the log."""
     places = {
         name: [
             LogPosition(TopicPartition(name, number), offset)
@@ -250,14 +267,15 @@ def _tails(
             return found.reason
         return None if found.offset != place.offset else (found.timestamp, found.crc, found.marker_epoch)
 
-    digests = {}
+    tails = {}
     for name, wanted in places.items():
         there = [(place.tp.partition, place.offset, held(place)) for place in wanted]
         if name in compacted:
             last = {number: (number, offset, found) for number, offset, found in there if found is not None}
             there = list(last.values())
-        digests[name] = hashlib.sha256(repr(there).encode()).hexdigest()
-    return digests
+        late = next((f"on {alias}: {seen[place].reason}" for place in wanted if seen[place].late), "")
+        tails[name] = _Tail(hashlib.sha256(repr(there).encode()).hexdigest(), late)
+    return tails
 
 
 def unreadable_salvages(context: StageContext, facts: Facts, topics: Iterable[str]) -> dict[str, str]:
@@ -282,6 +300,8 @@ def stale(facts: Facts, unreadable: Mapping[str, str], now: Mapping[str, TopicAt
             found[name] = f"its salvage can't be read back: {unreadable[kept.path]}"
         elif kept.ends != seen.ends:
             found[name] = WRITTEN
+        elif seen.unread:
+            found[name] = f"its last records can't be read in time: {seen.unread}"
         elif kept.tails != seen.tails:
             why = "its last records, or the live cluster's, are others than when it was salvaged"
             found[name] = CLEANED if seen.compacted else why

@@ -1,0 +1,81 @@
+"""Records at the ends of both logs that aren't read in time: why is the same text at each look, and shows nothing."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from drkit.failover.context.interfaces import Salvaged
+from drkit.failover.context.live_log import LiveLog, TopicKept
+from drkit.failover.context.state_machine import Facts, Mode
+from drkit.failover.plan.failback_plan import ScrubTopic
+from drkit.failover.stages import salvage_stage
+from drkit.failover.stages.salvage_stage import keep, stale, topics_at_salvage
+from drkit.kafka.client.record_probe import ProbedRecord
+from drkit.model.errors import Refused
+from drkit.model.topology import Link, LinkId, TopicPartition
+
+TP = TopicPartition("t", 0)
+TOPIC = ScrubTopic("t", "id", "t", 1, 1, 1, created_by_drkit=False, ends={0: 5}, live_topic_id="live")
+LIVE = LiveLog("live", {0: 0}, {0: 5})
+LATE = ProbedRecord(reason="not read in time: no leader, or more offsets than could be read", late=True)
+
+
+@pytest.fixture
+def probing(monkeypatch):
+    """A context, with what each cluster answers about every place."""
+    answers = {}
+    for name, found in {
+        "ends_now": {TP: 5},
+        "live_logs": {"t": LIVE},
+        "committed_on": [],
+        "mappings_of": {},
+        "with_gaps_now": [],
+        "carried": (),
+        "documents": (),
+        "last_batches": {},
+    }.items():
+        monkeypatch.setattr(salvage_stage, name, lambda *_, found=found: found)
+
+    def admin(alias):
+        def probe(places, **_):
+            return {place: answers.get(alias, ProbedRecord(place.offset, 1, 2)) for place in places}
+
+        return SimpleNamespace(probe_records=probe, topic_configs=lambda *_, **__: {})
+
+    salvager = SimpleNamespace(salvage=lambda *_: Salvaged("/kept", {"t": 0}))
+    context = SimpleNamespace(
+        link=Link(LinkId("dr", "primary"), topics=("t",)),
+        estate=SimpleNamespace(admin=admin, groups=lambda _alias: None, store=None),
+        required_ports=SimpleNamespace(salvager=salvager),
+        salvage_folder=SimpleNamespace(exists=lambda: False),
+        facts=Facts(mode=Mode.PLANNED),
+        carried=(),
+        say=print,
+        establish=lambda *_: None,
+    )
+    return context, answers
+
+
+@pytest.mark.parametrize("alias", ["primary", "dr"])
+def test_a_salvage_whose_last_records_are_not_read_is_refused(probing, alias):
+    context, answers = probing
+    keep(context, "primary", "dr", [TOPIC])
+    answers[alias] = LATE
+    with pytest.raises(Refused, match=rf"the last records of t \(on {alias}: not read in time"):
+        keep(context, "primary", "dr", [TOPIC])
+
+
+@pytest.mark.parametrize("alias", ["primary", "dr"])
+def test_two_looks_that_both_read_nothing_in_time_do_not_agree(probing, alias):
+    context, answers = probing
+    answers[alias] = LATE
+    now = topics_at_salvage(context, "primary", "dr", [TOPIC])
+    kept = TopicKept("/kept", 0, now["t"].ends, LIVE, now["t"].offsets, now["t"].tails)
+    found = stale(Facts(mode=Mode.PLANNED, kept={"t": kept}), {}, now)
+    assert found["t"].startswith("its last records can't be read in time")
+    del answers[alias]
+    now = topics_at_salvage(context, "primary", "dr", [TOPIC])
+    kept = TopicKept("/kept", 0, now["t"].ends, LIVE, now["t"].offsets, now["t"].tails)
+    assert stale(Facts(mode=Mode.PLANNED, kept={"t": kept}), {}, now) == {}
