@@ -38,7 +38,16 @@ from drkit.failover.fencing.write_block import let_writes_in
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.write_block import WriteProbe
 from drkit.model.clock import Deadline, now
-from drkit.model.errors import ConfigError, DrkitError, NotShown, PartlyDone, Refused, Unreachable, answered
+from drkit.model.errors import (
+    ConfigError,
+    DrkitError,
+    NoAuthorizer,
+    NotShown,
+    PartlyDone,
+    Refused,
+    Unreachable,
+    answered,
+)
 from drkit.model.runs import (
     FENCES,
     FenceMethod,
@@ -504,14 +513,8 @@ class ClusterFence:
         if not passes:
             self._refuse_if_shared()
         record = self._claim(FenceState.STANDBY, before.method)
-        if passes and (gone := self._gone_of(closed)):
-            kept_closed = False
-            done = (
-                f"{self._cluster} is open to clients: {counted(gone, 'rule')} of its fence "
-                f"{'is' if gone == 1 else 'are'} gone, or another cluster answers there now"
-            )
-        elif passes:
-            done, kept_closed = f"{self._cluster} stays closed to all but super users, of whom drkit is one", True
+        if passes:
+            done, kept_closed = self._said_of(closed)
         else:
             admin = self._admin()
             there = admin.acls()
@@ -529,20 +532,28 @@ class ClusterFence:
         self._keep(replace(record, detail=done, proven=before.proven and kept_closed))
         return done
 
-    def _gone_of(self, rules: frozenset[Acl]) -> int:
-        """How many of these ACLs the cluster doesn't have: it may be another one than was closed."""
+    def _said_of(self, rules: frozenset[Acl]) -> tuple[str, bool]:
+        """What is said of a cluster where drkit may write, and whether it is shown to be closed: it may lack some of
+        these ACLs, or be another one than was closed."""
         try:
-            return len(rules - self._admin().acls())
-        except Refused:
-            return len(rules)
+            gone = len(rules - self._admin().acls())
+        except NoAuthorizer:
+            gone = len(rules)
+        except Refused as error:
+            return f"whether {self._cluster} is closed to clients isn't shown: {error.what}", False
+        if not gone:
+            return f"{self._cluster} stays closed to all but super users, of whom drkit is one", True
+        are = "is" if gone == 1 else "are"
+        what = f"{self._cluster} is open to clients: {counted(gone, 'rule')} of its fence {are} gone"
+        return f"{what}, or another cluster answers there now", False
 
-    def _is_denied(self, topics: Collection[str]) -> bool:
-        """Whether an ordinary client is turned away, now."""
+    def _is_denied(self, topics: Collection[str]) -> bool | None:
+        """Whether an ordinary client is turned away, now; None: that isn't shown."""
         try:
             with self._probe() as probe:
                 return not any(probe.may_write(topics).values())
         except (ConfigError, Unreachable) as error:
-            return not self._is_of_the_cluster(error)
+            return None if self._is_of_the_cluster(error) else True
 
     def _refuse_if_shared(self) -> None:
         """Raise `Refused` if another link's fence denies the mirror, too, writing to this link's topics: its ACLs stay,
@@ -569,13 +580,15 @@ class ClusterFence:
         if passes:
             record = self._claim(FenceState.STANDBY, before.method)
             denied = self._is_denied(topics)
-            done = (
-                f"{self._cluster} stays closed by its command, which lets drkit itself write"
-                if denied or not before.proven
-                else f"{self._cluster} is open to clients: its command doesn't keep them out any more, or another "
-                "cluster answers there now"
-            )
-            self._keep(replace(record, detail=done, proven=before.proven and denied))
+            done = f"{self._cluster} stays closed by its command, which lets drkit itself write"
+            if before.proven and denied is None:
+                done = f"whether {self._cluster} is closed to clients isn't shown: an ordinary one gets no answer there"
+            elif before.proven and not denied:
+                done = (
+                    f"{self._cluster} is open to clients: its command doesn't keep them out any more, or another "
+                    "cluster answers there now"
+                )
+            self._keep(replace(record, detail=done, proven=before.proven and bool(denied)))
             return done
         if others:
             raise Refused(

@@ -31,6 +31,8 @@ _DEFAULT = {"max.message.bytes": "1048588", "compression.type": "producer"}
 def block_writes(estate: ClusterContext, link: LinkId, cluster: str, partitions: Mapping[str, int]) -> None:
     """Block writes to these topics (with their numbers of partitions), and see each leader refuse one.
 
+    A note that is there stays: a topic that clients make in the place of a deleted one says nothing of its settings.
+
     Args:
         estate: clusters and store.
         link: the configured link.
@@ -43,8 +45,10 @@ def block_writes(estate: ClusterContext, link: LinkId, cluster: str, partitions:
     """
     admin = estate.admin(cluster)
     before = admin.topic_configs(partitions, keys=list(BLOCK))
-    values = {name: json.dumps(config, sort_keys=True) for name, config in before.items() if not is_blocked(config)}
-    estate.store.put_notes(link, write_block_kind(cluster), values)
+    kind = write_block_kind(cluster)
+    noted = estate.store.notes(link, kind)
+    wanted = {name: config for name, config in before.items() if name not in noted and not is_blocked(config)}
+    estate.store.put_notes(link, kind, {name: json.dumps(own, sort_keys=True) for name, own in wanted.items()})
     admin.block_writes(partitions)
 
 

@@ -122,7 +122,7 @@ class Scrub:
                 if unlike:
                     self._delete_empty(context, admin, unlike)
                 return recreate(context, admin, self.topics)
-            except (TopicMadeMeanwhile, TooLate):
+            except TopicMadeMeanwhile:
                 continue
         raise Refused(
             f"clients of {self.cluster} make topics anew before the run can, {_ROUNDS} times in a row: "
@@ -133,12 +133,23 @@ class Scrub:
         )
 
     def _delete_empty(self, context: StageContext, admin: ClusterAdmin, topics: Sequence[ScrubTopic]) -> None:
-        """Delete topics that clients have made, while nobody can write to them."""
+        """Delete topics that clients have made, while nobody can write to them, right after a look shows them empty."""
         with self._no_writes(context, topics):
-            until = Deadline.after(_AT_ONCE_SECONDS)
-            _check_new(admin, self.cluster, list(admin.topics([topic.topic for topic in topics]).values()))
-            context.lease.check()
-            _delete(admin, topics, until)
+            for _ in range(_LOOKS):
+                _check_new(admin, self.cluster, list(admin.topics([topic.topic for topic in topics]).values()))
+                context.lease.check()
+                try:
+                    _delete(admin, topics, Deadline.after(_AT_ONCE_SECONDS))
+                except TooLate:
+                    continue
+                return
+        raise Refused(
+            f"{_LOOKS} times empty topics of {self.cluster} could not be deleted within {_AT_ONCE_SECONDS:g} s of a "
+            f"look at them: {and_more([topic.topic for topic in topics])}",
+            meaning="Clients have made them, with another number of partitions, where the run recreates its own; what "
+            "was deleted is salvaged or on the live cluster",
+            remedy=f"See what slows this machine or {self.cluster} down, then drkit resume {context.run}",
+        )
 
     def _unreadable(self, context: StageContext, facts: Facts, checked: set[str]) -> str:
         """A sentence if the salvage of topics that an interrupted attempt deleted can't be read here any more."""
@@ -280,8 +291,8 @@ class Scrub:
                 if not context.facts.unfenced_accepted:
                     raise PartlyDone(
                         f"writes to the topics on {self.cluster} can't be blocked until they are deleted: {error.what}",
-                        meaning="What clients write there after the last look would be deleted unread. Nothing is "
-                        "deleted yet",
+                        meaning="What clients write there after the last look would be deleted unread, so they stay "
+                        "as they are",
                         remedy=f"Remove the cause, then drkit resume {context.run}; or make sure that nobody writes to "
                         f"{self.cluster}, then drkit resume {context.run} {ACCEPT_UNFENCED}",
                     ) from error

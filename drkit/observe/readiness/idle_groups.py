@@ -35,9 +35,9 @@ def idle_groups_check(status: LinkStatus, store: Store, clusters: Clusters, at: 
     link = status.link
     idle = idle_groups(status, clusters.groups(link.id.source, may_be_gone=True).list_groups())
     retention = clusters.admin(link.id.source, may_be_gone=True).offsets_retention()
-    before = at - timedelta(seconds=link.timeline.keep_seconds)
+    before = at - min(timedelta(seconds=link.timeline.keep_seconds), retention / 2)
     known = store.group_states_around(link.id, before) if idle and link.timeline.on else []
-    return judged_before(status, idle, retention, known)
+    return judged_before(status, idle, retention, known, at)
 
 
 def moved_groups_check(status: LinkStatus, store: Store, clusters: Clusters, at: datetime) -> Check:
@@ -61,7 +61,7 @@ def idle_groups(status: LinkStatus, listed: Mapping[str, GroupInfo]) -> dict[str
 
 
 def judged_before(
-    status: LinkStatus, idle: Collection[str], retention: timedelta, known: Collection[StatesAround]
+    status: LinkStatus, idle: Collection[str], retention: timedelta, known: Collection[StatesAround], at: datetime
 ) -> Check:
     """The check of what the source and the timeline tell. Pure.
 
@@ -69,7 +69,8 @@ def judged_before(
         status: has the captured positions.
         idle: groups without members.
         retention: of the source.
-        known: the states around the oldest moment that the timeline still has.
+        known: the states around the oldest moment that counts, of those that the timeline still has.
+        at: now.
     """
     source, target = status.link.id.source, status.link.id.target
     if not idle:
@@ -85,10 +86,17 @@ def judged_before(
             moved[group] = max(moved.get(group, state.at), state.at)
     still = [group for group in idle if group not in moved]
     kept = f"{source} deletes their offsets {_days(retention)} after their last member or commit"
+    remedy = (
+        f"Start their consumers if they are still needed, or raise offsets.retention.minutes on {source} and {target}: "
+        "a failover moves only groups that have offsets"
+    )
     if not still:
         since = min(moved[group] for group in idle)
         why = f"{counted(len(idle), 'group')} without members: {kept}, and all have committed since {_minute(since)}"
-        return Check(IDLE_GROUPS, CheckOutcome.OK, why)
+        if (left := since + retention - at) >= retention / 4:
+            return Check(IDLE_GROUPS, CheckOutcome.OK, why)
+        keeps = f"keeps them for {_days(left)} more" if left > timedelta() else "may not keep them any more"
+        return Check(IDLE_GROUPS, CheckOutcome.WARN, f"{why}, which alone {keeps}", remedy)
     begins = min((oldest[key].at for key in oldest if key[0] in still), default=None)
     history = (
         "no history of them is kept"
@@ -98,10 +106,6 @@ def judged_before(
     why = (
         f"{counted(len(still), 'group')} without members ({and_more(still)}): {kept}. When that was isn't known: Kafka "
         f"doesn't tell it, and {history}"
-    )
-    remedy = (
-        f"Start their consumers if they are still needed, or raise offsets.retention.minutes on {source} and {target}: "
-        "a failover moves only groups that have offsets"
     )
     return Check(IDLE_GROUPS, CheckOutcome.WARN, why, remedy)
 

@@ -39,7 +39,7 @@ def test_only_groups_with_positions_and_without_members_are_idle():
 def test_before_a_failover_one_that_has_not_moved_is_warned_of_and_one_that_has_is_not():
     status = snapshot(groups=(at_offset("billing", 9), at_offset("monthly", 5)))
     known = [stood("billing", 5, AT - DAY), stood("monthly", 5, AT - DAY / 2, before_history=False)]
-    found = judged_before(status, ["billing", "monthly"], WEEK, known)
+    found = judged_before(status, ["billing", "monthly"], WEEK, known, AT)
     assert found.outcome is CheckOutcome.WARN
     assert found.reason == (
         "1 group without members (monthly): primary deletes their offsets 7 days after their last member or commit. "
@@ -47,14 +47,29 @@ def test_before_a_failover_one_that_has_not_moved_is_warned_of_and_one_that_has_
         "no other offset"
     )
     assert "offsets.retention.minutes on primary and dr" in found.remedy
-    moved = judged_before(status, ["billing"], WEEK, known)
+    moved = judged_before(status, ["billing"], WEEK, known, AT)
     assert (moved.outcome, moved.reason.endswith("all have committed since 2026-11-28 08:00 UTC")) == (
         CheckOutcome.OK,
         True,
     )
-    without = judged_before(status, ["billing"], WEEK, [])
+    without = judged_before(status, ["billing"], WEEK, [], AT)
     assert (without.outcome, "no history of them is kept" in without.reason) == (CheckOutcome.WARN, True)
-    assert judged_before(status, [], WEEK, []).outcome is CheckOutcome.OK
+    assert judged_before(status, [], WEEK, [], AT).outcome is CheckOutcome.OK
+
+
+@pytest.mark.parametrize(
+    ("retention", "outcome", "says"),
+    [
+        (2 * DAY, CheckOutcome.OK, "since 2026-11-28 08:00 UTC"),
+        (DAY * 1.25, CheckOutcome.WARN, "which alone keeps them for 6 hours more"),
+        (DAY, CheckOutcome.WARN, "which alone may not keep them any more"),
+    ],
+)
+def test_before_a_failover_a_commit_keeps_offsets_for_no_longer_than_their_retention(retention, outcome, says):
+    status = snapshot(groups=(at_offset("billing", 9),))
+    found = judged_before(status, ["billing"], retention, [stood("billing", 5, AT - DAY)], AT)
+    assert (found.outcome, found.reason.endswith(says)) == (outcome, True), found.reason
+    assert bool(found.remedy) == (outcome is CheckOutcome.WARN)
 
 
 @pytest.mark.parametrize(

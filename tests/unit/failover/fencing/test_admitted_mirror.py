@@ -10,7 +10,7 @@ from drkit.failover.fencing import cluster_fence
 from drkit.failover.fencing.cluster_fence import ClusterFence, fence_record
 from drkit.failover.fencing.deny_rules import closing_rules
 from drkit.model.clock import now
-from drkit.model.errors import Refused
+from drkit.model.errors import NoAuthorizer, Refused, Unreachable
 from drkit.model.runs import FENCES, FenceMethod, FenceRecord, FenceState, record_text
 from drkit.model.topics.acls import fence_rules_kind
 from drkit.model.topology import LinkId
@@ -56,8 +56,8 @@ def fence(monkeypatch):
 
         def admit(method, there):
             def acls():
-                if there is None:
-                    raise Refused("no authorizer")
+                if isinstance(there, Exception):
+                    raise there
                 return there
 
             admin = SimpleNamespace(acls=acls, topics=lambda *_: {"orders": None})
@@ -86,7 +86,9 @@ def test_a_super_user_s_mirror_is_let_in_while_the_rules_are_there(fence):
     assert proven
 
 
-@pytest.mark.parametrize("there", [frozenset(), None, frozenset(list(RULES)[:1])], ids=["none", "no authorizer", "one"])
+@pytest.mark.parametrize(
+    "there", [frozenset(), NoAuthorizer("none"), frozenset(list(RULES)[:1])], ids=["none", "no authorizer", "one"]
+)
 def test_rules_that_are_gone_close_nothing(fence, there):
     """Somebody removed them, or another cluster answers at the address."""
     said, proven = fence(FenceMethod.ACL, there)
@@ -100,3 +102,21 @@ def test_a_command_s_fence_holds_only_where_an_ordinary_client_is_turned_away_no
     said, proven = fence(FenceMethod.COMMAND, frozenset())
     assert ("is open to clients" in said) is let_in
     assert proven is not let_in
+
+
+def test_rules_that_are_not_shown_are_not_told_as_gone(fence):
+    said, proven = fence(FenceMethod.ACL, Refused("primary doesn't show its ACLs"))
+    assert said == "whether primary is closed to clients isn't shown: primary doesn't show its ACLs"
+    assert not proven
+
+
+def test_an_ordinary_client_that_gets_no_answer_shows_no_open_cluster(fence, monkeypatch):
+    def silent(probe, topics):
+        if probe.ordinary:
+            raise Unreachable("primary does not answer")
+        return {1: frozenset(topics)}
+
+    monkeypatch.setattr(Probe, "may_write", silent)
+    said, proven = fence(FenceMethod.COMMAND, frozenset())
+    assert said.startswith("whether primary is closed to clients isn't shown")
+    assert not proven
