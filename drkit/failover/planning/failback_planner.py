@@ -35,6 +35,7 @@ from drkit.failover.stages.stage import Stage
 from drkit.kafka.admin.write_block import WriteProbe
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, Refused, Unreachable
+from drkit.model.groups import SHARE
 from drkit.model.link_state import Direction
 from drkit.model.offsets import Certainty
 from drkit.model.runs import ACCEPT_SALVAGE_ONLY, FenceMethod, serve_again
@@ -115,7 +116,13 @@ def make_failback_plan(
     )
     return replace(
         plan,
-        warnings=(*plan.warnings, *_other_readers(estate, plan, together), *uncompared, *found.warnings),
+        warnings=(
+            *plan.warnings,
+            *_other_readers(estate, plan, together),
+            *_share_groups(estate, plan),
+            *uncompared,
+            *found.warnings,
+        ),
         obstacles=(*(() if older is None else (older,)), *plan.obstacles, *further, *found.obstacles),
     )
 
@@ -199,6 +206,26 @@ def _other_readers(estate: ClusterContext, plan: FailbackPlan, together: Collect
             f"{other.id} reads {old}, too: {anew}, so it stops there (topic_recreated), and {other.id.target} gets "
             f"nothing more of them.{meanwhile} After the failback delete each on {other.id.target}, or all of it is "
             f"there a second time; then drkit link resume '{other.id}' --topic T --accept-recreated"
+        )
+
+
+def _share_groups(estate: ClusterContext, plan: FailbackPlan) -> Iterator[str]:
+    """Share groups of the old primary that have a place on topics that the scrub makes anew: no salvage keeps it."""
+    if not plan.deletes:
+        return
+    old, names = plan.target.alias, {topic.topic for topic in plan.topics}
+    coordinator = estate.groups(old)
+    shared = [name for name, info in coordinator.list_groups().items() if info.type == SHARE]
+    starts = coordinator.share_starts(shared) if shared else {}
+    placed = {name: sorted({tp.topic for tp in starts[name]} & names) for name in starts}
+    losing = [f"{name} on {and_more(topics)}" for name, topics in sorted(placed.items()) if topics]
+    losing += [f"{name} (on which topics isn't shown)" for name in sorted(set(shared) - starts.keys())]
+    if losing:
+        yield (
+            f"share groups (KIP-932) of {old} lose their place with the topics that are deleted: {and_more(losing)}. "
+            "On the new ones share.auto.offset.reset decides (latest, unless set), or kafka-share-groups.sh "
+            f"--bootstrap-server SERVERS-OF-{old} --group NAME --topic TOPIC --reset-offsets --to-earliest --execute "
+            "before their consumers start there"
         )
 
 

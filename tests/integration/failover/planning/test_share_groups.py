@@ -8,6 +8,7 @@ from contextlib import closing
 import pytest
 from confluent_kafka import ShareConsumer
 
+from drkit.failover.planning.failback_planner import make_failback_plan
 from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.run.run_document import plan_document
 from drkit.failover.run.service import run_failover
@@ -17,7 +18,7 @@ from drkit.lab.toolchain import ensure
 from drkit.model.offsets import Certainty
 from drkit.observe.readiness.check import CheckOutcome
 from drkit.observe.readiness.readiness import readiness
-from tests.support.links.estates import mirror, texts, without_primary
+from tests.support.links.estates import failed_over, mirror, texts, without_primary
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab
@@ -71,6 +72,17 @@ def test_a_share_group_is_in_plan_json_status_and_doctor(own):
     shown = json.loads(drkit("status", "--config", str(own.config_path), "--output", "json").stdout)
     (row,) = [each for each in shown["links"][0]["groups"] if each["group"] == group]
     assert (row["topic"], row["type"], row["translation"]) == (topic, "share", "unavailable")
+
+
+def test_a_failback_s_plan_names_share_groups_whose_place_goes_with_the_topics(own):
+    topic, _ = failed_over(own, accept_unfenced=True)
+    group, beside = own.topic("sharers"), own.topic("beside")
+    shared(own, topic, group, 3)
+    shared(own, own.create("primary", "alone", partitions=1), beside, 3)
+    with own.estate() as estate:
+        plan = make_failback_plan(estate, "primary")
+    (warning,) = [each for each in plan.warnings if "share group" in each]
+    assert f"that are deleted: {group} on {topic}. On the new ones share.auto.offset.reset decides" in warning
 
 
 def test_what_the_plan_advises_brings_the_share_group_to_its_place(own):
