@@ -290,7 +290,7 @@ def test_workers_that_come_and_go_are_not_taken_for_a_loss(
     own = own_link(lab, tmp_path, unique_name, url, extra='offsets = "translate"')
     topic, partitions = own.create("primary", "t", partitions=4), range(4)
     places = [TopicPartition(topic, number) for number in partitions]
-    for name in ("REOPEN_SECONDS", "COMPARED_SECONDS"):
+    for name in ("REOPEN_SECONDS", "PAUSE_TIMES"):
         monkeypatch.setattr(recorder, name, 0.0)
     other = open_link(own.config_path, own.name)
 
