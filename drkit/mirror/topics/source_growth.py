@@ -32,8 +32,10 @@ from drkit.model.topology import TopicPartition, is_canary
 
 LONGEST_BREAK_SECONDS = 60.0
 """Between two looks at the controllers' log, or twice as long as between the two before (with thousands of topics a
-look takes its time). An idle log takes two records a second (`metadata.max.idle.interval.ms`), so one that was set back
-needs about as long to its former end as the time that it lost."""
+look takes its time); and no longer than its leader epoch was known before. An idle log takes two records a second
+(`metadata.max.idle.interval.ms`), so one that was set back needs about as long to its former end as the time that it
+lost."""
+_SLACK_SECONDS = 1.0
 _NOTED_A_LOOK = 4
 _NOTED = 512
 _BLIND = (
@@ -80,6 +82,7 @@ class SourceGrowth:
         self._clock = clock
         self._asked_at = self._looked_at = self._clock()
         self._between_looks = 0.0
+        self._epoch_since = self._asked_at
         self._look = 0
         self._topics: dict[str, _Seen] = {}
         self._rules: dict[str, _Seen] = {}
@@ -134,7 +137,11 @@ class SourceGrowth:
         self.blind = _BLIND.format(self._source.alias) if found is None else ""
         if found is not None:
             before, at = self._metadata, self._clock()
-            away = at - self._asked_at > max(LONGEST_BREAK_SECONDS, 2 * self._between_looks)
+            known = self._asked_at - self._epoch_since  # a log that was set back has lost at least what came since
+            longest = min(max(LONGEST_BREAK_SECONDS, 2 * self._between_looks), known + _SLACK_SECONDS)
+            away = at - self._asked_at > longest
+            if found.epoch != before.epoch:
+                self._epoch_since = at
             if away or found.epoch < before.epoch or found.high_watermark < before.high_watermark:
                 self._grown.clear()
             self._metadata, self._asked_at = found, at
