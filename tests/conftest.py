@@ -10,6 +10,7 @@ from hypothesis import settings
 pytest_plugins = [
     "tests.support.clusters.lab",
     "tests.support.links.joining",
+    "tests.support.collection.retries",
     "tests.support.collection.sampling",
     "tests.support.collection.scheduling",
 ]

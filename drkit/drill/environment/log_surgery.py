@@ -22,13 +22,17 @@ from crc32c import crc32c
 from drkit.drill.environment.waiting import wait_for
 from drkit.kafka.protocol.record_batch import CODEC_MASK, CRC_FROM, Batch, parse
 from drkit.lab import Lab
+from drkit.lab.process import gone, send
 from drkit.model.errors import DrkitError, Refused
 
 _CHECKPOINTS = ("recovery-point-offset-checkpoint", "replication-offset-checkpoint", "cleaner-offset-checkpoint")
 _EPOCHS = "leader-epoch-checkpoint"
 _STARTS = "log-start-offset-checkpoint"
 _OF_A_SEGMENT = (".index", ".timeindex", ".txnindex", ".snapshot")
-_STOP_SECONDS = 60.0
+_STOP_SECONDS = 180.0
+"""A controlled shutdown flushes every partition's log: a broker of many takes a minute on a slow disk."""
+_START_SECONDS = 300.0
+"""After a kill each log's last segment is read again."""
 _CRC_BYTES = 4
 _CODEC_AT = CRC_FROM + 1
 """The byte of a batch that holds its codec: the lower one of its attributes."""
@@ -102,23 +106,23 @@ def stopped(lab: Lab, name: str, *, cleanly: bool = True) -> Iterator[Disk]:
 
     `cleanly`: a controlled shutdown (the lab starts it again at once); else it is killed, and its next start waits for
     the end of its session at the controller.
+
+    Raises:
+        Refused: it doesn't run.
+        NotInTime: it hasn't ended by itself in time; it is started again.
     """
-    if cleanly:
-        pid = next(node.pid for node in lab.status() if node.name == name)
-        if pid is None:
-            raise Refused(f"{name} does not run, so it can't be stopped")
-        os.kill(pid, signal.SIGTERM)
-        wait_for(f"the end of {name}", _STOP_SECONDS, lambda: _down(lab, name))
-    else:
-        lab.kill(name)
+    running = lab.running(name).get(name)
+    if running is None:
+        raise Refused(f"{name} does not run, so it can't be stopped")
     try:
+        if cleanly:
+            send(running, signal.SIGTERM)
+            wait_for(f"the end of {name}", _STOP_SECONDS, lambda: gone(running))
+        else:
+            lab.kill(name)
         yield Disk(lab.dir / "nodes" / name / "data")
     finally:
-        lab.restart(name)
-
-
-def _down(lab: Lab, name: str) -> bool:
-    return next(node.state for node in lab.status() if node.name == name) == "down"
+        lab.restart(name, timeout_seconds=_START_SECONDS)
 
 
 def _cut_segment(segment: Path, offset: int) -> int:

@@ -15,6 +15,50 @@ from tests.support.clusters.guard import Guard
 from tests.support.clusters.oauth import Issuer
 from tests.support.clusters.tls import Pem, make_certificates, over_tls, tls_listeners
 
+_START_SECONDS = 300.0
+
+
+class SharedLabs:
+    """The labs that this process's tests share. After a failure what is down in them is started: else each later test
+    fails because one test left a node down."""
+
+    def __init__(self) -> None:
+        self._labs: list[Lab] = []
+        self._doubted = False
+
+    def add(self, lab: Lab) -> None:
+        """From now on this lab is looked after."""
+        self._labs.append(lab)
+
+    def remove(self, lab: Lab) -> None:
+        """It is about to end."""
+        self._labs.remove(lab)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed or report.outcome == "rerun":  # pytest-rerunfailures' word: failed, and tried again
+            self._doubted = True
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self) -> None:
+        if self._doubted:
+            self._doubted = False
+            for lab in self._labs:
+                start_again(lab)
+
+
+def start_again(lab: Lab) -> list[str]:
+    """Start the nodes that are down or paused, or don't answer; returns their names."""
+    idle = [node.name for node in lab.status() if node.state != "up"]
+    return lab.restart(*idle, timeout_seconds=_START_SECONDS) if idle else []
+
+
+_SHARED = SharedLabs()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Look after the shared labs."""
+    config.pluginmanager.register(_SHARED)
+
 
 @pytest.fixture(scope="session")
 def lab_guard() -> Iterator[Guard]:
@@ -35,7 +79,9 @@ def lab(tmp_path_factory: pytest.TempPathFactory, lab_guard: Guard) -> Iterator[
     lab_guard.watch(folder)
     lab = Lab.up(folder, brokers=1, store="sqlite")
     open_store(load_config(lab.config_path).store.plain_url).close()  # as `drkit lab up` does
+    _SHARED.add(lab)
     yield lab
+    _SHARED.remove(lab)
     lab.down()
 
 
@@ -73,7 +119,9 @@ def secure_lab(tmp_path_factory: pytest.TempPathFactory, lab_guard: Guard, pem: 
         | {"oauth": issuer.listener(), "oauthtls": over_tls(issuer.listener(), pem)},
     )
     open_store(load_config(lab.config_path).store.plain_url).close()
+    _SHARED.add(lab)
     yield lab
+    _SHARED.remove(lab)
     lab.down()
 
 
@@ -83,7 +131,9 @@ def cassandra_lab(tmp_path_factory: pytest.TempPathFactory, lab_guard: Guard) ->
     folder = tmp_path_factory.mktemp("cassandra")
     lab_guard.watch(folder)
     lab = Lab.up(folder, store="cassandra", clusters=())
+    _SHARED.add(lab)
     yield lab
+    _SHARED.remove(lab)
     lab.down()
 
 
