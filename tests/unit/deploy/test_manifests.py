@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import pytest
 import yaml
 
@@ -160,11 +161,8 @@ def test_kustomize_puts_them_together():
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 def test_kubernetes_own_schemas_take_them():
-    validate = pytest.importorskip(
-        "kubernetes_validate", reason="kubernetes-validate, with Kubernetes' schemas, isn't installed"
-    )
     for each in rendered():
-        validate.validate(each, "1.32", strict=True)
+        kubernetes_validate.validate(each, "1.32", strict=True)
 
 
 @pytest.mark.parametrize("file", [KUBERNETES / "drkit.toml", DEPLOY / "compose" / "drkit.toml"], ids=str)
