@@ -186,7 +186,7 @@ class Session:
             ending=ending,
         )
         self._assignment, self._worker = self._rebalance.assignment, self._rebalance.worker
-        self._target.change_only_with(ChangePermission(link, store, self._worker.valid))
+        self._target.change_only_with(ChangePermission(link, store, self._worker.valid, self._worker.may_write))
 
         # the path of a record
         mappings, may_write = self._rebalance.mappings, self._worker.valid

@@ -9,7 +9,9 @@ Two gaps remain. A worker that is stopped in the microseconds between checking i
 operating system (plus the time to connect to the broker, if needed) still sends this one request when it wakes up. And
 a machine that its hypervisor pauses, or that is suspended, sees no time pass: its worker believes for up to three
 seconds more what it read before. So whatever removes something (topics, rules, records), or changes settings, reads
-the link's state once more right before it is sent, however recent that is (`AdminConnection.renew_permission`).
+the link's state once more right before it is sent, however recent that is (`AdminConnection.renew_permission`); and
+asks the store whether this worker has held its note since its look began: what it saw before another took over may
+be about a topic that is another's now (`Worker.may_write`).
 """
 
 from __future__ import annotations
@@ -31,21 +33,29 @@ class ChangePermission:
     Args:
         link: the link.
         store: holds the link's state.
-        valid: whether this worker's note or lease still holds.
+        valid: whether this worker's note still holds, as far as it knows. Sends no request.
+        may_write: `Worker.may_write`.
         clock: monotonic seconds; it must run while the process is stopped (no clock does in a paused machine).
     """
 
     def __init__(
-        self, link: Link, store: LinkStore, valid: Callable[[], bool], *, clock: Callable[[], float] = time.monotonic
+        self,
+        link: Link,
+        store: LinkStore,
+        valid: Callable[[], bool],
+        may_write: Callable[[], bool],
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._link = link
         self._store = store
         self._valid = valid
+        self._may_write = may_write
         self._clock = clock
         self._until = 0.0
 
     def renew(self) -> None:
-        """Read the link's state.
+        """Read the link's state, and whether this worker still has the right to what its thread is doing.
 
         Raises:
             Unreachable: the link is sealed or reversed, this worker lost the right, or the store doesn't answer.
@@ -54,7 +64,7 @@ class ChangePermission:
         refusal = read_orders(self._store, self._link).refusal
         if refusal is not None:
             raise Unreachable(f"drkit changes nothing on {self._link.id.target}: {refusal.what}")
-        if not self._valid():
+        if not self._may_write():
             raise Unreachable(
                 f"drkit changes nothing on {self._link.id.target}: this worker's note in the store could not be renewed"
             )

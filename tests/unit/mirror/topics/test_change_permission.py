@@ -30,7 +30,10 @@ class World:
         self.store = store
         self.at = 100.0
         self.valid = True
-        self.permission = ChangePermission(LINK, store, lambda: self.valid, clock=lambda: self.at)
+        self.may_write = True
+        self.permission = ChangePermission(
+            LINK, store, lambda: self.valid, lambda: self.valid and self.may_write, clock=lambda: self.at
+        )
 
     def seal(self) -> None:
         control = LinkControl(LINK.id, Direction.SEALED, 1, now(), "failed over")
@@ -67,6 +70,14 @@ def test_a_worker_whose_note_has_run_out_changes_nothing(world: World) -> None:
     world.permission.renew()
     world.valid = False
     assert not world.permission.holds()
+    with pytest.raises(Unreachable, match="could not be renewed"):
+        world.permission.renew()
+
+
+def test_what_was_seen_before_another_took_over_changes_nothing(world: World) -> None:
+    """Its note holds again: it was renewed when the process woke up."""
+    world.permission.renew()
+    world.may_write = False
     with pytest.raises(Unreachable, match="could not be renewed"):
         world.permission.renew()
 
