@@ -68,6 +68,9 @@ class OpenTransactions:
         self._clock = clock
         self._asked: dict[TopicPartition, tuple[int, float]] = {}
         """By the last stable offset: until when it needn't be asked about again."""
+        self._since: dict[TopicPartition, tuple[int, float]] = {}
+        """By the last stable offset: since when it stands there. An engine that begins a partition again, as it does
+        wherever a broker was away, begins to count anew."""
 
     def close(self) -> None:
         """Close the connection."""
@@ -88,16 +91,13 @@ class OpenTransactions:
             if end is not None and (end.open_since is None or not self._is_told(tp, end.offset)):
                 self._problems.settle(tp.topic, kinds=frozenset({TRANSACTION_OPEN}), partition=tp.partition)
         at = self._clock()
+        self._note(ends, mine)
         self._asked = {
             tp: (offset, until)
             for tp, (offset, until) in self._asked.items()
-            if tp in ends and ends[tp].offset == offset
+            if tp in self._since and self._since[tp][0] == offset
         }
-        due = {
-            tp: (end.offset, at - end.open_since)
-            for tp, end in ends.items()
-            if tp in mine and end.open_since is not None and at - end.open_since >= HANGS_SECONDS
-        }
+        due = {tp: (offset, at - since) for tp, (offset, since) in self._since.items() if at - since >= HANGS_SECONDS}
         new = self._still_open(
             {tp: each[0] for tp, each in due.items() if tp not in self._asked or at >= self._asked[tp][1]}
         )
@@ -106,6 +106,15 @@ class OpenTransactions:
             if seconds >= judged.seconds:
                 self._tell(tp, offset, timedelta(seconds=seconds), judged)
             self._asked[tp] = offset, at + (_AGAIN_SECONDS if seconds >= judged.seconds else judged.seconds - seconds)
+
+    def _note(self, ends: Mapping[TopicPartition, StableEnd], mine: Collection[TopicPartition]) -> None:
+        """Note since when transactions are open. Of a partition of which no answer says anything yet, what was known
+        stays: whether it still is so, is asked before it is told."""
+        for tp, end in ends.items():
+            offset, since = self._since.pop(tp, (None, math.inf))
+            if end.open_since is not None:
+                self._since[tp] = end.offset, min(end.open_since, since if offset == end.offset else math.inf)
+        self._since = {tp: known for tp, known in self._since.items() if tp in mine}
 
     def _is_told(self, tp: TopicPartition, offset: int) -> bool:
         """Whether the stored problem, whichever worker's, is about the transaction that is open at this offset."""
@@ -178,7 +187,7 @@ class OpenTransactions:
         if longest is None or not asked:
             unknown = (
                 f"Whether its coordinator has it isn't known: no answer from those of {source}, or drkit's principal "
-                "may not DESCRIBE transactional ids there"
+                "may not DESCRIBE transactional ids and READ __transaction_state there"
                 if not asked
                 else f"How long brokers let a transaction be open isn't known: drkit's principal may not read "
                 f"transaction.max.timeout.ms (grant DESCRIBE_CONFIGS on the cluster {source})"
@@ -193,7 +202,7 @@ class OpenTransactions:
             f"Have its application end it. If `kafka-transactions.sh find-hanging {where} --max-transaction-timeout "
             f"{math.ceil(longest / 60)}` names it, nobody will: `kafka-transactions.sh abort {where} --start-offset "
             f"{first}` on {source} (both with --bootstrap-server, and --command-config where the cluster asks for a "
-            "log-in)"
+            "log-in, of a user who may DESCRIBE all transactional ids: one that isn't shown looks like one that hangs)"
         )
         return _Judged(whose, max(HANGS_SECONDS, longest + SPARE_SECONDS), remedy)
 

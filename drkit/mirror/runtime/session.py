@@ -125,7 +125,7 @@ class Session:
     """One run: the parts, the threads, the data thread's loop."""
 
     _catch_up: CatchUp  # it needs the engine, which asks for its goals later
-    _notices: list[Notice]  # of the engine, not stored yet
+    _notices: dict[tuple[TopicPartition, str], Notice]  # the engine's newest of each kind, not stored yet
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class Session:
         source, target = config.clusters[link.id.source], config.clusters[link.id.target]
         self._link = link
         self._store = store
-        self._stop, self._left, self._notices = stop, threading.Event(), []
+        self._stop, self._left, self._notices = stop, threading.Event(), {}
         self._options = options
         self._orders = Orders()
         self._copy, self._cluster_ids = "", ("", "")  # the copy's name, once the run may begin; the clusters' last ids
@@ -524,18 +524,23 @@ class Session:
             self._progress.save(everything=True)
 
     def _save_watermarks(self) -> None:
+        self._take_notices()
         if self._worker.valid():
-            self._notices += self._engine.notices()
-            while self._notices:  # an engine says each once, so each waits until it is stored
-                tp, kind, reason, remedy = self._notices[0]
-                if kind == NOT_MOVING:
-                    self._stalls.failed(tp, reason, remedy)
-                else:
-                    self._problems.put(kind, tp.topic, tp.partition, reason, remedy, halted=False)
-                del self._notices[0]
+            for key, (tp, kind, reason, remedy) in list(self._notices.items()):
+                self._problems.put(kind, tp.topic, tp.partition, reason, remedy, halted=False)
+                del self._notices[key]
             self._keep_progress()
         if self._options.until_caught_up and not self._worker.alone:
             self._catch_up.refresh()
+
+    def _take_notices(self) -> None:
+        """Take what the engine has to say: several times a second of each partition that doesn't move, for as long as
+        that lasts, and also while nothing can be stored. It says what is to be stored once, so that waits here."""
+        for notice in self._engine.notices():
+            if notice.kind == NOT_MOVING:
+                self._stalls.failed(notice.tp, notice.reason, notice.remedy)
+            else:
+                self._notices[notice.tp, notice.kind] = notice
 
     def _watch_target(self) -> None:
         if not self._worker.valid():

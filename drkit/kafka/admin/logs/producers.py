@@ -371,10 +371,13 @@ class TransactionAdmin(ClusterClient):
         that drkit's principal may not see are left out.
 
         Raises:
-            Unreachable: as `transactional_ids`.
+            Unreachable: as `transactional_ids`; also while a part of the coordinators' log has no leader: nobody
+                coordinates its transactions then, and they may be committed once it has one.
+            Refused: drkit's principal may not see that log.
         """
 
         async def step(connection: AdminConnection) -> list[CoordinatedTransaction]:
+            await _require_coordinators(connection)
             found = []
             for node, listed in (await _listed(connection, producer_ids)).items():
                 names = [each.name for each in listed if each.ongoing or each.deciding]
@@ -402,6 +405,19 @@ class TransactionAdmin(ClusterClient):
     def ends(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The high watermarks of these partitions."""
         return list_offsets(self._connection, "look at log ends", dict.fromkeys(tps, LATEST))
+
+
+async def _require_coordinators(connection: AdminConnection) -> None:
+    """Raise unless each part of the coordinators' log has a leader, which coordinates its transactions."""
+    topic_type = MetadataRequest.MetadataRequestTopic
+    metadata = await connection.send(
+        MetadataRequest(topics=[topic_type(name=TRANSACTIONS_TOPIC)], allow_auto_topic_creation=False)
+    )
+    (topic,) = metadata.topics
+    check(topic.error_code, f"look at {TRANSACTIONS_TOPIC}")
+    for partition in topic.partitions:
+        if partition.leader_id < 0:
+            raise RetryLater(f"{TRANSACTIONS_TOPIC}:{partition.partition_index} has no leader")
 
 
 async def _listed(connection: AdminConnection, producer_ids: Collection[int]) -> dict[int, list[TransactionalId]]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 from kafka import errors as kafka_errors
 from kafka.protocol.admin import DescribeProducersRequest, DescribeProducersResponse
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from drkit.config import ClusterConfig
+from drkit.kafka.admin.admin_connection import RetryLater
 from drkit.kafka.admin.logs.producers import TransactionAdmin
 from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC, partition_of
 
@@ -24,7 +26,7 @@ class Broker:
 
     async def send(self, request: Any, *_: Any) -> Any:
         if isinstance(request, MetadataRequest):
-            return self._metadata()
+            return self._metadata(request.topics[0].name if request.topics else OFFSETS_TOPIC)
         assert isinstance(request, DescribeProducersRequest)
         topic = DescribeProducersResponse.TopicResponse
         partition = topic.PartitionResponse
@@ -51,7 +53,7 @@ class Broker:
         )
 
     @staticmethod
-    def _metadata() -> Any:
+    def _metadata(name: str) -> Any:
         topic = MetadataResponse.MetadataResponseTopic
         partition = topic.MetadataResponsePartition
         partitions = [
@@ -67,7 +69,7 @@ class Broker:
         ]
         return MetadataResponse(
             brokers=[MetadataResponse.MetadataResponseBroker(node_id=1, host="h", port=1)],
-            topics=[topic(error_code=0, name=OFFSETS_TOPIC, partitions=partitions)],
+            topics=[topic(error_code=0, name=name, partitions=partitions)],
         )
 
     def call(self, _: str, step: Any) -> Any:
@@ -80,3 +82,11 @@ def test_only_a_part_that_answers_without_producers_rules_its_groups_out() -> No
     admin = TransactionAdmin("primary", ClusterConfig(bootstrap_servers="127.0.0.1:1"))
     admin._connection = Broker()
     assert admin.groups_beside_transactions(by_part.values(), PARTITIONS) == {by_part[0], by_part[2], by_part[3]}
+
+
+def test_nobody_says_that_a_transaction_has_no_coordinator_while_a_part_of_their_log_has_no_leader() -> None:
+    """It may be committed once that part has a leader: brokers list the transactions of the parts that they lead."""
+    admin = TransactionAdmin("primary", ClusterConfig(bootstrap_servers="127.0.0.1:1"))
+    admin._connection = Broker()
+    with pytest.raises(RetryLater, match="__transaction_state:3 has no leader"):
+        admin.coordinated({7})

@@ -106,6 +106,19 @@ def test_it_is_named_once_it_is_open_for_longer_than_brokers_let_one_be(world: W
     assert world.source.asked == 1
 
 
+def test_a_partition_that_begins_again_and_again_does_not_hide_one(world: World) -> None:
+    """The engine begins a partition anew wherever a broker was away, and counts from then on."""
+    for _ in range(3):
+        assert world.looks(40, HANGS_SECONDS / 4) == []
+        world.at += HANGS_SECONDS / 4
+        world.watch.check({}, {TP})  # no answer said anything yet
+    (reason,) = world.looks(40, 0.0)
+    assert "source offset 40 of t:0" in reason
+    assert world.looks(41, 0.0) == [], "another one"
+    world.at += HANGS_SECONDS - 1
+    assert world.looks(41, 0.0) == []
+
+
 def test_one_that_its_coordinator_has_may_be_open_as_long_as_its_producer_asked_for(world: World) -> None:
     """Half an hour is nothing for a checkpoint of Flink: an abort in one partition would take acknowledged records."""
     world.source.held = ("Ongoing", 3_600.0)

@@ -22,7 +22,7 @@ def session() -> Any:
     for part in ("worker", "engine", "assignment", "open", "source_cuts", "problems", "stalls", "options", "progress"):
         setattr(session, f"_{part}", MagicMock())
     session._options.until_caught_up = False
-    session._notices = []
+    session._notices = {}
     return session
 
 
@@ -54,3 +54,17 @@ def test_a_notice_that_could_not_be_stored_is_stored_later(session: Any) -> None
     told = [each.args[:3] for each in session._problems.put.call_args_list]
     assert told == [("markers_refused", *A), ("markers_refused", *A), ("offsets_differ", *B), ("later", *A)]
     session._stalls.failed.assert_called_once_with(B, "n", "m")
+
+
+def test_notices_are_taken_while_nothing_can_be_stored(session: Any) -> None:
+    """Each partition that doesn't move says so five times a second, for as long as the store is away."""
+    session._worker.valid.return_value = False
+    session._engine.notices.return_value = [Notice(B, NOT_MOVING, "n", "m"), Notice(A, "markers_refused", "r", "m")]
+    for _ in range(100):
+        session._save_watermarks()
+    assert session._stalls.failed.call_count == 100
+    assert not session._problems.put.called
+    assert len(session._notices) == 1
+    session._worker.valid.return_value = True
+    session._save_watermarks()
+    session._problems.put.assert_called_once_with("markers_refused", *A, "r", "m", halted=False)
