@@ -646,9 +646,11 @@ class Session:
         the target meanwhile, and what is settled and found at the end may move a partition back, or need more of it.
 
         Raises:
-            Unreachable: a cluster doesn't answer; nobody knows.
+            Unreachable: a cluster or the store doesn't answer; nobody knows.
         """
+        self._worker.heartbeat()  # its thread has ended, and what is found here is stored
         self._progress.observe(everything=True)
+        self._worker.heartbeat()
         marks = self._progress.current()
         self._purges.judge(marks)
         self._returned.check(marks)

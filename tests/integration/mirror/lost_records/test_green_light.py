@@ -164,11 +164,11 @@ def test_records_that_the_target_stamps_itself_are_no_green_light(mirrored: Mirr
 def test_a_transaction_that_nobody_ends_is_no_green_light(mirrored: Mirrored, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing behind it can be read: no lag shows what others have written there since."""
     monkeypatch.setattr(open_transactions, "HANGS_SECONDS", 1.0)
-    monkeypatch.setattr(open_transactions, "SPARE_SECONDS", -59.0)  # this producer's transactions may last a minute
+    monkeypatch.setattr(open_transactions, "SPARE_SECONDS", -599.0)  # this producer's transactions may last ten minutes
     topic = mirrored.name("hangs")
     mirrored.source.create(topic)
     write(mirrored, topic, 10)
-    producer = mirrored.source.producer(transactional_id=topic)
+    producer = mirrored.source.producer(transactional_id=topic, transaction_timeout_ms=600_000)
     producer.init_transactions(30)
     with mirrored.running() as running:
         wait_until(lambda: green(mirrored), 90, "the mirror")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
@@ -43,10 +43,10 @@ CONDITIONAL = {
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    kept = open_store(f"sqlite:///{tmp_path / 'drkit.db'}")
-    yield kept
-    kept.close()
+def store() -> Iterator[Store]:
+    """In memory: a worker's note holds for seconds, and a disk may take as long."""
+    with closing(open_store("sqlite:///:memory:")) as kept:
+        yield kept
 
 
 class Made:
