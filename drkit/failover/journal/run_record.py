@@ -164,10 +164,11 @@ def load_anchored_run(estate: ClusterContext, run: str) -> RunRecord:
         Refused: no such run, or it isn't a failover or failback.
         DrkitError: its journal was tampered with. Without readable anchors it is trusted.
     """
-    entries = Journal.open(estate.store, run).entries
-    # before reading the plan, and on all clusters: a forged plan may name another one
+    # before reading the plan, and on all clusters: a forged plan may name another one; and before the entries, else an
+    # entry that another process writes meanwhile would seem to be missing
     aliases = dict.fromkeys(alias for link in estate.config.links for alias in (link.source, link.target))
-    verdict = judge_chain(run, entries, read_anchors(estate, list(aliases)))
+    places = read_anchors(estate, list(aliases))
+    verdict = judge_chain(run, Journal.open(estate.store, run).entries, places)
     if verdict.contradicted:
         raise DrkitError(
             f"the journal of run {run} is not what was written: {verdict.words}",

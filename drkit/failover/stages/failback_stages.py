@@ -10,13 +10,14 @@ move back's own fence, drain and turn.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 
 from drkit.failover.context.interfaces import PATIENCE_SECONDS
 from drkit.failover.context.state_machine import Facts, Kind, Mode, StageOutcome
+from drkit.failover.failback.lost_tail import diverged
 from drkit.failover.failback.removing_settings import REMOVING, GroupPlace, KeptSetting, kept_for_unread
 from drkit.failover.failback.way_back import FormerDirection, check_way_back_is_free, reverse_record, save_reversed
 from drkit.failover.fencing.cluster_fence import ClusterFence
@@ -24,9 +25,9 @@ from drkit.failover.fencing.late_appends import refuse_late_appends
 from drkit.failover.fencing.quiescence import QUIET_SECONDS, differing, ends_of, frozen_ends, still_written
 from drkit.failover.plan.failback_plan import ScrubTopic
 from drkit.failover.plan.loss import loss_at
-from drkit.failover.snapshot.snapshot import PartitionView
+from drkit.failover.snapshot.snapshot import PartitionView, Snapshot
 from drkit.failover.snapshot.take_snapshot import mirror_at_work, observe
-from drkit.failover.stages.audit_stage import TORN, refuse_missing
+from drkit.failover.stages.audit_stage import TORN, AuditFailed, refuse_missing, seed_anew
 from drkit.failover.stages.directory_update import publish
 from drkit.failover.stages.failover_stages import publication
 from drkit.failover.stages.fence_stages import behind, settle_watermarks, wait_for_mirror
@@ -275,7 +276,8 @@ class DrainBack:
         snapshot = observe(context.estate, link, settle=True, target_groups=False, own_ends=fenced.own_ends)
         ends_now = ends_of(context, link)
         late = ([] if context.facts.fenced else differing(ends, ends_now)) or behind(snapshot, ends_now, gaps=False)
-        if late:
+        cut = self._cut(context, snapshot, ends_now)
+        if late or cut:
             decide_link(
                 context,
                 link.id,
@@ -283,7 +285,7 @@ class DrainBack:
                 reason="failback: late writes are brought over",
                 allowed=frozenset({Direction.SEALED}),
             )
-            raise still_written(self.live, late)
+            raise still_written(self.live, late) if late else self._written_anew(context, cut)
         gone = refuse_missing(context, snapshot.problems)
         settle_watermarks(context, snapshot)
         left = [view for view in snapshot.partitions.values() if not _given_up(context.facts, view)]
@@ -345,8 +347,26 @@ class DrainBack:
                 )
             late = differing(ends, ends_of(context, context.link)) or behind(snapshot, ends, gaps=False)
             if not late:
+                if cut := self._cut(context, snapshot, ends):
+                    raise self._written_anew(context, cut)
                 return ends
         raise still_written(self.live, late)
+
+    def _cut(self, context: StageContext, snapshot: Snapshot, ends: Mapping[str, int]) -> list[str]:
+        """Where the live cluster lost what was brought back (a power cut, older disks, a recreated topic) and holds
+        other records in its place: an end that the mirror had reached before says nothing then."""
+        marks = [view.watermark for view in snapshot.partitions.values() if view.watermark is not None]
+        kept = diverged(context.estate.admin(self.live), marks)
+        new = {tp: (begin, ends[str(tp)]) for tp, begin in kept.items() if ends.get(str(tp), 0) > begin}
+        return [f"{tp} (offsets {begin} to {end - 1})" for tp, (begin, end) in sorted(new.items())]
+
+    def _written_anew(self, context: StageContext, cut: Sequence[str]) -> AuditFailed:
+        return AuditFailed(
+            f"{self.live} lost the end of its logs after that was brought back, and holds other records there: "
+            f"{and_more(cut)}",
+            meaning=f"{self.cluster} doesn't have them, and no group moves back without them",
+            remedy=seed_anew(context, self.cluster),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,15 +51,26 @@ def find_late_writes(context: StageContext, *, turned: bool) -> tuple[Facts, str
         return _not_seen(facts, source, error)
     before = {tp: 0 if tp.rpartition(":")[0] in anew else facts.ends.get(tp, 0) for tp in after}
     late = {tp: (before[tp], end) for tp, end in after.items() if end > before[tp]}
-    if turned and late:
-        return _beside_the_mirror(context, mirror_at_work(context.estate, context.link.reversed()), late, ids)
-    if not late:
-        quiet = f"; {source} isn't fenced, and nothing was written there until {now():%H:%M:%S} UTC"
+    shorter = [f"{tp} ({end})" for tp, end in sorted(after.items()) if end < before[tp]]
+    if late and turned:
+        facts, said = _beside_the_mirror(context, mirror_at_work(context.estate, context.link.reversed()), late, ids)
+    elif late:
+        facts, said = _late(context, late)
+    else:
+        said = "" if facts.fenced else f"; {source} isn't fenced, and nothing was written there until {now():%T} UTC"
         if facts.mode is Mode.UNPLANNED and facts.loss is not None:
             facts = replace(facts, loss=replace(facts.loss, observed_at=now()))
-        return facts, "" if facts.fenced else quiet
+    if not shorter:
+        return facts, said
+    facts, why = _set_back(facts, source, shorter)
+    return facts, f"{said if late else ''}; {why}"
+
+
+def _late(context: StageContext, late: Mapping[str, tuple[int, int]]) -> tuple[Facts, str]:
+    """As `find_late_writes`, of these offsets (first and next) by partition."""
+    facts, source = context.facts, context.link.id.source
     loss = _with(facts, {tp: end - max(_known(facts, tp, begin), begin) for tp, (begin, end) in late.items()})
-    facts, why = _closed_again(context, facts, late, turned=turned)
+    facts, why = _closed_again(context, facts, late, turned=False)
     facts = replace(facts, loss=loss, late=facts.late | late)
     return facts, f"; {why}: {_told(source, late)}"
 
@@ -132,6 +143,19 @@ def _not_seen(facts: Facts, source: str, error: DrkitError) -> tuple[Facts, str]
     else:
         loss = replace(loss, records=None, seconds=None, reason=f"{known}{why}: {error.what}")
     return replace(facts, loss=loss), f"; {why}: {error.what}"
+
+
+def _set_back(facts: Facts, source: str, shorter: Sequence[str]) -> tuple[Facts, str]:
+    """Logs of the cluster that groups left end below where they ended: it was set back, or lost their ends, and holds
+    other records there, or none."""
+    why = (
+        f"{and_more(shorter)} on {source} end below where they ended at the last look: it lost their ends, so what "
+        "was written there isn't counted"
+    )
+    loss = facts.loss or Loss(None, None, None)
+    if why not in (loss.reason or ""):
+        loss = replace(loss, lower_bound=True, reason=f"{loss.reason}; {why}" if loss.reason else why)
+    return replace(facts, loss=loss), why
 
 
 def _closed_again(

@@ -78,8 +78,8 @@ def runs(
         return
     if audit:
         _audit(run, run_id)
+    places = _anchors(run)  # first: what others write meanwhile would seem to be missing
     listed = store.runs()
-    places = _anchors(run)
     recovered = _recovered_links(run, store)
     if run_id is None:
         missing = missing_runs([each.run for each in listed], places, store_identity(run.config.store.plain_url))

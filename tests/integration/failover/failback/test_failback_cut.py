@@ -12,10 +12,12 @@ from drkit.drill.environment.log_surgery import Disk, stopped
 from drkit.failover.journal.journal import OUTCOME
 from drkit.failover.planning.failback_planner import make_failback_plan
 from drkit.failover.planning.failover_planner import PlanRequest, make_plan
+from drkit.failover.recovery.abandon import abandon_run
 from drkit.failover.run.runner import RunResult
 from drkit.failover.run.service import resume_run, run_failback, run_failover
 from drkit.failover.stages.audit_stage import AuditFailed
 from drkit.lab import Lab
+from drkit.model.errors import PartlyDone
 from tests.support.killing.killed_process import killed
 from tests.support.links.estates import OwnLink, mirror
 from tests.support.recovery.failback_ports import reading_ports, salvaged
@@ -120,3 +122,38 @@ def test_what_dr_lost_before_the_plan_is_told_by_it(
     assert own.values("primary", away) == own.values("dr", away)
     left = len(own.values("dr", away)[0])
     assert salvaged(tmp_path) == {f"before-{number}" for number in range(left, RECORDS)}
+
+
+@pytest.mark.parametrize("written", [0, 10], ids=["quiet", "written on"])
+def test_what_dr_holds_in_place_of_what_was_brought_back_is_not_left_there(
+    own: OwnLink, away: str, lab: Lab, tmp_path: Path, written: int
+) -> None:
+    """Its log ends below what the mirror had reached, so nothing seems to be left to copy."""
+    own.produce("primary", away, {0: ["only-here"]})  # or nothing is scrubbed
+    killed(own, "failback", tmp_path, ("audit", OUTCOME, "after"))
+    with stopped(lab, "dr-1") as disk:
+        cut(disk, away)
+    if written:
+        write(own, "dr", away, "after", KEPT, KEPT + written)
+    done = resume(own, tmp_path)
+    if not written:  # nothing of dr is missing
+        assert done.error is None, done.error
+        assert own.values("primary", away) == {0: [f"before-{number}" for number in range(RECORDS)]}
+        return
+    assert isinstance(done.error, PartlyDone), done.error
+    assert f"{away}:0 (offsets {KEPT} to {KEPT + written - 1})" in done.error.what
+    assert "drkit abandon" in done.error.remedy
+    with own.estate() as estate:
+        abandon_run(estate, own.store.runs()[0].run, print)
+        plan = make_failback_plan(estate, "primary")
+        result = run_failback(
+            estate,
+            plan,
+            reading_ports(own, tmp_path),
+            cluster_id=plan.target.cluster_id or "",
+            accept_unfenced=True,
+            accept_salvage_only=True,
+        )
+    assert result.error is None, result.error
+    assert own.values("primary", away) == own.values("dr", away)
+    assert f"after-{KEPT}" in own.values("primary", away)[0]

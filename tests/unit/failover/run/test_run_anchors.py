@@ -394,6 +394,22 @@ def test_a_journal_that_is_not_what_was_anchored_is_not_acted_on(tmp_path, monke
     assert "drkit abandon R" in caught.value.remedy
 
 
+def test_what_another_process_writes_meanwhile_is_not_missing(tmp_path, monkeypatch, estate):
+    """It writes an entry and anchors it while the anchors of the clusters are asked for."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    plan = a_plan()
+    journal = Journal(estate.store, "R")
+    begin(journal, plan, FACTS, AT, plan_json(plan), {})
+
+    def slowly(*arguments):
+        journal.write("hooks", "said", "{}")
+        append_anchor(an_anchor(1, hash=journal.entries[1].hash))
+        return read_anchors(*arguments)
+
+    monkeypatch.setattr("drkit.failover.journal.run_record.read_anchors", slowly)
+    assert load_anchored_run(estate, "R").run == "R"
+
+
 def test_an_entry_as_evidence_has_it(store):
     journal = Journal(store, "R")
     journal.write("plan", "plan", {"a": 1})
