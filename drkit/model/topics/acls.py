@@ -297,21 +297,38 @@ def changes(wanted: Mapping[Acl, AclRole], noted: Mapping[Acl, AclRole], there: 
 
 
 def writers(there: Iterable[Acl], topics: Collection[str], own: str | None) -> list[Acl]:
-    """ACLs on the target that let anybody but the mirror write to these topics (of the target).
+    """ACLs on the target that let anybody but the mirror write to these topics (of the target), and that no other one
+    outdoes by a denial, as a fence does.
 
     `own`: the mirror's principal; None if unknown: then a single principal that may write is assumed to be the
     mirror's.
     """
-    names = set(topics)
+    names, writing = set(topics), [rule for rule in sorted(there) if _is_about_writing(rule)]
+    denials = [rule for rule in writing if rule.permission == "deny"]
+
+    def is_open(rule: Acl, name: str) -> bool:
+        return not any(
+            _is_about(denial, name)
+            and denial.principal in {rule.principal, _EVERYBODY}
+            and denial.host in {rule.host, _ALL_NAMES}
+            for denial in denials
+        )
+
     found = [
         rule
-        for rule in sorted(there)
-        if rule.resource == "topic"
-        and rule.permission == "allow"
-        and rule.operation in _WRITES
+        for rule in writing
+        if rule.permission == "allow"
         and rule.principal != own
-        and (any(name.startswith(_begins(rule)) for name in names) if _is_pattern(rule) else rule.name in names)
+        and any(_is_about(rule, name) and is_open(rule, name) for name in names)
     ]
     if own is None and len({rule.principal for rule in found}) == 1:
         return []
     return found
+
+
+def _is_about_writing(rule: Acl) -> bool:
+    return rule.resource == "topic" and rule.operation in _WRITES
+
+
+def _is_about(rule: Acl, name: str) -> bool:
+    return name.startswith(_begins(rule)) if _is_pattern(rule) else rule.name == name

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from drkit.model.topic_policy import AclMode
@@ -150,7 +152,7 @@ def test_who_may_write_on_a_standby_is_seen() -> None:
     harmless = [
         rule("a"),
         rule("x", "write"),
-        rule("a", "write", permission="deny"),
+        rule("a", "write", permission="deny", principal="User:else"),
         rule("c", "all", resource="group"),
     ]
     mirror = rule("*", "write", principal="User:mirror")
@@ -158,6 +160,17 @@ def test_who_may_write_on_a_standby_is_seen() -> None:
     assert writers(there, ["a", "b1"], "User:mirror") == [wide, literal, prefix]
     assert writers([mirror], ["a"], None) == [], "the only one that may write is taken for the mirror"
     assert writers([mirror, literal], ["a"], None) == [mirror, literal]
+
+
+def test_who_is_denied_what_he_is_allowed_writes_nothing() -> None:
+    allowed, prefix = rule("a", "all"), rule("b", "write", pattern="prefixed")
+    denied = rule("a", "write", permission="deny")
+    assert writers([allowed, denied], ["a"], "User:mirror") == []
+    assert writers([allowed, replace(denied, principal="User:*", operation="all")], ["a"], "User:mirror") == []
+    for other in (replace(denied, principal="User:else"), replace(denied, host="h"), replace(denied, operation="read")):
+        assert writers([allowed, other], ["a"], "User:mirror") == [allowed]
+    assert writers([prefix, replace(denied, name="b1")], ["b1"], "User:mirror") == []
+    assert writers([prefix, replace(denied, name="b1")], ["b1", "b2"], "User:mirror") == [prefix]
 
 
 def test_a_rule_is_its_key() -> None:

@@ -10,18 +10,22 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
+from drkit.failover.context.state_machine import State
+from drkit.failover.planning.failback_planner import make_failback_plan
 from drkit.failover.planning.failover_planner import PlanRequest, make_plan
-from drkit.failover.run.service import run_failover
+from drkit.failover.run.service import run_failback, run_failover
 from drkit.failover.stages.promote_topics import activate, release
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.lab import Lab
 from drkit.mirror.control import acknowledge
 from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
+from drkit.model.errors import PartlyDone
 from drkit.model.link_state import ACL_REMOVAL_HELD
 from drkit.model.topics.acls import Acl
 from tests.support.clusters.lab import USERS
 from tests.support.collection.sampling import some_of
 from tests.support.links.estates import OwnLink, mirror, open_link, own_link, texts, without_primary
+from tests.support.recovery.failback_ports import reading_ports
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, some_of("releases of topics", 2)]
@@ -151,6 +155,38 @@ def test_the_rules_follow_and_a_writer_on_the_standby_is_shown(secured: OwnLink)
     with secured.estate() as estate:
         told = str(activate(secured.store, secured.link, estate.admin("dr")))
     assert f"WITHDRAWN BEFORE, AND THERE AGAIN: '{read}'" in told
+
+
+def test_what_a_fence_denies_on_the_old_primary_is_no_alarm_while_it_is_brought_back(
+    secured: OwnLink, tmp_path: Path
+) -> None:
+    """Its own clients' rules stand there, for the time after the failback, and the fence denies what they allow."""
+    topic = secured.create("primary", "flights")
+    put(
+        secured,
+        "primary",
+        rule(topic, "write"),
+        rule(topic, "read"),
+        rule(f"{secured.name}.billing", "read", resource="group"),
+    )
+    secured.produce("primary", topic, texts("r", 5))
+    mirror(secured)
+    with secured.estate() as estate:
+        assert run_failover(estate, make_plan(estate, PlanRequest("dr")), accept_unfenced=True).error is None
+    secured.produce("dr", topic, texts("on-dr", 3))
+
+    def wait() -> None:
+        raise PartlyDone("waiting before the fence")
+
+    with secured.estate() as estate:
+        plan = make_failback_plan(estate, "primary")
+        ports = reading_ports(secured, tmp_path / "salvage")
+        paused = run_failback(
+            estate, plan, ports, cluster_id=plan.target.cluster_id or "", accept_unfenced=True, before_fence=wait
+        )
+    assert paused.machine.state is State.AUDITED
+    back = secured.link.reversed().id
+    assert [each.reason for each in secured.store.problems(back) if each.kind == "standby_writable"] == []
 
 
 def test_a_link_that_runs_again_takes_back_what_the_switch_gave(secured: OwnLink, secure_lab: Lab) -> None:
