@@ -194,7 +194,13 @@ def settled_watermark(
     except DrkitError as error:
         return SettledWatermark(mark, str(error))
     if point.kind is ResumeKind.FOREIGN:
-        return SettledWatermark(mark, point.reason)
+        beyond = point.source_offset - seen_end
+        unseen = (
+            f"the target's log end {target_end} stands for source offset {point.source_offset}, {beyond} beyond the "
+            f"last known end of the source ({seen_end}), which doesn't say now where its log ends: whether the mirror "
+            "wrote that isn't known"
+        )
+        return SettledWatermark(mark, unseen if source_end is None else point.reason)
     if point.kind is ResumeKind.FRESH:
         return SettledWatermark(mark)
     moved = replace(

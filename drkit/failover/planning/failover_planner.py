@@ -409,7 +409,10 @@ def _about_groups(snapshot: Snapshot, request: PlanRequest, plan: FailoverPlan) 
 def _imprecise(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[str]:
     """Groups that are placed as captured though the source answers, and those that process transactions again."""
     lacking = snapshot.lacking
-    captured = sorted({p.group for p in plan.placed if (p.group, TopicPartition(p.topic, p.partition)) in lacking})
+    answered = snapshot.read_groups if not snapshot.positions_live else {p.group for p in plan.placed}
+    captured = sorted(
+        {p.group for p in plan.placed if (p.group, TopicPartition(p.topic, p.partition)) in lacking} & answered
+    )
     if captured:
         yield (
             f"{snapshot.source.alias} lacks committed offsets of {and_more(captured)} that were captured before: these "

@@ -33,11 +33,18 @@ def test_it_moves_to_the_end_of_the_targets_log(target_end, source_end, through)
     assert found.watermark.leader_epoch == (3 if through == 100 else None)
 
 
-@pytest.mark.parametrize("source_end", [150, None])
-def test_more_than_the_source_is_known_to_hold_proves_nothing(source_end):
-    found = settled_watermark(MARK, ROWS, 136, source_end=source_end)
+def test_more_than_the_source_holds_proves_nothing():
+    found = settled_watermark(MARK, ROWS, 136, source_end=150)
     assert found.watermark == MARK
-    assert "1 beyond the source's end 150" in (found.remark or "")
+    assert "1 beyond the source's end 150: another writer" in (found.remark or "")
+
+
+def test_more_than_a_source_that_is_slow_was_known_to_hold_proves_no_writer():
+    """The mirror has gone on since its last save, and the source doesn't say where it ends."""
+    found = settled_watermark(MARK, ROWS, 136, source_end=None)
+    assert found.watermark == MARK
+    assert "1 beyond the last known end of the source (150)" in (found.remark or "")
+    assert "writer" not in (found.remark or "")
 
 
 def test_a_log_that_lost_its_end_takes_it_back_and_says_so():

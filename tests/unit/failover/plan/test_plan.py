@@ -444,6 +444,13 @@ def test_a_group_that_lacks_one_offset_moves_and_the_plan_says_so():
     assert [each for each in plan.warnings if "lacks committed offsets of billing" in each]
 
 
+def test_a_source_that_did_not_answer_for_its_groups_lacks_none_of_their_commits():
+    unread = replace(without_its_commit(), positions_live=False, unread_reason="primary did not answer in time")
+    plan = a_plan(unread)
+    assert plan.positions[0].translation is not Certainty.UNAVAILABLE
+    assert not [each for each in plan.warnings if "lacks committed offsets" in each]
+
+
 def test_behind_the_fence_such_a_position_is_as_captured_too():
     (found,) = choose_positions(without_its_commit(), Selection(), None, final=True)
     assert (found.translation, found.reread_at_most) == (Certainty.CONSERVATIVE, 3)
