@@ -23,12 +23,16 @@ from drkit.store.api import Store
 _SECONDS = 5.0
 
 
-def foreign_writer_remedy(link: LinkId, topic: str) -> str:
+def foreign_writer_remedy(link: LinkId, topic: str, target_topic: str) -> str:
     """What to do where another client wrote to a link's target."""
+    source, target = link.source, link.target
     return (
-        f"Find the other writer and deny it by ACL (if there is none, {link.source} may have lost its tail just after "
-        f"it was mirrored); then start the topic again: `drkit link resume '{link}' --topic {topic} "
-        "--accept-recreated`"
+        f"Find the other writer and deny it by ACL (if there is none, {source} may have lost its tail just after it "
+        f"was mirrored, or {target} has records that a failback without it left there). `drkit salvage --link "
+        f"'{link.reversed()}' --topic {target_topic} --out DIR` keeps what only {target} holds, and with --replay-to "
+        f"{topic} writes it to {source} (a link that alters records has no salvage). Then delete {target_topic} on "
+        f"{target}, or it holds the same records twice, and start it again: `drkit link resume '{link}' --topic "
+        f"{topic} --accept-recreated`"
     )
 
 

@@ -367,7 +367,11 @@ def _beyond_watermarks(
             )
             found.append(
                 Problem(
-                    *(FOREIGN_WRITER, tp.topic, tp.partition, reason, foreign_writer_remedy(link.id, tp.topic)),
+                    FOREIGN_WRITER,
+                    tp.topic,
+                    tp.partition,
+                    reason,
+                    foreign_writer_remedy(link.id, tp.topic, there[tp].topic),
                     halted=True,
                     since=mark.observed_at,
                     unsure_from=settled[tp].source_through,

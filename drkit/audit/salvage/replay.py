@@ -9,8 +9,9 @@ read: so what was read is final. What stands behind a transaction that somebody 
 waited for.
 
 A record that was `new` when it was salvaged need not be now: it is conflicting if others have written its key since,
-to the compared topic or to the topic that is replayed into. If the compared topic is another one by now, all that it
-holds was written since.
+to the compared topic or to the topic that is replayed into. If the compared topic is another one by now, or has lost
+the end that it was compared with (its last batch there tells, as it may have grown again), all that it holds was
+written since.
 """
 
 from __future__ import annotations
@@ -36,10 +37,12 @@ from drkit.kafka.client.data_client import StreamError
 from drkit.kafka.client.log_reader import LogReader
 from drkit.kafka.config.client_config import aiokafka_config
 from drkit.kafka.protocol.record_columns import RecordColumns
+from drkit.lag.diverged_logs import diverged
 from drkit.model.audit.audit_result import SalvageClass, TopicChoice
-from drkit.model.clock import Deadline
+from drkit.model.clock import Deadline, now
 from drkit.model.errors import ConfigError, DrkitError, Refused, Unreachable
 from drkit.model.link_state import Direction
+from drkit.model.offsets import SourceBatch, Watermark
 from drkit.model.topics.standby import is_compacted
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.model.wording import and_more
@@ -119,7 +122,7 @@ def replay(
         tps = [TopicPartition(topic, number) for number in range(partitions)]
         with ClusterAdmin(link.target, cluster) as admin:
             logs = _settled_logs(admin, {*tps, *_compared(manifest)}, say)
-            compared = _still_compared(manifest, admin, logs)
+            compared, cut = _still_compared(manifest, admin, logs)
             policies = admin.topic_configs({tp.topic for tp in logs}, keys=("cleanup.policy", "retention.ms"))
             dense = {name for name, settings in policies.items() if not is_compacted(settings)}
         others = compared.keys() - set(tps)
@@ -128,7 +131,7 @@ def replay(
         for rows in _batches(folder):
             seen.expect(rows)
         own = {tp: logs[tp] for tp in tps}
-        warnings = tuple(_warnings(topic, policies.get(topic, {}), own, seen.oldest))
+        warnings = (*_cut_since(cut, link.target), *_warnings(topic, policies.get(topic, {}), own, seen.oldest))
         for words in warnings:
             say(words)
         _read(cluster, link.target, dense, own, lambda tp, record: seen.add(tp.partition, record, compared.get(tp, 0)))
@@ -263,16 +266,45 @@ def _compared(manifest: Mapping[str, Any]) -> dict[TopicPartition, int]:
 
 def _still_compared(
     manifest: Mapping[str, Any], admin: ClusterAdmin, logs: Mapping[TopicPartition, tuple[int, int]]
-) -> dict[TopicPartition, int]:
-    """As `_compared`, and 0 where the log is another one now, or was cut: nothing of it is known from then."""
+) -> tuple[dict[TopicPartition, int], list[TopicPartition]]:
+    """As `_compared`, and 0 where the log is another one now, or has lost its end since (it may have grown again):
+    nothing of it is known from then. Second, the partitions that have lost their end."""
     ids = {each["target_topic"]: each["target_topic_id"] for each in manifest["partitions"]}
     here = {name: info.topic_id for name, info in admin.topics(sorted(ids)).items()}
     same_cluster = admin.cluster_id() == manifest["target_cluster_id"]
+    known = {tp for tp in _compared(manifest) if same_cluster and tp in logs and here.get(tp.topic) == ids[tp.topic]}
+    marks = [mark for each in manifest["partitions"] if (mark := _as_mirrored(each)).tp in known]
+    cut = sorted(diverged(admin, marks))
+    known -= set(cut)
+    return {tp: through if tp in known else 0 for tp, through in _compared(manifest).items()}, cut
 
-    def is_same(tp: TopicPartition, through: int) -> bool:
-        return same_cluster and here.get(tp.topic) == ids[tp.topic] and through <= logs.get(tp, (0, 0))[1]
 
-    return {tp: through if is_same(tp, through) else 0 for tp, through in _compared(manifest).items()}
+def _as_mirrored(compared: Mapping[str, Any]) -> Watermark:
+    """A partition of the target up to where a salvage was compared with it, as if it had been mirrored so far."""
+    through, batch = compared["target_through"], compared["target_batch"]
+    return Watermark(
+        topic=compared["target_topic"],
+        partition=compared["partition"],
+        epoch=0,
+        source_through=through,
+        target_end=through,
+        source_start=0,
+        source_end=through,
+        target_start=0,
+        observed_at=now(),
+        leader_epoch=None if batch is None else batch["leader_epoch"],
+        source_batch=None if batch is None else SourceBatch(batch["last_offset"], batch["crc"]),
+    )
+
+
+def _cut_since(cut: Sequence[TopicPartition], cluster: str) -> Iterator[str]:
+    """What it means that these partitions lost their ends since the salvage, in words."""
+    if cut:
+        yield (
+            f"{and_more([str(tp) for tp in cut])} on {cluster} lost the end that the salvage was compared with: all "
+            "that stands there counts as written since, and records that were identical may be gone (--approve "
+            "identical writes them again)"
+        )
 
 
 def _warnings(

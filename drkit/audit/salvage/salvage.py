@@ -316,7 +316,7 @@ class _Facts:
     uncommitted: dict[str, int]
     unreadable: dict[str, list[tuple[int, int]]]
     incomplete: tuple[str, ...]
-    compared: dict[str, tuple[str, str | None, int]]
+    compared: dict[str, dict[str, Any]]
     counts: Mapping[tuple[str, SalvageKind], int]
     standings: Mapping[SalvageClass, int]
 
@@ -465,6 +465,7 @@ def _facts(
         written = admin.end_offsets(tps, committed=False)
     with ClusterAdmin(link.target, config.clusters[link.target]) as admin:
         target_id = admin.cluster_id()
+        last = _last_batches(admin, scope)
     head = {
         "format": FORMAT,
         "drkit": __version__,
@@ -482,10 +483,33 @@ def _facts(
     unreadable = {
         names[number]: list(members) for number, members in found.judgement.comparison.source_unreadable.items()
     }
-    compared = {str(tp): (each.target_topic, each.target_id, each.target_end) for tp, each in tps.items()}
+    compared = {
+        str(tp): {
+            "target_topic": each.target_topic,
+            "target_topic_id": each.target_id,
+            "target_through": each.target_end,
+            "target_batch": last.get(TopicPartition(each.target_topic, each.partition)),
+        }
+        for tp, each in tps.items()
+    }
     incomplete = _not_looked_at(scope)
     head["incomplete"] = list(incomplete)
     return _Facts(head, through, uncommitted, unreadable, incomplete, compared, counts, standings)
+
+
+def _last_batches(target: ClusterAdmin, scope: Scope) -> dict[TopicPartition, dict[str, int]]:
+    """The last batch that was compared of each log of the target, as the manifest has it: a replay tells by it whether
+    the log is still that one. Not of empty logs, nor of one whose last batch goes on beyond what was compared."""
+    ends = {
+        TopicPartition(each.target_topic, each.partition): each.target_end - 1
+        for each in scope.partitions
+        if each.target_id is not None and each.target_start < each.target_end
+    }
+    return {
+        tp: {"leader_epoch": batch.leader_epoch, "last_offset": batch.last_offset, "crc": batch.crc}
+        for tp, batch in (target.batches_at(ends) if ends else {}).items()
+        if batch is not None and batch.last_offset == ends[tp]
+    }
 
 
 def _not_looked_at(scope: Scope) -> tuple[str, ...]:
@@ -536,9 +560,7 @@ def _checked_manifest(staging: Path, facts: _Facts, expected: int) -> dict[str, 
             "through": end,
             "uncommitted_end": facts.uncommitted.get(name),
             "unreadable": facts.unreadable.get(name, []),
-            "target_topic": facts.compared[name][0],
-            "target_topic_id": facts.compared[name][1],
-            "target_through": facts.compared[name][2],
+            **facts.compared[name],
             "records": {kind.value: facts.counts.get((name, kind), 0) for kind in SalvageKind},
         }
         for name, end in facts.through.items()

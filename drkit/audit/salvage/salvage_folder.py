@@ -18,7 +18,7 @@ from drkit.model.wording import and_more
 MANIFEST = "manifest.json"
 PARQUET = "records.parquet"
 POSITIONS = "positions.json"
-FORMAT = 2
+FORMAT = 3
 """Of a salvage's files."""
 
 

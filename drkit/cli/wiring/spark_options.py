@@ -123,6 +123,15 @@ NOTHING_KEPT = "None of its results are kept"
 """The effect of an interrupt on an audit or a salvage: they write their results at the end."""
 
 
+def way_back(run: Invocation, name: str) -> Link | None:
+    """The way back of a configured link, if that is what this name of the form target->source means."""
+    wanted = re.sub(r"\s*->\s*", "->", name.strip())
+    configured = run.links(None)
+    if any(str(link.id) == wanted for link in configured):
+        return None
+    return next((link.reversed() for link in configured if str(link.id.reversed()) == wanted), None)
+
+
 def flowing_links(run: Invocation, selected: str | None) -> list[Link]:
     """The links to look at, each in the direction in which its data flows now.
 
@@ -130,9 +139,7 @@ def flowing_links(run: Invocation, selected: str | None) -> list[Link]:
     target->source of a configured link asks for that direction in any case.
     """
     if selected is not None:
-        backwards = [link.reversed() for link in run.links(None) if str(link.id.reversed()) == selected.strip()]
-        configured = [link for link in run.links(None) if str(link.id) == selected.strip()]
-        return backwards if backwards and not configured else run.links(selected)
+        return [found] if (found := way_back(run, selected)) is not None else run.links(selected)
     links = []
     for link in run.links(None):
         control = run.store().link_control(link.id)

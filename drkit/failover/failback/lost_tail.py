@@ -6,12 +6,11 @@ It is compared as if it were the source of a mirror that had copied all of it at
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from drkit.failover.context.live_log import LastBatch, LiveLog, TopicKept
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.kafka.admin.logs.source_divergence import divergence
-from drkit.lag.batch_comparison import compare_batches
+from drkit.lag.diverged_logs import diverged
 from drkit.model.clock import now
 from drkit.model.offsets import SourceBatch, Watermark
 from drkit.model.topology import TopicPartition
@@ -48,24 +47,6 @@ def lost_tails(admin: ClusterAdmin, kept: Mapping[str, TopicKept]) -> dict[Topic
             for number, end in each.live.ends.items()
         ],
     )
-
-
-def diverged(admin: ClusterAdmin, marks: Iterable[Watermark]) -> dict[TopicPartition, int]:
-    """Partitions that no longer hold what was read of them up to these watermarks, and the offset from which they
-    don't."""
-    by_tp = {mark.tp: mark for mark in marks}
-    if not by_tp:
-        return {}
-    epochs = {tp: mark.leader_epoch for tp, mark in by_tp.items() if mark.leader_epoch is not None}
-    ends = admin.epoch_ends(epochs)
-    log_ends = admin.end_offsets(by_tp, committed=False)
-    lost = {
-        tp: found.kept.offset
-        for tp, mark in by_tp.items()
-        if (found := divergence(mark, ends.get(tp), log_ends.get(tp, 0))) is not None
-    }
-    replaced = compare_batches(admin, [mark for tp, mark in by_tp.items() if tp not in lost]).replaced
-    return lost | {tp: by_tp[tp].source_start for tp in replaced}
 
 
 def _as_mirrored(tp: TopicPartition, kept: TopicKept, number: int, end: int) -> Watermark:

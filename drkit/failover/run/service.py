@@ -36,12 +36,13 @@ from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.recovery.fence_command import why_unreached
 from drkit.failover.recovery.rollback import CANCEL, fence_is_gone, live_cluster, point_of_no_return
 from drkit.failover.run.runner import Gate, Runner, RunResult, Watch, give_up, nobody_watches, take_over
+from drkit.failover.snapshot.snapshot import ClusterView
 from drkit.failover.snapshot.take_snapshot import observe
 from drkit.failover.stages.failover_stages import written_since
 from drkit.failover.stages.hooks import Hooks, hooks_of
 from drkit.failover.stages.stage import Stage
 from drkit.model.clock import now
-from drkit.model.errors import DrkitError, PartlyDone, Refused, StalePlan, Unreachable, answered, unreached
+from drkit.model.errors import DrkitError, PartlyDone, Refused, StalePlan, answered, unreached
 from drkit.model.runs import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED, run_to_resume
 from drkit.model.topics.acls import Acl, fence_rules_kind, others_rules_kind
 from drkit.model.topology import Link, LinkId
@@ -299,7 +300,7 @@ def resume_run(
             runner.in_order = part.in_order
         if record.machine.finished:
             return runner.run()
-        _check_cluster(estate, record.plan)
+        _check_clusters(estate, record)
         if isinstance(record.plan, FailbackPlan) and not record.journal.attempted(CANCEL):
             check_way_back_is_free(estate, record.plan.link, record.plan.kind, run)
         if part is None or not part.continued:
@@ -422,19 +423,39 @@ def _check_budget(estate: ClusterContext, link: Link, run: str, accept_loss: Acc
         )
 
 
-def _check_cluster(estate: ClusterContext, plan: Plan) -> None:
-    """Raise `Refused` if another cluster answers at the target's address than when the plan was made."""
-    try:
-        found = estate.admin(plan.target.alias).cluster_id()
-    except Unreachable:
-        return  # the stage that needs it reports that
-    if plan.target.cluster_id is not None and found != plan.target.cluster_id:
+def _check_clusters(estate: ClusterContext, record: RunRecord) -> None:
+    """Raise `Refused` if another cluster answers at the target's address than when the plan was made, or at that of the
+    live cluster that a failback still needs."""
+    plan, run = record.plan, record.run
+    if (found := _another(estate, plan.target)) is not None:
         raise Refused(
             f"{plan.target.alias} is another cluster now: its id is {found}, the plan was made on "
             f"{plan.target.cluster_id}",
             meaning="Positions of one cluster mean nothing on another",
             remedy=f"Correct the address of {plan.target.alias} in the configuration",
         )
+    if not isinstance(plan, FailbackPlan) or record.journal.attempted("switch") or record.journal.attempted(CANCEL):
+        return
+    if (found := _another(estate, plan.live)) is not None:
+        live = plan.live.alias
+        raise Refused(
+            f"{live} is another cluster now: its id is {found}, the plan was made on {plan.live.cluster_id}",
+            meaning=f"{plan.target.alias} would become a copy of a cluster that never served; nothing was changed",
+            remedy=f"Correct the address of {live} in the configuration, then drkit resume {run}. If the cluster was "
+            f"replaced, or set up anew: drkit abandon {run} gives the run up, and drkit doctor says what follows",
+        )
+
+
+def _another(estate: ClusterContext, planned: ClusterView) -> str | None:
+    """The id of the cluster that answers, if it is another one than was planned with; None also where none answers,
+    which the stage that needs it reports."""
+    if planned.cluster_id is None:
+        return None
+    try:
+        found = estate.admin(planned.alias, may_be_gone=True).cluster_id()
+    except DrkitError:
+        return None
+    return None if found == planned.cluster_id else found
 
 
 def cancel_run(

@@ -301,7 +301,9 @@ class SiteFailbackRunner:
         for link, (error, gaps) in zip(chosen, self.site.side_by_side(look, chosen), strict=True):
             if error is not None:
                 self._ask(link.id, gaps)
-                told = PartlyDone(error.what, meaning=error.meaning or "Nothing is deleted yet", remedy=error.remedy)
+                told = PartlyDone(
+                    error.what, meaning=error.meaning or f"Nothing of {link.id} is deleted yet", remedy=error.remedy
+                )
                 self._end(self._as_it_is(link.id, told))
 
     def _look(self, link: Link) -> FailbackPlan:

@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 from drkit.failover.context.live_log import Lacking, gone_since, lost_since
 from drkit.failover.context.state_machine import StageOutcome
 from drkit.failover.failback.failback_snapshot import live_logs, take_failback_snapshot, without_retention
-from drkit.failover.failback.lost_tail import diverged, lost_tails
+from drkit.failover.failback.lost_tail import lost_tails
 from drkit.failover.plan.failback_plan import ScrubTopic
 from drkit.failover.stages.salvage_stage import unreadable_salvages
 from drkit.failover.stages.stage import StageContext, StageReport
 from drkit.kafka.client.record_probe import LogPosition, ProbedRecord
+from drkit.lag.diverged_logs import diverged
 from drkit.model.errors import ExitCode, PartlyDone
 from drkit.model.link_state import RETENTION_GAP, Problem
 from drkit.model.runs import ACCEPT_SALVAGE_ONLY

@@ -327,8 +327,11 @@ class DrainBack:
         loss = loss_at(snapshot.partitions.values(), context.facts.fenced_at or now())
         facts = replace(context.facts, mirror_stopped=True, lag=snapshot.lag, loss=loss)
         left = "what was written there since" if loss.records is None else f"{counted(loss.records, 'record')} or more"
+        keeps = f"once it is back, drkit salvage --link '{context.link.id}' --out DIR keeps what only it holds"
         return StageReport(
-            StageOutcome.OK, f"{self.live} does not answer: {left} stayed there{fenced.said(self.cluster)}", facts
+            StageOutcome.OK,
+            f"{self.live} does not answer: {left} stayed there ({keeps}){fenced.said(self.cluster)}",
+            facts,
         )
 
     def _level(self, context: StageContext) -> dict[str, int]:

@@ -99,6 +99,7 @@ def keep(
     """
     names = {topic.topic: topic for topic in topics}
     seen = topics_at_salvage(context, cluster, live, topics)
+    _refuse_cut(context, cluster, topics, seen)
     offsets = committed_on(context.estate.groups(cluster), names)
     mappings = mappings_of(context.estate.store, context.link.id.reversed(), mapped_topics(topics))
     again = {topic.topic: topic for topic in with_gaps_now(context.estate, live, topics, mappings)}
@@ -178,6 +179,43 @@ def keep(
         facts,
         carry,
         f"{counted(records, 'record')} and {counted(len(offsets), 'committed offset')} are kept in {kept.path}",
+    )
+
+
+def _refuse_cut(
+    context: StageContext, cluster: str, topics: Sequence[ScrubTopic], seen: Mapping[str, TopicAtSalvage]
+) -> None:
+    """Raise `Refused` where logs of the old primary end earlier than for the plan, or than an earlier salvage saw: what
+    it then keeps is less than was planned."""
+    lost: dict[TopicPartition, int] = {}
+    for topic in topics:
+        before = context.facts.kept.get(topic.topic)
+        for number, end in seen[topic.topic].ends.items():
+            known = max(topic.ends.get(number, 0), 0 if before is None else before.ends.get(number, 0))
+            if end < known:
+                lost[TopicPartition(topic.topic, number)] = known - end
+    if lost:  # of topics that somebody has made anew nothing is deleted
+        here = context.estate.admin(cluster).topics([topic.topic for topic in topics])
+        same = {each.topic for each in topics if each.topic in here and here[each.topic].topic_id == each.topic_id}
+        lost = {tp: count for tp, count in lost.items() if tp.topic in same}
+    if not lost:
+        return
+    places = [f"{place} ({count:,})" for place, count in sorted(lost.items())]
+    paths = sorted({each.path for each in context.facts.kept.values()})
+    earlier = f"; what was kept of them before is in {and_more(paths)}" if paths else ""
+    again = "a new plan counts what is left: drkit failback"
+    raise Refused(
+        f"{cluster} has lost {counted(sum(lost.values()), 'offset')} at the end of its logs since the failback was "
+        f"planned: {and_more(places)}",
+        meaning=f"A salvage would hold so many records less than the plan says{earlier}; none of these topics is "
+        "deleted",
+        remedy=f"Find out why {cluster} lost them (an older copy of its disks, an unclean leader election). "
+        + (
+            f"If it gets them back: drkit resume {context.run}. If they are gone for good: drkit abandon "
+            f"{context.run}; then {again}"
+            if paths  # else the run is cancelled now
+            else f"Then {again}"
+        ),
     )
 
 

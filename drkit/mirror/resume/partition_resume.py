@@ -660,7 +660,7 @@ class Resumer:
             FOREIGN_WRITER,
             f"{seen.topic.state.target_topic}:{seen.tp.partition} on {self._link.target} holds records that the mirror "
             f"did not write: {what}",
-            foreign_writer_remedy(self._link, seen.tp.topic),
+            foreign_writer_remedy(self._link, seen.tp.topic, seen.topic.state.target_topic),
             0 if unsure_from is None else unsure_from,
         )
 

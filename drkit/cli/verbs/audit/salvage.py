@@ -30,6 +30,7 @@ from drkit.cli.wiring.spark_options import (
     require_spark,
     spark_progress,
     spark_runtime,
+    way_back,
 )
 from drkit.model.audit.audit_result import AuditRequest, SalvageClass, TopicChoice
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, PartlyDone, Refused
@@ -93,7 +94,7 @@ def salvage_verb(
     are still complete, and the command exits 7.
     """
     require_spark("`drkit salvage`")
-    links = run.links_like(link)
+    links = _named_links(run, link)
     if replay_to is not None and (is_internal(replay_to) or not re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", replay_to)):
         raise ConfigError(f"--replay-to {replay_to!r} is a topic that can't keep records", remedy="Name another")
     if approve and replay_to is None:
@@ -144,6 +145,14 @@ def salvage_verb(
     run.writer.emit(document, lambda console: _print(console, document, made=made))
     if (made and _keeps_less(document)) or (written is not None and written.unwritable):
         run.exit(ExitCode.UNKNOWN)
+
+
+def _named_links(run: Invocation, names: Sequence[str] | None) -> list[Link]:
+    """The links that `--link` means; a name of the form target->source of a configured one means its way back, whose
+    source is that link's target."""
+    backwards = [found for name in dict.fromkeys(names or ()) if (found := way_back(run, name)) is not None]
+    others = [name for name in names or () if way_back(run, name) is None]
+    return [*(run.links_like(others) if others or not backwards else ()), *backwards]
 
 
 def _salvage_each(

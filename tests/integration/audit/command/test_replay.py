@@ -16,6 +16,7 @@ from confluent_kafka import Producer
 from drkit.audit.salvage import replay as replaying
 from drkit.audit.salvage.replay import Replayed, replay
 from drkit.audit.salvage.salvage_folder import FORMAT, MANIFEST, PARQUET
+from drkit.drill.environment.log_surgery import stopped
 from drkit.files import sha256_of
 from drkit.kafka.config.client_config import confluent_config
 from drkit.model.errors import Refused
@@ -60,6 +61,8 @@ def kept(folder: Path, bench: Bench, topic: str, found: Sequence[Record], *, fir
     lines.write_bytes(gzip.compress(b"{}\n" * len(rows)))
     with bench.admin("primary") as primary, bench.admin("dr") as dr:
         on_target = dr.topics([topic]).get(topic)
+        batch = dr.batches_at({TopicPartition(topic, 0): compared - 1})[TopicPartition(topic, 0)] if compared else None
+        last = None if batch is None or batch.last_offset != compared - 1 else batch._asdict()
         manifest = {
             "format": FORMAT,
             "source": LINK.source,
@@ -75,6 +78,7 @@ def kept(folder: Path, bench: Bench, topic: str, found: Sequence[Record], *, fir
                     "target_topic": topic,
                     "target_topic_id": None if on_target is None else on_target.topic_id,
                     "target_through": compared,
+                    "target_batch": last,
                 }
             ],
             "files": [
@@ -208,3 +212,24 @@ def test_what_a_recreated_target_topic_holds_was_written_since(bench, unique_nam
 
     assert (found.written, found.conflicting_since) == (15, 5)
     assert keys_of(bench, into) == [b"k%d" % n for n in range(5, 20)]
+
+
+def test_a_compared_topic_that_lost_its_end_and_grew_again_holds_what_was_written_since(
+    lab, bench, unique_name, tmp_path
+):
+    """Its log ends beyond where it was compared: below that end stand newer values of keys that nobody judged."""
+    topic, into = bench.create(unique_name), bench.create(f"{unique_name}.replayed", on=["dr"])
+    for each in numbered(6, "compared"):
+        bench.produce("dr", topic, 0, [each])
+    folder = kept(tmp_path / "kept", bench, topic, numbered(20), compared=6)
+    with stopped(lab, "dr-1") as disk:
+        assert disk.cut(topic, 0, 3) == 3
+    for each in numbered(5, "newer"):
+        bench.produce("dr", topic, 0, [each])
+    assert log_end(bench, topic) == 8
+
+    found = replay(folder, into, LINK, bench.config, bench.store)
+
+    # of the first keys there are records now that the salvage was compared with, and newer ones: both count
+    assert (found.written, found.conflicting_since) == (15, 5)
+    assert f"{topic}:0 on dr lost the end that the salvage was compared with" in found.warnings[0]

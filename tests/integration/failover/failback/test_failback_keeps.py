@@ -211,6 +211,36 @@ def test_a_log_that_lost_its_end_and_grew_to_the_same_end_after_the_salvage_is_k
     assert before <= everywhere(own, "primary", [topic]) | set(salvaged(tmp_path / "salvage"))
 
 
+@pytest.mark.parametrize("at", ["salvage", "scrub"])
+def test_a_failback_whose_old_primary_loses_its_last_records_says_how_many_and_deletes_nothing(own, lab, tmp_path, at):
+    """Before the salvage, which would keep fewer than the plan says; or after it, which has kept them."""
+    topic = own.create("primary", "t", partitions=1)
+    own.produce("primary", topic, texts("before", 20, partitions=[0]))
+    mirror(own)
+    own.produce("primary", topic, texts("never-mirrored", 3, partitions=[0]))
+    fail_over(own)
+    killed(own, "failback", tmp_path / "salvage", (at, INTENT, "after"))
+    with stopped(lab, "primary-1") as disk:
+        left = disk.cut(topic, 0, 22)
+    before = everywhere(own, "primary", [topic])
+    with own.estate() as estate:
+        run = own.store.runs()[0].run
+        result = resume_run(estate, run, reading_ports(own, tmp_path / "salvage"))
+    assert result.error is not None
+    assert left == 20
+    lost = "primary has lost 3 offsets at the end of its logs since the failback was planned"
+    assert f"{lost}: {topic}:0 (3)" in result.error.what
+    assert everywhere(own, "primary", [topic]) == before
+    if at == "scrub":
+        assert "what was kept of them before is in" in result.error.meaning
+        assert f"drkit abandon {run}" in result.error.remedy
+        with own.estate() as estate:
+            abandon_run(estate, run, print)
+    again = fail_back(own, reading_ports(own, tmp_path / "again"))
+    assert again.error is None, again.error
+    assert before <= everywhere(own, "primary", [topic]) | set(salvaged(tmp_path / "again"))
+
+
 def test_a_partition_added_to_the_old_primary_after_the_salvage_is_kept_before_its_topic_is_deleted(own, tmp_path):
     topic = own.create("primary", "t")
     own.produce("primary", topic, texts("before", 20))

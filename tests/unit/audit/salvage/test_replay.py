@@ -62,6 +62,7 @@ EMPTY = {
             "unreadable": [[3, 5]],
             "target_topic": "t",
             "target_through": 9,
+            "target_batch": None,
             "records": {},
         }
     ],
