@@ -156,7 +156,8 @@ def _later() -> Column:
 
 def _others_from(each: PartitionScope, found: ClassifiedScope) -> int:
     """The target offset from which on records aren't the mirror's; FOREVER where that isn't known to be so."""
-    if each.target_anew:
+    never_brought_back = found.reader.scope.link.inverse and each.mirrored_through is None
+    if each.target_anew or never_brought_back:  # the target of a way back is the primary, which has its own clients
         return each.target_start
     return found.judgement.bounds.get(each.number, FOREVER)
 

@@ -61,6 +61,20 @@ def test_what_dr_took_behind_a_failback_without_it_comes_home_by_the_commands_th
             assert Counter(values) == Counter(value for part in everything for value in part[partition])
 
 
+def test_what_another_client_wrote_to_dr_is_kept_and_takes_no_newer_value_s_place(own: OwnLink, tmp_path: Path) -> None:
+    """Nothing was ever brought back, so all that the primary holds of these keys is its own clients'."""
+    topic = own.create("primary", "t")
+    own.produce("primary", topic, texts("before", 10))
+    mirror(own)
+    own.produce("dr", topic, texts("stray", 2))
+    own.produce("primary", topic, texts("newer", 5))
+    assert MirrorRuntime(own.config, own.link, own.store).run(until_caught_up=True).halted
+    words = ("salvage", "--link", "dr -> primary", "--topic", topic, "--out", str(tmp_path / "left"))
+    kept = verb(own, *words, schema="salvage")
+    assert (kept["total"], kept["standings"]["conflicting"]) == (4, 4)
+    assert verb(own, *words, "--replay-to", topic, schema="salvage")["replayed"]["written"] == 0
+
+
 def finished_without_dr(own: OwnLink, topic: str, tmp_path: Path) -> str:
     """Failed over, and back without dr, which has taken four records a partition since; what the drain said."""
     paused = waiting_before_its_fence(own, topic, tmp_path)
