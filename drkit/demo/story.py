@@ -31,6 +31,7 @@ from drkit.model.clock import now
 from drkit.model.errors import DrkitError, ExitCode
 from drkit.model.topology import TopicPartition
 from drkit.observe.status import link_statuses
+from drkit.state_topic.store_age import ComparedStores
 from drkit.store import open_store
 
 """The topic that the three groups read."""
@@ -179,7 +180,8 @@ class Story:
         config = load_config(lab.config_path)
         store = open_store(config.store.plain_url)
         links = [link.link() for link in config.links]
-        scene.look = lambda: link_statuses(config, store, links, timeout_seconds=1.0)
+        compared = ComparedStores()
+        scene.look = lambda: link_statuses(config, store, links, timeout_seconds=1.0, compared=compared)
 
     def _load_and_mirror(self) -> None:
         script, lab = self._script, self._the_lab

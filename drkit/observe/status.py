@@ -29,7 +29,6 @@ from drkit.model.groups import UnmovableGroup
 from drkit.model.link_state import (
     HARMLESS,
     ROWS_MISSING,
-    STATE_TOPIC_FAILED,
     TRANSACTION_OPEN,
     Direction,
     LinkControl,
@@ -47,7 +46,14 @@ from drkit.observe.drill_history import DrillKind, drills_document
 from drkit.observe.formatting import short
 from drkit.observe.poll_problems import blocked_problem, fence_problem, filler_problems, unfenced_problem
 from drkit.state_topic.guard import begun, interrupted
-from drkit.state_topic.store_age import NOT_OLDER, age_where_needed, not_compared, older_store_problems
+from drkit.state_topic.store_age import (
+    NOT_OLDER,
+    ComparedStores,
+    StoreAge,
+    not_compared,
+    older_store_problems,
+    positions_age,
+)
 from drkit.store.api import Store
 from drkit.store.link_notes import behind_captured, check_source_cluster, unmovable_groups
 from drkit.store.workers import WorkerNote, fresh, read_workers, worker_statistics
@@ -161,7 +167,8 @@ class RecoveryPoint:
 class LinkStatus:
     """The status of one link. `worker`: the one that leads; `workers`: all that mirror it now, the leader first;
     `statistics`: their counters, a few seconds old. `refused`: clusters that answer but can't be used, and why;
-    `target_unread`: which partitions of the target, which answers, don't, and why."""
+    `target_unread`: which partitions of the target, which answers, don't, and why; `store_compared_at`: when the store
+    was compared with its copy, as exact positions need; None: it couldn't be, or the link has no copy."""
 
     link: Link
     state: str
@@ -179,6 +186,7 @@ class LinkStatus:
     unmovable: tuple[UnmovableGroup, ...] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
     target_unread: str | None = None
+    store_compared_at: datetime | None = None
 
     def unreached(self, alias: str) -> str:
         """Why a cluster isn't reachable, as a predicate: it is silent, or it answers but drkit can't use it."""
@@ -205,6 +213,7 @@ def link_statuses(
     *,
     timeout_seconds: float | None = None,
     clusters: Clusters | None = None,
+    compared: ComparedStores | None = None,
 ) -> list[LinkStatus]:
     """The status of each link, and of the way back of a link that is reversed.
 
@@ -214,23 +223,25 @@ def link_statuses(
         links: the links.
         timeout_seconds: the bound of each call to a cluster (`observing`).
         clusters: connections that the caller keeps using; None: this call's own.
+        compared: the caller's, who looks again and again; None: the store is compared with its copy now.
 
     Raises:
         Unreachable: the store doesn't answer.
     """
     if clusters is None:
         with observing(config.clusters, timeout_seconds) as own:
-            return link_statuses(config, store, links, clusters=own)
+            return link_statuses(config, store, links, clusters=own, compared=compared)
+    compared = compared or ComparedStores()
     clusters.connect_soon({alias for link in links for alias in (link.id.source, link.id.target)})
     configured = [each.link().id for each in config.links]
     statuses = []
     for link in links:
         control = store.link_control(link.id)
-        status = _link_status(clusters, store, link, control, configured)
+        status = _link_status(clusters, store, link, control, configured, compared)
         statuses.append(_recovered_in_part(status, by) if (by := begun(store, link)) else status)
         if control is not None and control.direction is Direction.REVERSED:
             back = link.reversed()
-            statuses.append(_link_status(clusters, store, back, store.link_control(back.id), configured))
+            statuses.append(_link_status(clusters, store, back, store.link_control(back.id), configured, compared))
     return statuses
 
 
@@ -317,7 +328,12 @@ def _rules(admin: ClusterAdmin) -> frozenset[Acl] | None:
 
 
 def _link_status(
-    clusters: Clusters, store: Store, link: Link, control: LinkControl | None, configured: Collection[LinkId]
+    clusters: Clusters,
+    store: Store,
+    link: Link,
+    control: LinkControl | None,
+    configured: Collection[LinkId],
+    compared: ComparedStores,
 ) -> LinkStatus:
     at = now()
     covers = cache(link.covers_topic)  # formerly covered topics are neither mirrored nor moved
@@ -340,7 +356,8 @@ def _link_status(
     translator.heed_silence(target.reason, silent_by_source(link, target.silent))
     flowing = control is None or control.direction.serves_source
     record = LinkRecord(link, control, watermarks, topics, running=running, flowing=flowing, left=not flowing)
-    seen = compared_problems(clusters, store, record, source, target, problems, translator, at)
+    age = compared.age(link.id, lambda: link_age(clusters, store, link, watermarks.values()))
+    seen = compared_problems(clusters, store, record, source, target, problems, translator, at, age)
     problems = list(seen.problems)
     translator.heed_problems(seen.problems, seen.unsure)
     translator.settle(provable_ends(record, source, seen), seen.own_ends)
@@ -404,6 +421,7 @@ def _link_status(
         workers=tuple(workers),
         statistics=statistics,
         target_unread=unread,
+        store_compared_at=age.compared_at,
         refused={
             alias: ends.reason or ""
             for alias, ends in ((link.id.source, source), (link.id.target, target))
@@ -603,6 +621,14 @@ def _on_target(link: Link, silent: str | None) -> str | None:
     return None if silent is None else f"as last seen: {link.id.target} does not answer for it: {silent}"
 
 
+def link_age(clusters: Clusters, store: Store, link: Link, marks: Collection[Watermark]) -> StoreAge:
+    """What comparing the store with its copy finds (`positions_age`); `marks`: of the link."""
+    alias = link.id.target
+    return positions_age(
+        link, store, clusters.config_of(alias), partial(clusters.admin, alias, may_be_gone=True), marks
+    )
+
+
 def compared_problems(
     clusters: Clusters,
     store: Store,
@@ -612,23 +638,19 @@ def compared_problems(
     problems: Sequence[Problem],
     translator: Translator,
     at: datetime,
+    age: StoreAge,
 ) -> ProblemsNow:
-    """`problems_now`, after the store was compared with its copy where no mirror keeps it up to date: with the problem
+    """`problems_now`, with what comparing the store with its copy found (`positions_age`): with the problem
     `store_older` of each partition that it concerns, and with the rows that the store has lost. The translator heeds
     the comparison, too.
 
     `problems`: those on record.
     """
     link, marks = record.link, record.watermarks.values()
-    age = NOT_OLDER
-    failing = any(problem.kind == STATE_TOPIC_FAILED for problem in problems)  # perhaps because the store lost rows
-    if record.flowing and (failing or not record.running):
-        connect = partial(clusters.admin, link.id.target, may_be_gone=True)
-        age = age_where_needed(link, store, clusters.config_of(link.id.target), connect, marks, target.end)
-        if record.running and age.older is None:
-            age = NOT_OLDER
     rows = PartitionRows(store, age.lost)
     translator.heed_age(rows, None if age.unknown is None else not_compared(link.id, age.unknown))
+    if age.older is None and (record.running or not record.flowing):  # a mirror compares before it begins
+        age = NOT_OLDER
     problems = [*problems, *older_store_problems(link, age, marks, target.end, at)]
     logs = logs_seen(source, target)
     return problems_now(clusters, store, record, logs, problems, at, rows=rows if age.lost else None)
@@ -873,6 +895,7 @@ def _link_document(status: LinkStatus) -> dict[str, Any]:
         ],
         "statistics": [each.document() for each in status.statistics],
         "observed_at": status.observed_at,
+        "store_compared_at": status.store_compared_at,
         "partitions": [asdict(partition) for partition in status.partitions],
         "groups": [asdict(group) for group in status.groups],
         "problems": [asdict(problem) for problem in status.problems],

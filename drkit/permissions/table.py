@@ -230,8 +230,9 @@ TABLE: tuple[Need, ...] = (
     ),
     Need(
         *_of(_LOOKING, Side.TARGET, _S.STATE, _O.READ),
-        "compare the store with its copy, where no mirror runs",
-        "what a killed mirror wrote beyond its last watermark isn't counted, and no position in it is exact",
+        "compare the store with its copy",
+        "what a killed mirror wrote beyond its last watermark isn't counted, and no position that needs mapping rows "
+        "is exact",
         optional=True,
     ),
     *(

@@ -8,6 +8,7 @@ So it is below them where a store has lost rows (a replica of Cassandra that was
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from types import MappingProxyType
@@ -16,6 +17,7 @@ from typing import NamedTuple
 from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.mapping.mapping_rows import LostRows
+from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.link_state import (
     FOREIGN_WRITER,
@@ -39,7 +41,9 @@ from drkit.store.link_notes import NEVER_MIRRORED
 
 FAILED_OVER = frozenset({Direction.SEALED, Direction.REVERSED})
 """Directions of a link whose target has clients."""
-_LOOK_SECONDS = 5.0
+KEPT_SECONDS = 15.0
+KEPT_TIMES = 20
+_LOOK_SECONDS = 15.0
 _NOT_FOUND_AGAIN = frozenset({FOREIGN_WRITER, RECORDS_GIVEN_UP, RECORDS_MISPLACED, SOURCE_TRUNCATED})
 """Problems that a mirror may not find a second time: what showed them may be gone by then."""
 
@@ -134,10 +138,10 @@ def older_than(copy: LinkCopy, store: Store, link: Link, target: ClusterAdmin) -
         partitions = later
     decision = copy.control.version if copy.control is not None and is_later(copy.control, control) else None
     since = _failed_back_since(copy.control, control)
-    lost = {} if since else dict(_lost_rows(copy, store, link, marks, other))
+    lost = {} if since else dict(sorted(_lost_rows(copy, store, link, marks, other)))
     unknown = () if since else _unknown(copy, store, link, target, marks, later)
     unknown += tuple(
-        f"mapping rows of {tp} from source offset {rows[0].source_offset:,} on" for tp, rows in sorted(lost.items())
+        f"mapping rows of {tp} from source offset {rows[0].source_offset:,} on" for tp, rows in lost.items()
     )
     groups = _newer_groups(copy, store, link, marks.values())
     older = OlderStore(partitions, decision, unknown, groups, tuple(later), lost)
@@ -152,23 +156,36 @@ def _lost_rows(
     Where the store has others than the copy, too, a mirror took its watermark back and copied again, and died before
     the copy was told. Where the copy's own first rows were deleted, its watermark still says which they were: the store
     lacks some, nobody knows which, so its first one stands for them.
+
+    A mirror may be running: before it removes rows it takes the watermark back. So what seems lost is looked at twice.
     """
-    for tp, (mark, copied) in copy.partitions.items():
-        kept = marks.get(tp)
-        if kept is None or kept.epoch != mark.epoch or tp.topic in other:
-            continue
-        below = min(mark.source_through, kept.source_through)
-        there = {row for row in copied if row.source_offset < below}
-        here = {row for row in store.mappings(link.id, tp, mark.epoch) if row.source_offset < below}
-        if here < there:
-            yield tp, sorted(there - here)
-    for tp, (count, chain) in copy.headless.items():
-        mark, kept = copy.unproven[tp], marks.get(tp)
-        if kept is None or kept.epoch != mark.epoch or kept.source_through < mark.source_through or tp.topic in other:
-            continue
+    marks = {tp: mark for tp, mark in marks.items() if tp.topic not in other}
+    missing = {tp for tp in copy.partitions.keys() | copy.headless.keys() if _lacked(copy, store, link, marks, tp)}
+    marks = store.watermarks(link.id) if missing else {}
+    for tp in missing:
+        if lost := _lacked(copy, store, link, marks, tp):
+            yield tp, lost
+
+
+def _lacked(
+    copy: LinkCopy, store: Store, link: Link, marks: Mapping[TopicPartition, Watermark], tp: TopicPartition
+) -> list[OffsetMapping]:
+    """The rows of a partition that only the copy has; `marks`: read before them."""
+    kept = marks.get(tp)
+    if tp in copy.headless:
+        (count, chain), mark = copy.headless[tp], copy.unproven[tp]
+        if kept is None or kept.epoch != mark.epoch or kept.source_through < mark.source_through:
+            return []
         rows = store.mappings(link.id, tp, mark.epoch)
-        if rows and not begins_with([(row.source_offset, row.target_offset) for row in rows], count, chain):
-            yield tp, rows[:1]
+        begins = begins_with([(row.source_offset, row.target_offset) for row in rows], count, chain)
+        return [] if begins else rows[:1]
+    mark, copied = copy.partitions[tp]
+    if kept is None or kept.epoch != mark.epoch:
+        return []
+    below = min(mark.source_through, kept.source_through)
+    there = {row for row in copied if row.source_offset < below}
+    here = {row for row in store.mappings(link.id, tp, mark.epoch) if row.source_offset < below}
+    return sorted(there - here) if here < there else []
 
 
 def _of_other_topics(copy: LinkCopy, store: Store, link: Link) -> set[str]:
@@ -266,11 +283,13 @@ def _newer_groups(copy: LinkCopy, store: Store, link: Link, marks: Iterable[Wate
 
 class StoreAge(NamedTuple):
     """Whether the store is older than its copy on the target. `older`: by how much; None: it isn't, as far as that is
-    known. `unknown`: why it isn't known. `denied`: only a right is missing."""
+    known. `unknown`: why it isn't known. `denied`: only a right is missing. `compared_at`: when all of the copy was
+    compared; None: it wasn't, or there is none."""
 
     older: OlderStore | None = None
     unknown: str | None = None
     denied: bool = False
+    compared_at: datetime | None = None
 
     @property
     def lost(self) -> LostRows:
@@ -298,6 +317,7 @@ def read_age(
         connect: makes a connection to it.
         seconds: how long reading the copy may take.
     """
+    at = now()
     try:
         admin = connect()
         copy = read_copy(link, store, target, admin, seconds=seconds)
@@ -307,7 +327,8 @@ def read_age(
         if copy.unreadable:
             first = min(copy.unreadable)
             return StoreAge(older, f"{counted(len(copy.unreadable), 'record')} of it can't be read, first {first}")
-        return StoreAge(older, _deleted(copy, store, link))
+        deleted = _deleted(copy, store, link)
+        return StoreAge(older, deleted, compared_at=at if deleted is None else None)
     except DrkitError as error:
         return StoreAge(None, error.what, isinstance(error, Refused))
 
@@ -332,30 +353,44 @@ def not_compared(link: LinkId, why: str) -> str:
     return f"whether the store is older than its copy on {link.target} isn't known: {why}"
 
 
-def age_where_needed(
-    link: Link,
-    store: Store,
-    target: ClusterConfig,
-    connect: Callable[[], ClusterAdmin],
-    marks: Collection[Watermark],
-    ends: Mapping[TopicPartition, int],
+def positions_age(
+    link: Link, store: Store, target: ClusterConfig, connect: Callable[[], ClusterAdmin], marks: Collection[Watermark]
 ) -> StoreAge:
-    """Compare the store with its copy if positions may depend on it: where all offsets are equal, no row is needed but
-    the first.
+    """Compare the store with its copy, as a failover does, before its rows are shown as positions.
 
     Args:
-        link: a link that flows, and that no mirror of this store runs on.
+        link: a link, whoever mirrors it, and whichever cluster clients use.
         store: its store.
         target: the configuration of its target.
         connect: makes a connection to it.
-        marks: its watermarks, read before `ends`.
-        ends: the target's log ends, by its own names.
+        marks: its watermarks.
     """
-    if link.inverse or link.shares_target:  # the way back has no copy; beside others positions go by provenance
-        return NOT_OLDER
-    if not _beyond(link, marks, ends) and all(mark.target_end == mark.source_through for mark in marks):
+    if not marks or link.inverse or link.shares_target:  # the way back has no copy; beside others provenance tells
         return NOT_OLDER
     return read_age(link, store, target, connect, seconds=_LOOK_SECONDS)
+
+
+class ComparedStores:
+    """What comparing the links' store with its copy found, and when. A command that looks again and again keeps it: a
+    copy of thousands of partitions takes seconds to read.
+
+    Each finding counts for `KEPT_SECONDS`, or for `KEPT_TIMES` as long as its comparison took where that is longer.
+    Threads may share it.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[LinkId, tuple[StoreAge, float]] = {}
+
+    def age(self, link: LinkId, compare: Callable[[], StoreAge]) -> StoreAge:
+        """What was found of the store of this link; it is compared unless that counts still."""
+        found, until = self._found.get(link, (NOT_OLDER, -1.0))
+        begun = time.monotonic()
+        if begun > until:
+            found = compare()
+            done = time.monotonic()
+            pause = KEPT_SECONDS if found.unknown is not None else max(KEPT_SECONDS, KEPT_TIMES * (done - begun))
+            self._found[link] = found, done + pause
+        return found
 
 
 def older_store_problems(

@@ -22,6 +22,7 @@ from drkit.observe.drill_history import PASSED, DrillKind, age_in_words
 
 if TYPE_CHECKING:
     from drkit.model.link_state import Problem
+    from drkit.model.statistics import WorkerStatistics
     from drkit.observe.status import GroupStatus, LinkStatus, PartitionStatus
 
 _STATE_STYLE = {
@@ -34,6 +35,8 @@ _STATE_STYLE = {
 }
 _MOST_ROWS = 12
 """So many rows are shown whatever they say; of more, only those that are not as they should be, so many at most."""
+_COMPARED_NOW_SECONDS = 5.0
+"""An older comparison of the store with its copy isn't this look's own (`--watch`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,16 +180,25 @@ def _headline(status: LinkStatus) -> Hanging:
                 "dim",
             )
     for worker in status.statistics:
+        _add_worker(line, worker)
+    at, compared_at = now(), status.store_compared_at
+    if compared_at is not None and (at - compared_at).total_seconds() > _COMPARED_NOW_SECONDS:
         line.append(
-            f"\n  {formatting.short(worker.worker)}: {formatting.throughput(worker)}, "
-            f"{formatting.in_flight(worker.statistics)} in flight; batches: {formatting.treatment(worker.statistics)}",
-            "dim",
+            f"\n  the store was compared with its copy on {status.link.id.target} {_age(compared_at, at)}", "dim"
         )
-        if (catching_up := formatting.catching_up(worker.statistics)) is not None:
-            line.append(f"\n  catching up: {catching_up}", "dim")
-        if worker.latency is not None:
-            line.append(f"\n  end to end: {formatting.latency(worker.latency)}", "dim")
     return Hanging(line, 4)
+
+
+def _add_worker(line: Text, worker: WorkerStatistics) -> None:
+    line.append(
+        f"\n  {formatting.short(worker.worker)}: {formatting.throughput(worker)}, "
+        f"{formatting.in_flight(worker.statistics)} in flight; batches: {formatting.treatment(worker.statistics)}",
+        "dim",
+    )
+    if (catching_up := formatting.catching_up(worker.statistics)) is not None:
+        line.append(f"\n  catching up: {catching_up}", "dim")
+    if worker.latency is not None:
+        line.append(f"\n  end to end: {formatting.latency(worker.latency)}", "dim")
 
 
 def _partitions(partitions: Sequence[PartitionStatus], *, every: bool, seen: bool) -> list[RenderableType]:

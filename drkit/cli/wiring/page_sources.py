@@ -37,6 +37,7 @@ from drkit.observe.page.decision import Answer, Decision, Duration, Obstruction,
 from drkit.observe.page.tables import Row
 from drkit.observe.readiness.check import Check, CheckOutcome
 from drkit.observe.status import link_statuses
+from drkit.state_topic.store_age import ComparedStores
 from drkit.store.api import Store
 
 if TYPE_CHECKING:
@@ -74,8 +75,9 @@ def page_sources(config: Config, store: Store, links: Sequence[Link], timeout_se
             rehearsed=tuple(known_drills(config, store)),
         )
 
+    compared = ComparedStores()
     return Sources(
-        statuses=lambda: link_statuses(config, store, links, timeout_seconds=timeout_seconds),
+        statuses=lambda: link_statuses(config, store, links, timeout_seconds=timeout_seconds, compared=compared),
         decisions=decisions,
         earlier=earlier,
         run=runs.document,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,7 +16,7 @@ from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.state_topic import store_age
 from drkit.state_topic.link_copy import LinkCopy, ProvenPartition
-from drkit.state_topic.store_age import OlderStore, StoreAge, older_than
+from drkit.state_topic.store_age import ComparedStores, OlderStore, StoreAge, older_than
 from drkit.store import open_store
 from drkit.store.link_notes import NEVER_MIRRORED
 
@@ -241,14 +242,63 @@ def test_a_copy_that_lost_its_beginning_says_nothing_of_what_was_there(store, mo
     def age() -> StoreAge:
         return store_age.read_age(LINK, store, ClusterConfig(bootstrap_servers="dr:9092"), Target)
 
-    assert age() == StoreAge(None), "what it has was compared"
+    assert age().compared_at is not None, "what it has was compared"
+    assert age()._replace(compared_at=None) == StoreAge(None)
     if what == "watermark":
         del copy.partitions[PL]
     else:
         copy.control = None
     unknown = age().unknown
     assert unknown is not None
+    assert age().compared_at is None
     assert "copy begins at offset 7" in unknown
     assert ("pl:0" if what == "watermark" else "the decision about the link") in unknown
     copy.begins = 0  # it isn't written yet
-    assert age() == StoreAge(None)
+    assert age()._replace(compared_at=None) == StoreAge(None)
+
+
+def test_rows_that_a_running_mirror_takes_back_between_two_reads_are_no_loss(store, monkeypatch):
+    """It takes its watermark back first: what was read before the rows is out of date then."""
+    store.append_mappings(LINK.id, ROWS)
+    copy = copied()
+    copy.partitions[PL] = ProvenPartition(mark(), ROWS)
+    read = store.watermarks
+
+    def then_taken_back(link: LinkId):
+        found = read(link)
+        store.put_watermarks(LINK.id, [mark(through=20)])
+        store.supersede_mappings(LINK.id, PL, 1, 14)
+        return found
+
+    monkeypatch.setattr(store, "watermarks", then_taken_back)
+    found = older(copy, store, Target(end=0, pl="pl-id"))
+    assert found is None or not found.lost
+
+
+def test_who_looks_again_and_again_compares_as_often_as_that_is_cheap(monkeypatch):
+    at = [100.0]
+    monkeypatch.setattr(store_age, "time", SimpleNamespace(monotonic=lambda: at[0]))
+    took, times = 0.1, []
+
+    def compare() -> StoreAge:
+        times.append(at[0])
+        at[0] += took
+        return StoreAge(OlderStore([], len(times)), unknown)
+
+    def found(link: LinkId = LINK.id) -> int:
+        compared.age(link, compare)
+        return len(times)
+
+    compared, unknown = ComparedStores(), None
+    assert [found() for _ in range(3)] == [1, 1, 1]
+    at[0] += store_age.KEPT_SECONDS + 0.1
+    took = 4.0
+    assert found() == 2
+    at[0] += store_age.KEPT_TIMES * took - 1
+    assert found() == 2, "reading it takes seconds"
+    assert found(LinkId("other", "dr")) == 3
+    at[0] += 2
+    unknown = "no answer"
+    assert found() == 4
+    at[0] += store_age.KEPT_SECONDS + 0.1
+    assert found() == 5, "what isn't known yet is looked for again soon"

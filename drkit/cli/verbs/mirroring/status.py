@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from drkit.model.audit.audit_result import TopicChoice
     from drkit.observe.status import LinkStatus
+    from drkit.state_topic.store_age import ComparedStores
 
 
 def register(app: typer.Typer) -> None:
@@ -61,7 +62,10 @@ def status(
     run.writer.lines = watch
     chosen = _Selection(topic_choices(topic), tuple(group or ()))
     if watch:
-        _watch(run, lambda: chosen.of(_read_statuses(run, link, timeout)), interval, every=every)
+        from drkit.state_topic.store_age import ComparedStores
+
+        compared = ComparedStores()
+        _watch(run, lambda: chosen.of(_read_statuses(run, link, timeout, compared)), interval, every=every)
         return
     statuses = chosen.of(_read_statuses(run, link, timeout))
     from drkit.cli.views.status_view import render_drills, render_statuses
@@ -138,7 +142,9 @@ def _no_match(option: str, given: str, what: str, known: Sequence[str]) -> Confi
     )
 
 
-def _read_statuses(run: Invocation, link: Sequence[str] | None, timeout: float | None) -> list[LinkStatus]:
+def _read_statuses(
+    run: Invocation, link: Sequence[str] | None, timeout: float | None, compared: ComparedStores | None = None
+) -> list[LinkStatus]:
     from drkit.kafka.admin.clusters import observing
 
     links = run.links_like(link)
@@ -149,7 +155,7 @@ def _read_statuses(run: Invocation, link: Sequence[str] | None, timeout: float |
         from drkit.observe import drill_history  # noqa: F401 - as above
         from drkit.observe.status import link_statuses
 
-        return link_statuses(run.config, run.store(), links, clusters=clusters)
+        return link_statuses(run.config, run.store(), links, clusters=clusters, compared=compared)
 
 
 def _watch(run: Invocation, look: Callable[[], list[LinkStatus]], interval: float, *, every: bool) -> None:

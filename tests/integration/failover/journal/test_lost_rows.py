@@ -183,6 +183,10 @@ def test_rows_that_are_lost_while_the_mirror_runs_are_lost_in_the_copy_at_no_tim
     with mirroring(own):
         wait_until(lambda: bool(live_workers(own.store, own.link.id, own.store.time())), what="a running mirror")
         lose_rows(own, topic, [1])
+        assert translated(own, topic, at)[0] != "exact", "before the mirror has noticed"
+        (link,) = run(own, "status", code=0)["links"]
+        assert [each["translation"] for each in link["groups"] if each["group"] == group] == ["conservative"]
+        assert link["store_compared_at"] is not None
         monkeypatch.setattr(recorder, "REOPEN_SECONDS", 0.0)
         own.produce("primary", topic, texts("e", 5, [0]))
 
@@ -203,6 +207,34 @@ def test_rows_that_are_lost_while_the_mirror_runs_are_lost_in_the_copy_at_no_tim
     run(recovered, "failover", "--to", "dr", "--unplanned", "--accept-unfenced", "--yes", code=0)
     assert recovered.committed("dr", group) == {(topic, 0): place}
     recovered.store.close()
+
+
+def test_rows_that_are_lost_after_a_failover_place_nothing_exactly(lab: Lab, tmp_path: Path, unique_name: str) -> None:
+    """The link is sealed, clients write to dr, and no mirror runs that could tell."""
+    own = own_link(lab, tmp_path, unique_name, extra='offsets = "translate"')
+    topic = own.create("primary", "t", partitions=1)
+    for batch in "abc":
+        own.produce("primary", topic, texts(batch, 20, [0]))
+        aborted(own, topic, 5)
+    own.produce("primary", topic, texts("d", 5, [0]))
+    at = next(offset for offset, each in own.records("primary", topic)[0].items() if each == "b-0-3")
+    own.commit("primary", "g", topic, {0: at})
+    mirror(own)
+    place = next(offset for offset, each in own.records("dr", topic)[0].items() if each == "b-0-3")
+    run(own, "failover", "--to", "dr", "--unplanned", "--accept-unfenced", "--yes", code=0)
+    own.produce("dr", topic, texts("new", 5, [0]))
+    assert translated(own, topic, at) == ("exact", place)
+
+    lose_rows(own, topic, [1])
+    certainty, offset = translated(own, topic, at)
+    assert (certainty, offset is not None and offset <= place) == ("conservative", True)
+    (link,) = run(own, "status", code=0)["links"]
+    assert link["state"] == "sealed"
+    assert [each["translation"] for each in link["groups"]] == ["conservative"]
+    (older,) = [each for each in link["problems"] if each["kind"] == "store_older"]
+    assert older["partition"] == 0
+    assert "drkit store recover" in older["remedy"]
+    own.store.close()
 
 
 def cut(own: OwnLink) -> None:
