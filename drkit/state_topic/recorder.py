@@ -5,7 +5,9 @@ watermarks and group positions by value, decisions, topics, problems and notes b
 when they are written. So a process that notes late writes the current state.
 
 Rows, their number and chain are kept in memory only for as long as their partition is held under one claim: what
-another worker wrote in between is read from the store.
+another worker wrote in between is read from the store. What the topic doesn't prove (it is new, or was cut) all workers
+write anew, each as it finds it, and one that is late may replace newer rows: so the topic is opened again after
+`SETTLE_SECONDS`, until it proves all.
 
 Each round writes mapping rows and small records first; only once these are acknowledged, the watermarks that count the
 rows. The topic is read when it is opened and every `REOPEN_SECONDS`, so that unchanged records aren't written again,
@@ -70,10 +72,12 @@ INTERVAL_SECONDS = 1.0
 REFRESH_SECONDS = 30.0
 HEARTBEAT_SECONDS = 10.0
 REOPEN_SECONDS = 900.0
+SETTLE_SECONDS = 10.0
 OUTAGE_SECONDS = 60.0
 PAUSE_TIMES = 5
 """The least pause between two openings, in durations of the last one. A large link claims its partitions in portions:
 those that are claimed after an opening wait for the next one, with which all of them are compared."""
+_SETTLE_TIMES = 20
 MOST_A_ROUND = 2_000
 _READ_AGAIN_A_ROUND = 200
 _MOST_PENDING_ROWS = 200_000
@@ -152,6 +156,7 @@ class Recorder:
         self._begins = 0
         self._opened_at = 0.0
         self._opening_seconds = 0.0
+        self._settled = True
         self._looked_at = 0.0
         self._told_at = 0.0
         self._known: dict[bytes, int] = {}
@@ -369,6 +374,7 @@ class Recorder:
         self._blocks = {}  # rows are read again of those that this process still writes
         # of one that stands still nobody stores a watermark again: a new topic, or one that was cut, would lack it
         marks = self._store.watermarks(self._link.id) if self._whole else {}
+        self._settled = marks.keys() <= proven
         with self._lock:
             self._marks = {tp: mark for tp, mark in marks.items() if tp not in proven} | self._marks
             if self._positions is not None:  # they may be another worker's to capture by now
@@ -389,7 +395,7 @@ class Recorder:
     def _to_be_opened_again(self) -> bool:
         """Whether it is time, or the topic was recreated (after a deletion), or records of it were deleted."""
         at = time.monotonic()
-        if at - self._opened_at > REOPEN_SECONDS or self._admin is None:
+        if at - self._opened_at > self._open_seconds() or self._admin is None:
             return True
         if at - self._looked_at < HEARTBEAT_SECONDS:
             return False
@@ -397,6 +403,12 @@ class Recorder:
         if connection.topic_id(self._admin, self._topic) != self._topic_id:
             return True
         return connection.begins(self._admin, self._topic) > self._begins
+
+    def _open_seconds(self) -> float:
+        """How long the topic stays open."""
+        if self._settled:
+            return REOPEN_SECONDS
+        return min(REOPEN_SECONDS, max(SETTLE_SECONDS, _SETTLE_TIMES * self._opening_seconds))
 
     # -- one round ---------------------------------------------------------------------------------
 

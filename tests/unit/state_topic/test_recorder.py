@@ -31,6 +31,7 @@ from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.state_topic import connection, recorder
 from drkit.state_topic.link_copy import LinkCopy, copy_of
 from drkit.state_topic.recorded_store import StateRecording
+from drkit.state_topic.records import StateKind, key_bytes, value_bytes
 from drkit.store import open_store
 from drkit.store.link_notes import SourceHoles, forget_topic_notes, put_source_holes
 from tests.support import wait
@@ -351,6 +352,28 @@ def test_a_topic_whose_beginning_was_deleted_is_whole_again_within_seconds(topic
         topic.cut(*cut)
         wait_until(lambda: proves(topic, 30, *ROWS), what="the record, written again")
         assert not halted(store, "")
+
+
+def test_what_a_worker_writes_late_over_newer_rows_of_a_topic_that_is_written_anew_is_put_right_within_seconds(
+    topic, store, monkeypatch
+):
+    """All workers write what the topic doesn't prove; the block of rows that arrives last may be the older one."""
+    monkeypatch.setattr(recorder, "SETTLE_SECONDS", 0.0)
+    store.put_topic_states(LINK.id, [TopicState("t", "t", "s", "t-id", 1, 1, created_by_drkit=True)])
+    store.append_mappings(LINK.id, [row(*each) for each in ROWS])
+    store.put_watermarks(LINK.id, [mark(30, 28)])
+    write, late = topic.write, [value_bytes(ROWS[:1])]
+
+    def then_another(records: Any) -> None:
+        written = list(records)
+        write(written)
+        if late and any(json.loads(key)[0] == "watermark" for key, _ in written):
+            write([(key_bytes((StateKind.ROWS, *TP, 1, 0)), late.pop())])
+
+    monkeypatch.setattr(topic, "write", then_another)
+    with worker(store):
+        wait_until(lambda: not late, what="the older rows")
+        wait_until(lambda: proves(topic, 30, *ROWS), timeout=60, what="the newer rows again")
 
 
 def test_rows_that_the_store_loses_after_the_topic_lost_its_beginning_are_told(topic, store, tmp_path):
