@@ -88,6 +88,7 @@ class Translator:
         self._link = link
         self._rows = PartitionRows(store)
         self._uncompared: str | None = None
+        self._uncompared_of: Mapping[TopicPartition, str] = {}
         self._target_logs: Mapping[TopicPartition, tuple[int, int]] | None = None
         self._silent: str | None = None
         self._silent_of: Mapping[TopicPartition, str] = {}
@@ -120,10 +121,12 @@ class Translator:
         """
         self._problems, self._unsure = problems, unsure
 
-    def heed_age(self, rows: PartitionRows, uncompared: str | None) -> None:
+    def heed_age(
+        self, rows: PartitionRows, uncompared: str | None, partitions: Mapping[TopicPartition, str] | None = None
+    ) -> None:
         """Use these rows: the store's, and those that it has lost. `uncompared`: why it isn't known whether it has lost
-        any: no position that needs them is exact then, and none is known to skip nothing."""
-        self._rows, self._uncompared = rows, uncompared
+        any, at all or of `partitions`: no position that needs them is exact then, and none is known to skip nothing."""
+        self._rows, self._uncompared, self._uncompared_of = rows, uncompared, partitions or {}
 
     def settle(self, source_ends: Mapping[TopicPartition, int | None], own_ends: Mapping[TopicPartition, int]) -> None:
         """Of these partitions, on which the target's log is the mirror's alone, also use what landed since their
@@ -145,9 +148,10 @@ class Translator:
             answer = _as_last_seen(answer, self._silent_of.get(tp, self._silent))
         answer = doubted(answer, self._unsure.get(tp))
         partition = self._partition(tp)
-        if self._uncompared is None or answer.target_offset is None or partition is None or partition.equal:
+        uncompared = self._uncompared_of.get(tp, self._uncompared)
+        if uncompared is None or answer.target_offset is None or partition is None or partition.equal:
             return answer
-        reason = self._uncompared if answer.reason is None else f"{answer.reason}; {self._uncompared}"
+        reason = uncompared if answer.reason is None else f"{answer.reason}; {uncompared}"
         return replace(answer, certainty=Certainty.CONSERVATIVE, reason=reason, reread=None, skipped=None)
 
     def _by_rows(self, tp: TopicPartition, source_offset: int) -> Translation:

@@ -648,7 +648,10 @@ def compared_problems(
     """
     link, marks = record.link, record.watermarks.values()
     rows = PartitionRows(store, age.lost)
-    translator.heed_age(rows, None if age.unknown is None else not_compared(link.id, age.unknown))
+    unproven = dict.fromkeys(
+        age.unproven, not_compared(link.id, "the copy doesn't prove this partition's mapping rows")
+    )
+    translator.heed_age(rows, None if age.unknown is None else not_compared(link.id, age.unknown), unproven)
     if age.older is None and (record.running or not record.flowing):  # a mirror compares before it begins
         age = NOT_OLDER
     problems = [*problems, *older_store_problems(link, age, marks, target.end, at)]

@@ -42,10 +42,10 @@ class ProvenPartition(NamedTuple):
 class LinkCopy:
     """A link's state in its topic. `written_at`: when its last record was written; `records`: the number of keys.
 
-    `unproven`: watermarks whose rows aren't those that they count. `headless`: those of them whose first rows were
-    deleted from the topic, with the number of rows that the watermark counts and the chain over them. `begins`: the
-    first offset of the topic; beyond 0 records were deleted: compaction keeps it. `unreadable`: keys with undecodable
-    values.
+    `unproven`: watermarks whose rows aren't those that they count. `counted`: of these, the number of rows that the
+    watermark counts and the chain over them. `headless`: those whose first rows were deleted from the topic.
+    `begins`: the first offset of the topic; beyond 0 records were deleted: compaction keeps it. `unreadable`: keys with
+    undecodable values.
     """
 
     topic: str
@@ -58,7 +58,8 @@ class LinkCopy:
     positions: list[GroupPosition] = field(default_factory=list)
     partitions: dict[TopicPartition, ProvenPartition] = field(default_factory=dict)
     unproven: dict[TopicPartition, Watermark] = field(default_factory=dict)
-    headless: dict[TopicPartition, tuple[int, str]] = field(default_factory=dict)
+    counted: dict[TopicPartition, tuple[int, str]] = field(default_factory=dict)
+    headless: set[TopicPartition] = field(default_factory=set)
     begins: int = 0
     unreadable: list[str] = field(default_factory=list)
 
@@ -130,9 +131,9 @@ def copy_of(link: Link, topic: str, found: Mapping[bytes, SmallTopicRecord]) -> 
         there = sorted(blocks[tp, mark.epoch])
         rows = proven_rows(tp, mark.epoch, there, count, chain)
         if rows is None:
-            copy.unproven[tp] = mark
+            copy.unproven[tp], copy.counted[tp] = mark, (count, chain)
             if [block.number for block in there] != list(range(len(there))) or not there:
-                copy.headless[tp] = count, chain
+                copy.headless.add(tp)
         else:
             copy.partitions[tp] = ProvenPartition(mark, rows)
     copy.problems.sort(key=lambda problem: problem.since)

@@ -160,7 +160,7 @@ def _lost_rows(
     A mirror may be running: before it removes rows it takes the watermark back. So what seems lost is looked at twice.
     """
     marks = {tp: mark for tp, mark in marks.items() if tp.topic not in other}
-    missing = {tp for tp in copy.partitions.keys() | copy.headless.keys() if _lacked(copy, store, link, marks, tp)}
+    missing = {tp for tp in copy.partitions.keys() | copy.headless if _lacked(copy, store, link, marks, tp)}
     marks = store.watermarks(link.id) if missing else {}
     for tp in missing:
         if lost := _lacked(copy, store, link, marks, tp):
@@ -173,12 +173,11 @@ def _lacked(
     """The rows of a partition that only the copy has; `marks`: read before them."""
     kept = marks.get(tp)
     if tp in copy.headless:
-        (count, chain), mark = copy.headless[tp], copy.unproven[tp]
+        mark = copy.unproven[tp]
         if kept is None or kept.epoch != mark.epoch or kept.source_through < mark.source_through:
             return []
         rows = store.mappings(link.id, tp, mark.epoch)
-        begins = begins_with([(row.source_offset, row.target_offset) for row in rows], count, chain)
-        return [] if begins else rows[:1]
+        return [] if _are_counted(copy, tp, rows) else rows[:1]
     mark, copied = copy.partitions[tp]
     if kept is None or kept.epoch != mark.epoch:
         return []
@@ -186,6 +185,22 @@ def _lacked(
     there = {row for row in copied if row.source_offset < below}
     here = {row for row in store.mappings(link.id, tp, mark.epoch) if row.source_offset < below}
     return sorted(there - here) if here < there else []
+
+
+def _are_counted(copy: LinkCopy, tp: TopicPartition, rows: Iterable[OffsetMapping]) -> bool:
+    """Whether the first of these rows are those that a watermark of the copy counts which the copy doesn't prove."""
+    return begins_with([(row.source_offset, row.target_offset) for row in rows], *copy.counted[tp])
+
+
+def _not_compared(
+    copy: LinkCopy, store: Store, link: Link, marks: Mapping[TopicPartition, Watermark]
+) -> Iterator[TopicPartition]:
+    """The partitions of which the copy doesn't have the rows that its watermark counts, nor the store."""
+    for tp in copy.unproven.keys() & copy.counted.keys() & marks.keys():
+        if marks[tp].epoch == copy.unproven[tp].epoch:
+            rows = store.mappings(link.id, tp, marks[tp].epoch)
+            if not _are_counted(copy, tp, rows):
+                yield tp
 
 
 def _of_other_topics(copy: LinkCopy, store: Store, link: Link) -> set[str]:
@@ -284,12 +299,14 @@ def _newer_groups(copy: LinkCopy, store: Store, link: Link, marks: Iterable[Wate
 class StoreAge(NamedTuple):
     """Whether the store is older than its copy on the target. `older`: by how much; None: it isn't, as far as that is
     known. `unknown`: why it isn't known. `denied`: only a right is missing. `compared_at`: when all of the copy was
-    compared; None: it wasn't, or there is none."""
+    compared; None: it wasn't, or there is none. `unproven`: partitions whose rows the copy doesn't prove, and that the
+    store may have lost."""
 
     older: OlderStore | None = None
     unknown: str | None = None
     denied: bool = False
     compared_at: datetime | None = None
+    unproven: frozenset[TopicPartition] = frozenset()
 
     @property
     def lost(self) -> LostRows:
@@ -328,7 +345,8 @@ def read_age(
             first = min(copy.unreadable)
             return StoreAge(older, f"{counted(len(copy.unreadable), 'record')} of it can't be read, first {first}")
         deleted = _deleted(copy, store, link)
-        return StoreAge(older, deleted, compared_at=at if deleted is None else None)
+        unproven = frozenset(_not_compared(copy, store, link, store.watermarks(link.id)))
+        return StoreAge(older, deleted, compared_at=at if deleted is None else None, unproven=unproven)
     except DrkitError as error:
         return StoreAge(None, error.what, isinstance(error, Refused))
 

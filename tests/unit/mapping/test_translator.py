@@ -254,6 +254,10 @@ def test_of_a_store_that_may_have_lost_rows_nothing_is_exact_that_needs_them(sto
     assert str(below.reason).endswith("; the copy can't be read")
     assert below.skipped is None
     assert translator.translate(equal.tp, 3) == Translation(3, Certainty.EXACT, 3)
+    translator.heed_age(PartitionRows(store), None, {TopicPartition("orders", 9): "its rows aren't proven"})
+    assert translator.translate(TP, 12) == EXACT
+    translator.heed_age(PartitionRows(store), None, {TP: "its rows aren't proven"})
+    assert (translator.translate(TP, 12).certainty, translator.translate(TP, 12).skipped) == ("conservative", None)
 
 
 def test_of_a_source_that_may_have_lost_more_since_nothing_is_exact(store):

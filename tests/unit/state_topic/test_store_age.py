@@ -16,6 +16,7 @@ from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.state_topic import store_age
 from drkit.state_topic.link_copy import LinkCopy, ProvenPartition
+from drkit.state_topic.records import chained
 from drkit.state_topic.store_age import ComparedStores, OlderStore, StoreAge, older_than
 from drkit.store import open_store
 from drkit.store.link_notes import NEVER_MIRRORED
@@ -302,3 +303,18 @@ def test_who_looks_again_and_again_compares_as_often_as_that_is_cheap(monkeypatc
     assert found() == 4
     at[0] += store_age.KEPT_SECONDS + 0.1
     assert found() == 5, "what isn't known yet is looked for again soon"
+
+
+@pytest.mark.parametrize(("kept", "unproven"), [(ROWS, set()), (ROWS[:2], {PL})], ids=["all", "some"])
+def test_rows_that_the_copy_counts_and_does_not_have_are_proven_by_their_chain_alone(
+    store, monkeypatch, kept, unproven
+):
+    """A late writer has replaced the copy's: nobody knows whether the store has lost any, unless it has what counts."""
+    store.append_mappings(LINK.id, kept)
+    chain = ""
+    for each in ROWS:
+        chain = chained(chain, each.source_offset, each.target_offset)
+    copy = LinkCopy("copy", topics={"pl": state()}, unproven={PL: mark()}, counted={PL: (len(ROWS), chain)})
+    monkeypatch.setattr(store_age, "read_copy", lambda *_, **__: copy)
+    found = store_age.read_age(LINK, store, ClusterConfig(bootstrap_servers="dr:9092"), lambda: Target(pl="pl-id"))
+    assert (found.older, found.unproven) == (None, unproven)
