@@ -265,6 +265,7 @@ def _of_offset(
     """
     store = run.store()
     positions = []
+    translators: dict[Link, Translator] = {}  # of all its partitions: the store is compared with its copy once
     for tp in tps:
         carrying = [link for link in links if link.covers_topic(tp.topic)]
         if not carrying:
@@ -273,10 +274,10 @@ def _of_offset(
                 meaning="The name is the source's; the link's `topics` and `exclude_topics` decide",
                 remedy=f"Topics recorded: {_names(sorted({t for link in links for t in store.topic_states(link.id)}))}",
             )
-        positions += [
-            TranslatedPosition(link, None, tp, _translator(run, link, [tp])[0].translate(tp, offset), None)
-            for link in carrying
-        ]
+        for link in carrying:
+            if link not in translators:
+                translators[link], _ = _translator(run, link, [each for each in tps if link.covers_topic(each.topic)])
+            positions.append(TranslatedPosition(link, None, tp, translators[link].translate(tp, offset), None))
     return positions
 
 
