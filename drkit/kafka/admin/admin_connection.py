@@ -16,6 +16,7 @@ is the only one that touches it:
 
 from __future__ import annotations
 
+import itertools
 import re
 import socket
 import threading
@@ -24,6 +25,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableSet
 from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol, Self, TypeVar
+from weakref import WeakKeyDictionary
 
 from kafka import errors as kafka_errors
 from kafka.admin import KafkaAdminClient
@@ -231,6 +233,8 @@ class AdminConnection:
         self._silent: set[tuple[str, int]] = set()
         self._throttled_until: float | None = None  # by the monotonic clock; as the last throttled response said
         self._closed = threading.Event()
+        self._sessions: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        self._session_numbers = itertools.count()
         self.permission: Permission | None = None
         """The permission that every change of the cluster needs, if any."""
 
@@ -358,6 +362,17 @@ class AdminConnection:
             self._check_permission(request)
             sent = manager.send(request, node_id=node_id)
         return await (sent if timeout_seconds is None else manager.wait_for(sent, timeout_seconds * 1000))
+
+    def session(self, node_id: int) -> int | None:
+        """Which connection to this broker is open (within a step): another number after each reconnect, and so for
+        another process of the broker. None: none is."""
+        client = self._client
+        if client is None:
+            return None
+        connection = client._manager._conns.get(node_id)  # noqa: SLF001 - see the module docstring
+        if connection is None or not connection.connected:
+            return None
+        return self._sessions.setdefault(connection, next(self._session_numbers))
 
     def begin(self, request: Any, node_id: int) -> Awaitable[Any]:
         """As `send`, but sent at once; awaiting it gives the response. At most four at a time to one broker."""

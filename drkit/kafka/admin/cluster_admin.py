@@ -398,6 +398,10 @@ class ClusterAdmin(ClusterClient):
         """How far the log of the controllers is; None: the cluster doesn't tell, or not drkit's principal."""
         return cluster_description.metadata_end(self._connection)
 
+    def sessions(self) -> dict[int, int]:
+        """Which connection to each broker is open: see `cluster_description.sessions`."""
+        return cluster_description.sessions(self._connection)
+
     # -- what drkit itself may do ------------------------------------------------------------------
 
     def allowed_on_cluster(self) -> frozenset[str] | None:

@@ -8,6 +8,7 @@ everything, as does one where drkit is a super user. Disks: KIP-827; the log of 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -181,6 +182,37 @@ class MetadataEnd(NamedTuple):
 
     epoch: int
     high_watermark: int
+
+
+_SESSION_SECONDS = 2.0
+"""How long a broker may take to answer; one that takes longer has no session."""
+
+
+def sessions(connection: AdminConnection) -> dict[int, int]:
+    """Which connection to each broker is open, by node id: as long as the number is the same, so is the broker's
+    process. Without brokers that don't answer soon.
+
+    Raises:
+        Unreachable: no broker answers.
+    """
+    nothing = MetadataRequest(topics=[], allow_auto_topic_creation=False)
+
+    async def step(connection: AdminConnection) -> dict[int, int]:
+        found: dict[int, int] = {}
+
+        async def ask(node: int) -> None:
+            with suppress(kafka_errors.KafkaError):  # it is down, or busy
+                await connection.send(nothing, node, timeout_seconds=_SESSION_SECONDS)
+                session = connection.session(node)
+                if session is not None:
+                    found[node] = session
+
+        brokers = (await connection.send(nothing)).brokers
+        await connection.gather(ask(broker.node_id) for broker in brokers)
+        return found
+
+    seen: dict[int, int] = connection.call("look which brokers are connected", step)
+    return seen
 
 
 def metadata_end(connection: AdminConnection) -> MetadataEnd | None:

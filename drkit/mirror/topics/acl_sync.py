@@ -168,8 +168,8 @@ class AclSync:
             held -= {Acl.parse(key) for key in self._growth.shows_deletion(keys, look.source)}
             why = (
                 f"nothing shows that they were deleted (drkit believes that where {source} still holds records that a "
-                "topic took while this mirror saw the rules there, and has had the same active controller since, "
-                "without a break in its looks)"
+                "topic took while this mirror saw the rules there, and has had the same active controller since; and "
+                "where a broker has run, and this mirror's connection to it has held, since before those records came)"
                 f"{self._growth.blind}"
             )
         acknowledged = self._note_held({*held, *again}, {*self._missed, *again})

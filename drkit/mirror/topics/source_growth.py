@@ -8,18 +8,21 @@ a topic that rested since then, nor a batch that the mirror reached then and tha
 lost likewise, and their deletion is shown likewise.
 
 What is deleted is deleted in the log of the controllers, and that can be set back alone, while every topic's log is
-whole. So a batch counts only where this log was, when the batch was noted, in the same leader epoch as now and not
-further: controllers that are set back elect a leader anew, and are seen where their log still ends lower. Elections
-that happen otherwise only take evidence away. So does a break between two looks (`LONGEST_BREAK_SECONDS`): unseen, a
-log that was set back may elect its way to the same epoch and grow beyond its former end. A cluster that doesn't tell
-where its log ends (ZooKeeper, or no DESCRIBE on the cluster) shows no deletion.
+whole. But a broker never forgets what it has applied of that log: it refuses to cut its copy below what was committed
+(KIP-630, `KafkaMetadataLog`), and learns of a log that was set back only by starting anew. So a deletion also takes a
+broker that runs since before the batch came, and lacks the topic now: drkit's connection to it is the same
+(`ClusterAdmin.sessions`). A broker that restarts, or a connection that breaks, only takes evidence away; and whatever
+clocks say, a process or machine that stood still meanwhile believes nothing that it shouldn't.
+
+Beside that the controllers' log must be, when the batch was noted, in the same leader epoch as now, and not further: a
+broker could have loaded a snapshot of another log. A cluster that doesn't tell where that log ends (ZooKeeper, or no
+DESCRIBE on the cluster) shows no deletion.
 """
 
 from __future__ import annotations
 
-import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -30,12 +33,6 @@ from drkit.mirror.round_robin import Turns
 from drkit.model.errors import DrkitError
 from drkit.model.topology import TopicPartition, is_canary
 
-LONGEST_BREAK_SECONDS = 60.0
-"""Between two looks at the controllers' log, or twice as long as between the two before (with thousands of topics a
-look takes its time); and no longer than its leader epoch was known before. An idle log takes two records a second
-(`metadata.max.idle.interval.ms`), so one that was set back needs about as long to its former end as the time that it
-lost."""
-_SLACK_SECONDS = 1.0
 _NOTED_A_LOOK = 4
 _NOTED = 512
 _BLIND = (
@@ -56,17 +53,22 @@ class _Seen:
 
 class _Growth(NamedTuple):
     """A batch that a partition took after one look had asked for its end, and before another one had; `epoch`: that
-    of the controllers' log by then."""
+    of the controllers' log by then; `sessions`: the first look's connections to brokers."""
 
     after: int
     before: int
     tp: TopicPartition
     batch: LogBatch
     epoch: int
+    sessions: Mapping[int, int]
 
 
-def _since_boot() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+class _End(NamedTuple):
+    """Where a partition ended at a look, and that look's connections to brokers."""
+
+    look: int
+    offset: int
+    sessions: Mapping[int, int]
 
 
 class SourceGrowth:
@@ -74,19 +76,14 @@ class SourceGrowth:
 
     Args:
         source: the cluster.
-        clock: seconds that count on while this machine or process is suspended.
     """
 
-    def __init__(self, source: ClusterAdmin, clock: Callable[[], float] = _since_boot) -> None:
+    def __init__(self, source: ClusterAdmin) -> None:
         self._source = source
-        self._clock = clock
-        self._asked_at = self._looked_at = self._clock()
-        self._between_looks = 0.0
-        self._epoch_since = self._asked_at
         self._look = 0
         self._topics: dict[str, _Seen] = {}
         self._rules: dict[str, _Seen] = {}
-        self._ends: dict[TopicPartition, tuple[int, int]] = {}
+        self._ends: dict[TopicPartition, _End] = {}
         self._grown: deque[_Growth] = deque(maxlen=_NOTED)
         self._metadata = MetadataEnd(-1, -1)
         self.blind = ""
@@ -115,20 +112,21 @@ class SourceGrowth:
         metadata = self._metadata_end()
         if metadata is None:
             return
-        self._looked_at, self._between_looks = self._asked_at, self._asked_at - self._looked_at
+        sessions = self._source.sessions()  # after the topics were listed
         before = {tp: self._ends[tp] for tp in there if tp in self._ends}
         ends = self._source.log_ends(self._turns.take(there), partial=True, recent_leaders=True)
-        self._ends = {**before, **{tp: (self._look, end) for tp, end in ends.items()}}
-        grown = [tp for tp, end in ends.items() if tp in before and end > before[tp][1]]
+        self._ends = {**before, **{tp: _End(self._look, end, sessions) for tp, end in ends.items()}}
+        grown = [tp for tp, end in ends.items() if tp in before and end > before[tp].offset]
         grown = sorted(grown, key=lambda tp: not is_canary(tp.topic))[:_NOTED_A_LOOK]
         batches = self._source.batches_at({tp: ends[tp] - 1 for tp in grown}) if grown else {}
         for tp, batch in batches.items():
-            if batch is not None and batch.base_offset >= before[tp][1]:
-                self._grown.append(_Growth(before[tp][0], self._look, tp, batch, metadata.epoch))
+            former = before[tp]
+            if batch is not None and batch.base_offset >= former.offset:
+                self._grown.append(_Growth(former.look, self._look, tp, batch, metadata.epoch, former.sessions))
 
     def _metadata_end(self) -> MetadataEnd | None:
-        """Where the log of the controllers ends now. One that was further before, or wasn't looked at for long, shows
-        nothing of what was noted until then, whichever epoch it gets to.
+        """Where the log of the controllers ends now. One that was further before shows nothing of what was noted until
+        then, whichever epoch it gets to.
 
         Raises:
             Unreachable: the source doesn't answer.
@@ -136,15 +134,10 @@ class SourceGrowth:
         found = self._source.metadata_end()
         self.blind = _BLIND.format(self._source.alias) if found is None else ""
         if found is not None:
-            before, at = self._metadata, self._clock()
-            known = self._asked_at - self._epoch_since  # a log that was set back has lost at least what came since
-            longest = min(max(LONGEST_BREAK_SECONDS, 2 * self._between_looks), known + _SLACK_SECONDS)
-            away = at - self._asked_at > longest
-            if found.epoch != before.epoch:
-                self._epoch_since = at
-            if away or found.epoch < before.epoch or found.high_watermark < before.high_watermark:
+            before = self._metadata
+            if found.epoch < before.epoch or found.high_watermark < before.high_watermark:
                 self._grown.clear()
-            self._metadata, self._asked_at = found, at
+            self._metadata = found
         return found
 
     def shows_deletion(self, topic_ids: Mapping[str, str], listed: Mapping[str, TopicInfo]) -> set[str]:
@@ -152,7 +145,7 @@ class SourceGrowth:
         still is the cluster that had them.
 
         Args:
-            topic_ids: what is missing.
+            topic_ids: what is missing, as every broker has said since.
             listed: the topics that the source has now.
 
         Raises:
@@ -160,7 +153,8 @@ class SourceGrowth:
         """
         if self._metadata_end() is None:
             return set()
-        growth = {topic: self._while_there(topic_id, listed) for topic, topic_id in topic_ids.items()}
+        sessions = self._source.sessions()
+        growth = {topic: self._while_there(topic_id, listed, sessions) for topic, topic_id in topic_ids.items()}
         asked = {(each.tp, each.batch.last_offset) for found in growth.values() for each in found}
         held: dict[tuple[TopicPartition, int], LogBatch | None] = {}
         while asked:  # one offset of each partition at a time
@@ -169,8 +163,11 @@ class SourceGrowth:
             asked -= set(some.items())
         return {topic for topic, found in growth.items() if _holds(held, found)}
 
-    def _while_there(self, topic_id: str, listed: Mapping[str, TopicInfo]) -> list[_Growth]:
-        """The last batches that others took while this topic, or this ACL, was there, one of each partition."""
+    def _while_there(
+        self, topic_id: str, listed: Mapping[str, TopicInfo], sessions: Mapping[int, int]
+    ) -> list[_Growth]:
+        """The last batches that others took while this topic, or this ACL, was there, one of each partition, and
+        before which a broker was connected as it is now."""
         seen = self._topics.get(topic_id) or self._rules.get(topic_id)
         if seen is None:
             return []
@@ -181,6 +178,7 @@ class SourceGrowth:
                 and each.tp.topic in listed
                 and seen.first <= each.after
                 and each.before < seen.last
+                and not each.sessions.items().isdisjoint(sessions.items())
             ):
                 last[each.tp] = each
         return sorted(last.values(), key=lambda each: each.before)[-_COMPARED:]

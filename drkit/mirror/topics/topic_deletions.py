@@ -166,6 +166,7 @@ class TopicDeletions:
         if not ripe:
             return
         try:
+            absent = self._source.absent_everywhere(ripe)  # before: whoever says so is to be who had it
             holds = self._why_held(look, ripe)
             go = [topic for topic in ripe if self._may_go(look, topic, holds.get(topic))]
             for topic in ripe:
@@ -175,7 +176,6 @@ class TopicDeletions:
                     self._problems.put(
                         DELETION_HELD, topic, None, f"{self._where(topic)}; {hold.reason}", remedy, halted=False
                     )
-            absent = self._source.absent_everywhere(go) if go else set()
         except Unreachable as error:
             log.info("%s: nothing is deleted now: %s", self._link.id, error.what)
             return
@@ -208,8 +208,8 @@ class TopicDeletions:
         unproven = _Hold(
             f"nothing shows that it was deleted: {source}, or its controllers, may have been restored from an older "
             f"copy of its disks, or formatted (drkit believes a deletion where {source} still holds records that other "
-            f"topics took while this mirror saw the topic there, and has had the same active controller since, "
-            "without a break in its looks)"
+            f"topics took while this mirror saw the topic there, and has had the same active controller since; and "
+            "where a broker has run, and this mirror's connection to it has held, since before those records came)"
             f"{self._growth.blind}",
             self._name_it(),
         )

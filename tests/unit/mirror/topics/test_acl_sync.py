@@ -62,6 +62,9 @@ class Cluster:
     def acls(self) -> frozenset[Acl]:
         return frozenset(self.rules)
 
+    def sessions(self) -> dict[int, int]:
+        return {1: 1, 2: 2}
+
     def create_acls(self, rules: Collection[Acl]) -> dict[Acl, str]:
         self.rules |= set(rules)
         return {}
