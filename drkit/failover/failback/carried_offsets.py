@@ -140,6 +140,27 @@ def not_on(live: Iterable[CommittedOffset], positions: Sequence[PlannedPosition]
     return tuple(each for each in positions if (each.group, each.topic, each.partition) not in there)
 
 
+def as_committed_there(
+    live: Iterable[CommittedOffset], positions: Iterable[PlannedPosition]
+) -> tuple[PlannedPosition, ...]:
+    """Carried positions; of groups that have committed on that partition of the live cluster, that."""
+    there = {(each.group, each.topic, each.partition): each for each in live}
+    return tuple(_there(there.get((each.group, each.topic, each.partition)), each) for each in positions)
+
+
+def _there(found: CommittedOffset | None, position: PlannedPosition) -> PlannedPosition:
+    if found is None:
+        return position
+    return replace(
+        position,
+        source_offset=found.offset,
+        metadata=found.metadata,
+        translation=Certainty.EXACT,
+        reason=None,
+        why="where it has committed on the live cluster",
+    )
+
+
 def as_stands(positions: Iterable[PlannedPosition]) -> list[GroupPosition]:
     """Carried positions in the form of positions on the live cluster, where they are known there."""
     return [

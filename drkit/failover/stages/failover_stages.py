@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
 
 from drkit.failover.context.state_machine import Facts, Loss, Mode, StageOutcome
-from drkit.failover.failback.carried_offsets import as_stands, with_carried
+from drkit.failover.failback.carried_offsets import as_committed_there, as_stands, with_carried
 from drkit.failover.fencing.cluster_fence import ClusterFence, close_topics_outside
 from drkit.failover.fencing.late_appends import copy_ends
 from drkit.failover.fencing.quiescence import still_written, topic_ids_of
@@ -85,7 +85,8 @@ class Translate:
         estate, link = context.estate, context.link
         trimmed = trim_filler(context)
         offsets = None if self.mirrormaker is None else read_mirrormaker(estate, link, self.mirrormaker)
-        seen = as_stands(context.carried) if offsets is None else captured(link, offsets)
+        carried = _as_read_there(context)
+        seen = as_stands(carried) if offsets is None else captured(link, offsets)
         ids = self._topic_ids(context)
         unplanned = context.facts.mode is Mode.UNPLANNED
         snapshot = observe(
@@ -116,7 +117,7 @@ class Translate:
         final = final and (snapshot.positions_live or not context.facts.lacking)
         if offsets is None:
             chosen = choose_positions(snapshot, self.selection, self.at, final=final)
-            positions = with_carried(chosen, context.carried, _gone(snapshot))
+            positions = with_carried(chosen, carried, _gone(snapshot))
         else:
             positions = positions_by_mirrormaker(snapshot, offsets, self.selection, final=final)
         positions = _as_read_on(context, positions)
@@ -263,6 +264,19 @@ def _without_last_look(loss: Loss, source: str) -> Loss:
     """A loss counted on a source of which no topic ids were known: what is written there later isn't looked for."""
     why = f"{source} answered only while the loss was counted: what was written there since isn't counted"
     return replace(loss, lower_bound=True, reason=f"{loss.reason}; {why}" if loss.reason else why)
+
+
+def _as_read_there(context: StageContext) -> tuple[PlannedPosition, ...]:
+    """The carried offsets; of groups that have committed on the cluster that groups leave, as it answers, that. They
+    may be none of the link's, which are read anyway."""
+    groups = sorted({each.group for each in context.carried})
+    if not groups:
+        return ()
+    try:
+        live = context.estate.groups(context.link.id.source, may_be_gone=True).fetch(groups).offsets
+    except Unreachable:
+        return context.carried
+    return as_committed_there(chain.from_iterable(live.values()), context.carried)
 
 
 def _gone(snapshot: Snapshot) -> dict[TopicPartition, int]:

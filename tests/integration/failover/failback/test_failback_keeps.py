@@ -126,11 +126,12 @@ def test_groups_left_out_of_the_failover_keep_their_places(own, tmp_path):
     fail_over(own, Selection(groups=(moved,)))
     own.produce("dr", topic, texts("on-dr", 20))
     own.commit("dr", "moved", topic, {0: 55})
+    replace(own, name=f"x{own.name}").commit("dr", "outside", topic, {0: 50})  # it has read on there since
     on_dr = own.values("dr", topic)
     unread = {
         moved: {0: on_dr[0][55:], 1: on_dr[1][40:]},
         left_out: {0: on_dr[0][25:]},
-        outside: {0: on_dr[0][7:], 1: on_dr[1][40:]},
+        outside: {0: on_dr[0][50:], 1: on_dr[1][40:]},
         ahead: {1: on_dr[1][40:]},
     }
     with own.estate() as estate:

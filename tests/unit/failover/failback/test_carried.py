@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
-from drkit.failover.failback.carried_offsets import with_carried
+from drkit.failover.failback.carried_offsets import as_committed_there, with_carried
 from drkit.failover.positions.positions import PlannedPosition
+from drkit.kafka.groups.group_admin import CommittedOffset
 from drkit.model.clock import now
 from drkit.model.offsets import Certainty, GroupPosition
 from drkit.model.topology import TopicPartition
@@ -27,3 +28,11 @@ def test_one_that_was_placed_stays_where_it_is_and_one_that_nobody_can_place_sta
     (placed,) = with_carried([position("gone", 12, 12)], [position("gone", 12)], {TopicPartition("gone", 0): 3})
     assert placed.target_offset == 12
     assert with_carried([], [position("there", None)], {}) == ()
+
+
+def test_a_group_that_has_committed_on_the_live_cluster_goes_by_that():
+    """Also one that isn't the link's: its other partitions stay where they were."""
+    live = [CommittedOffset("g", "t", 0, 50, "m")]
+    read_on, other = as_committed_there(live, [position("t", 7), position("t", 9, group="h")])
+    assert (read_on.source_offset, read_on.metadata, read_on.translation) == (50, "m", Certainty.EXACT)
+    assert other.source_offset == 9
