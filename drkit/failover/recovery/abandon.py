@@ -48,6 +48,7 @@ from drkit.model.runs import (
     write_block_kind,
 )
 from drkit.model.topology import Link, LinkId
+from drkit.model.wording import and_more, counted
 
 KIND = "abandon"
 """Kind of the run that journals it if the abandoned run's own journal can't be continued; and its stage."""
@@ -132,6 +133,8 @@ def abandon_run(estate: ClusterContext, run: str, say: Callable[[str], None]) ->
         path = None if facts is None else facts.salvage_path
         if facts is not None and path:
             looked.stands.append(f"what only {link.id.source} held was salvaged: {salvaged_where(facts)}")
+        if said := _uncommitted(looked, link):
+            looked.stands.append(said)
         before = looked.summary.state if looked.record is None else looked.record.machine.state.value
         result = AbandonReport(
             run=run,
@@ -322,6 +325,20 @@ def _keep_commits(context: CommandFenceContext, looked: _Looked, link: Link) -> 
     looked.carried = carried, replace(record.machine.facts, commits_from=None)
     if said:
         looked.did.append(said.removeprefix("; "))
+
+
+def _uncommitted(looked: _Looked, link: Link) -> str:
+    """Committed offsets that went with the topics that a failback deleted, and that it has not committed anew."""
+    record = looked.record
+    if record is None or not record.machine.facts.scrubbed or record.journal.attempted("commit") or not record.carried:
+        return ""
+    groups = and_more(sorted({each.group for each in record.carried}))
+    return (
+        f"{counted(len(record.carried), 'committed offset')} of {groups} went with the topics that were deleted on "
+        f"{link.id.source}: the salvage's positions.json has them, with their places in what was brought back "
+        "(target_offset). The next failback of the link commits them; if none follows, kafka-consumer-groups.sh "
+        "--reset-offsets does, before these groups start there"
+    )
 
 
 def _say_what_stands(estate: ClusterContext, link: Link, looked: _Looked, other: str) -> None:

@@ -130,6 +130,7 @@ def test_what_dr_holds_in_place_of_what_was_brought_back_is_not_left_there(
 ) -> None:
     """Its log ends below what the mirror had reached, so nothing seems to be left to copy."""
     own.produce("primary", away, {0: ["only-here"]})  # or nothing is scrubbed
+    group = own.commit("primary", "reads", away, {0: 10})
     killed(own, "failback", tmp_path, ("audit", OUTCOME, "after"))
     with stopped(lab, "dr-1") as disk:
         cut(disk, away)
@@ -144,7 +145,10 @@ def test_what_dr_holds_in_place_of_what_was_brought_back_is_not_left_there(
     assert f"{away}:0 (offsets {KEPT} to {KEPT + written - 1})" in done.error.what
     assert "drkit abandon" in done.error.remedy
     with own.estate() as estate:
-        abandon_run(estate, own.store.runs()[0].run, print)
+        (said,) = [
+            each for each in abandon_run(estate, own.store.runs()[0].run, print).stands if "positions.json" in each
+        ]
+        assert f"1 committed offset of {group} went with the topics" in said
         plan = make_failback_plan(estate, "primary")
         result = run_failback(
             estate,
@@ -157,3 +161,4 @@ def test_what_dr_holds_in_place_of_what_was_brought_back_is_not_left_there(
     assert result.error is None, result.error
     assert own.values("primary", away) == own.values("dr", away)
     assert f"after-{KEPT}" in own.values("primary", away)[0]
+    assert own.committed("primary", group) == {(away, 0): 10}
