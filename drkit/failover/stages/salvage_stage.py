@@ -38,6 +38,8 @@ from drkit.model.wording import and_more, counted
 _TAIL_SECONDS = 120.0
 
 WRITTEN = "it was written after it was salvaged"
+UNREAD = "its last records can't be read in time"
+UNREPLICATED = "records at its end aren't replicated yet, so nobody can read them"
 CLEANED = (
     "its last record on the live cluster is another one, or gone, than when it was salvaged (the log cleaner removes "
     "records whose key is written again)"
@@ -93,13 +95,20 @@ def keep(
     It uses a new folder: an earlier attempt's is never overwritten.
 
     Raises:
-        Refused: the topics are still written, or open transactions hide records.
+        Refused: the last records can't be read in time, the topics are still written, or open transactions hide
+            records.
         FolderUnusable: the folder can't be written.
         DrkitError: the salvage is incomplete.
     """
     names = {topic.topic: topic for topic in topics}
     seen = topics_at_salvage(context, cluster, live, topics)
     _refuse_cut(context, cluster, topics, seen)
+    if unread := [f"{name} ({at.unread})" for name, at in seen.items() if at.unread]:  # a salvage may take hours
+        raise Refused(
+            f"the last records of {and_more(unread)} can't be read in {_TAIL_SECONDS:g} s",
+            meaning="They show later whether both logs still hold what was salvaged: without them nothing is deleted",
+            remedy=f"Check that all brokers of {cluster} and {live} answer, and how busy they are; then try again",
+        )
     offsets = committed_on(context.estate.groups(cluster), names)
     mappings = mappings_of(context.estate.store, context.link.id.reversed(), mapped_topics(topics))
     again = {topic.topic: topic for topic in with_gaps_now(context.estate, live, topics, mappings)}
@@ -134,12 +143,6 @@ def keep(
             "once, and isn't now, has such gaps without any loss)",
             remedy="Restore these partitions from a readable replica or backup (the rest is kept in "
             f"{kept.path}), or delete the topics on {cluster} yourself if they may be lost; then try again",
-        )
-    if unread := [f"{name} ({at.unread})" for name, at in seen.items() if at.unread]:
-        raise Refused(
-            f"the last records of {and_more(unread)} can't be read in {_TAIL_SECONDS:g} s",
-            meaning="They show later whether both logs still hold what was salvaged: without them nothing is deleted",
-            remedy=f"Check that all brokers of {cluster} and {live} answer, and how busy they are; then try again",
         )
     if kept.uncommitted:
         where = [f"{place} up to {end:,}" for place, end in sorted(kept.uncommitted.items())]
@@ -303,7 +306,9 @@ def _tails(
         found = seen[place]
         if found.offset is None:
             return found.reason
-        return None if found.offset != place.offset else (found.timestamp, found.crc, found.marker_epoch)
+        if found.offset != place.offset:
+            return None
+        return found.timestamp, found.crc, found.producer_id, found.marker_epoch
 
     tails = {}
     for name, wanted in places.items():
@@ -339,7 +344,7 @@ def stale(facts: Facts, unreadable: Mapping[str, str], now: Mapping[str, TopicAt
         elif kept.ends != seen.ends:
             found[name] = WRITTEN
         elif seen.unread:
-            found[name] = f"its last records can't be read in time: {seen.unread}"
+            found[name] = f"{UNREAD}: {seen.unread}"
         elif kept.tails != seen.tails:
             why = "its last records, or the live cluster's, are others than when it was salvaged"
             found[name] = CLEANED if seen.compacted else why
@@ -395,8 +400,11 @@ def check_cluster(context: StageContext, alias: str, cluster_id: str) -> None:
         )
 
 
-def ends_now(context: StageContext, alias: str, topics: Iterable[ScrubTopic]) -> dict[TopicPartition, int]:
-    """The log ends (high watermarks) of these topics on a cluster, including partitions added since the plan."""
+def ends_now(
+    context: StageContext, alias: str, topics: Iterable[ScrubTopic], *, replicated: bool = True
+) -> dict[TopicPartition, int]:
+    """The log ends of these topics on a cluster, including partitions added since the plan: the high watermarks, or
+    (`replicated=False`) those of the leaders' logs: a client may have been acknowledged what isn't replicated yet."""
     admin = context.estate.admin(alias)
     planned = {topic.topic: topic.partitions for topic in topics}
     found = {name: info.partitions for name, info in admin.topics(planned).items()}
@@ -405,7 +413,7 @@ def ends_now(context: StageContext, alias: str, topics: Iterable[ScrubTopic]) ->
         for name, count in planned.items()
         for partition in range(max(count, found.get(name, 0)))
     ]
-    return admin.end_offsets(tps, committed=False)
+    return admin.end_offsets(tps, committed=False) if replicated else admin.log_ends(tps)
 
 
 def _written(seen: Mapping[str, TopicAtSalvage]) -> dict[str, int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from drkit.failover.context.state_machine import Facts, StageOutcome
 from drkit.failover.failback.checks import why_not_level
@@ -21,6 +22,8 @@ from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.stages.late_commits import commits_end, keep_late_commits
 from drkit.failover.stages.salvage_stage import (
     CLEANED,
+    UNREAD,
+    UNREPLICATED,
     WRITTEN,
     check_cluster,
     committed_on,
@@ -43,6 +46,10 @@ from drkit.model.wording import and_more, counted
 
 _ROUNDS = 4
 _LOOKS = 20
+_ANOTHER_LOOK = (UNREAD, UNREPLICATED)
+"""How reasons begin that another salvage doesn't remove."""
+_REPLICATION_SECONDS = 60.0
+"""How long a round waits for what isn't replicated: twice replica.lag.time.max.ms."""
 _AT_ONCE_SECONDS = 0.25
 """How long after the last look topics may be deleted: a look says nothing about a cluster that is set back later."""
 
@@ -217,16 +224,37 @@ class Scrub:
             context.lease.check()
             self._refuse_cleaned(context, [name for name, why in behind.items() if why == CLEANED and name in cleaned])
             cleaned |= {name for name, why in behind.items() if why == CLEANED}
-            name, why = next(iter(behind.items()))
+            again = {name: why for name, why in behind.items() if not why.startswith(_ANOTHER_LOOK)}
+            name, why = next(iter((again or behind).items()))
+            context = replace(context, facts=facts)
+            if not again:
+                context.say(f"{name}: {why}; looking again")
+                context.wait(partial(self._is_replicated, context, old), _REPLICATION_SECONDS)
+                continue
             context.say(f"{name}: {why}; salvaging it again")
-            again = replace(context, facts=facts)
-            facts, carried, _ = keep(again, self.cluster, self.live, [t for t in old if t.topic in behind])
+            facts, carried, _ = keep(context, self.cluster, self.live, [t for t in old if t.topic in again])
             context = replace(context, facts=facts, carried=carried)
         raise Refused(
             f"{name} can't be kept as it is: {why}, {_ROUNDS} times in a row",
             meaning="Only what was kept may be deleted",
-            remedy=f"Stop what changes it on {self.cluster} or {self.live}, then drkit resume {context.run}",
+            remedy=f"{self._remedy_for(name, why)}, then drkit resume {context.run}",
         )
+
+    def _remedy_for(self, topic: str, why: str) -> str:
+        """What to do about a reason for which a topic isn't deleted."""
+        if why.startswith(UNREAD):
+            return f"Check that all brokers of {self.cluster} and {self.live} answer, and how busy they are"
+        if why.startswith(UNREPLICATED):
+            return (
+                f"Start the brokers of {self.cluster} that lack them (kafka-topics.sh --describe --topic {topic} shows "
+                "them: in Replicas, not in Isr), or give the topic other replicas (kafka-reassign-partitions.sh)"
+            )
+        return f"Stop what changes it on {self.cluster} or {self.live}"
+
+    def _is_replicated(self, context: StageContext, topics: Sequence[ScrubTopic]) -> bool:
+        """Whether consumers can read all that these topics' logs hold."""
+        ends = ends_now(context, self.cluster, topics, replicated=False)
+        return ends == ends_now(context, self.cluster, topics)
 
     def _refuse_cleaned(self, context: StageContext, topics: Sequence[str]) -> None:
         """Raise `Refused` where the live cluster's cleaner was faster than a salvage, twice: so it will be again."""
@@ -262,10 +290,15 @@ class Scrub:
             if behind:
                 return behind
             context.lease.check()
-            ends = ends_now(context, self.cluster, left)  # once more: all else took long to read
+            ends = ends_now(context, self.cluster, left, replicated=False)  # once more: all else took long to read
             kept = {TopicPartition(t.topic, n): end for t in left for n, end in facts.kept[t.topic].ends.items()}
             if ends != kept:
-                return {tp.topic: WRITTEN for tp in ends.keys() | kept.keys() if ends.get(tp) != kept.get(tp)}
+                read = ends_now(context, self.cluster, left)
+                return {
+                    tp.topic: UNREPLICATED if read.get(tp) == kept.get(tp) else WRITTEN
+                    for tp in ends.keys() | kept.keys()
+                    if ends.get(tp) != kept.get(tp)
+                }
             try:
                 _delete(admin, left, Deadline.after(_AT_ONCE_SECONDS))
             except TooLate:
@@ -408,7 +441,7 @@ def _is_alike(topic: ScrubTopic, found: TopicInfo) -> bool:
 def _check_new(admin: ClusterAdmin, alias: str, infos: Sequence[TopicInfo]) -> None:
     """Check that topics of another incarnation were created by an interrupted attempt: they are empty."""
     tps = [TopicPartition(info.name, partition) for info in infos for partition in range(info.partitions)]
-    written = {tp: end for tp, end in admin.end_offsets(tps, committed=False).items() if end}
+    written = {tp: end for tp, end in admin.log_ends(tps).items() if end}
     if written:
         tp, end = next(iter(written.items()))
         raise Refused(

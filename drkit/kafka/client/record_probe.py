@@ -164,7 +164,7 @@ def probe_records(
         places: the offsets; each distinct one is read once.
         seconds: the limit for all of them.
         bodies: whether to return the records' bodies, too.
-        control: whether a control record counts as one, too; it has no timestamp and no checksum.
+        control: whether a control record counts as one, too; it has no checksum.
     """
     look = _look_for(places)
     look.bodies, look.control = bodies, control
@@ -289,7 +289,12 @@ def _answer(look: _Look, tp: TopicPartition, wanted: _Wanted, batch: Batch) -> N
     """Answer the offsets that this batch covers; the next fetch continues after it, or at the next offset."""
     through = batch.base_offset if batch.magic < MAGIC else batch.last_offset
     if batch.is_control and look.control:
-        marker = ProbedRecord(batch.last_offset, producer_id=batch.producer_id, marker_epoch=batch.producer_epoch)
+        marker = ProbedRecord(
+            batch.last_offset,
+            batch.max_timestamp,
+            producer_id=batch.producer_id,
+            marker_epoch=batch.producer_epoch,
+        )
         while wanted.offsets and wanted.offsets[0] <= batch.last_offset:
             look.found[LogPosition(tp, wanted.offsets.popleft())] = marker
         if not wanted.offsets:

@@ -5,7 +5,9 @@ import shutil
 import signal
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from confluent_kafka import Producer
@@ -240,6 +242,40 @@ def test_a_failback_whose_old_primary_loses_its_last_records_says_how_many_and_d
     again = fail_back(own, reading_ports(own, tmp_path / "again"))
     assert again.error is None, again.error
     assert before <= everywhere(own, "primary", [topic]) | set(salvaged(tmp_path / "again"))
+
+
+def in_transaction(own, alias, topic, values):
+    """Write them in one transaction of a new producer; returns the log's end, behind the transaction's marker."""
+    producer = Producer({**own.client(alias), "transactional.id": f"{topic}-{uuid4()}"})
+    producer.init_transactions(TIMEOUT)
+    producer.begin_transaction()
+    for value in values:
+        producer.produce(topic, value=value.encode(), key=value.encode(), partition=0)
+    producer.commit_transaction(TIMEOUT)
+    with own.estate() as estate:
+        ends = partial(estate.admin(alias).end_offsets, [TopicPartition(topic, 0)])
+        wait_until(lambda: ends(committed=True) == ends(committed=False), what="the marker")
+        return ends(committed=False)[TopicPartition(topic, 0)]
+
+
+def test_a_compacted_log_of_dr_that_ends_with_another_transaction_s_marker_is_no_longer_the_same(own, lab, tmp_path):
+    """Only the last place of such a log is compared, and a marker there looks like any other one of a new producer."""
+    topic = own.create("primary", "t", partitions=1, cleanup_policy="compact")
+    for first in (0, 10):  # batches on dr, too, so that its log can be cut between them
+        own.produce("primary", topic, {0: [f"before-{number}" for number in range(first, first + 10)]})
+        mirror(own)
+    own.produce("primary", topic, {0: ["never-mirrored"]})
+    fail_over(own)
+    end = in_transaction(own, "dr", topic, ["on-dr"])
+    killed(own, "failback", tmp_path / "salvage", ("scrub", INTENT, "after"))
+    with stopped(lab, "dr-1") as disk:
+        kept = disk.cut(topic, 0, 15)
+    assert in_transaction(own, "dr", topic, [f"other-{number}" for number in range(kept, end - 1)]) == end
+    before = everywhere(own, "primary", [topic])
+    with own.estate() as estate:
+        result = resume_run(estate, own.store.runs()[0].run, reading_ports(own, tmp_path / "salvage"))
+    assert before <= everywhere(own, "primary", [topic]) | set(salvaged(tmp_path / "salvage"))
+    assert result.error is None, result.error
 
 
 def test_a_partition_added_to_the_old_primary_after_the_salvage_is_kept_before_its_topic_is_deleted(own, tmp_path):

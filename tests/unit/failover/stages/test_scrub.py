@@ -8,15 +8,17 @@ from types import SimpleNamespace
 import pytest
 
 from drkit.failover.context.interfaces import default_salvage_root
+from drkit.failover.context.live_log import LiveLog, TopicKept
 from drkit.failover.context.state_machine import Facts, Mode
 from drkit.failover.plan.failback_plan import ScrubTopic
 from drkit.failover.stages import scrub_stage
+from drkit.failover.stages.salvage_stage import UNREAD
 from drkit.failover.stages.scrub_stage import Scrub
 from drkit.failover.stages.stage import StageContext
 from drkit.kafka.admin.cluster_admin import TopicInfo
 from drkit.kafka.admin.topic_requests import TooLate
 from drkit.model.errors import PartlyDone, Refused
-from drkit.model.topology import LinkId
+from drkit.model.topology import Link, LinkId
 
 
 def test_where_writes_can_t_be_blocked_nothing_is_deleted_unless_that_is_accepted(monkeypatch):
@@ -56,7 +58,7 @@ def empty_topics(monkeypatch, late):
     monkeypatch.setattr(scrub_stage, "Deadline", SimpleNamespace(after=lambda _seconds: did.append("from now on")))
     admin = SimpleNamespace(
         topics=lambda _names: did.append("look") or {"t": TopicInfo("t", "id-2", 3, 1, internal=False)},
-        end_offsets=lambda *_, **__: {},
+        log_ends=lambda *_, **__: {},
     )
     lease = SimpleNamespace(lost=False, check=lambda: None)
     context = SimpleNamespace(estate=None, run="run-1", facts=Facts(mode=Mode.PLANNED), lease=lease, say=print)
@@ -75,6 +77,90 @@ def test_a_link_too_slow_for_that_is_not_told_as_clients_that_make_topics(monkey
         empty_topics(monkeypatch, late=99)
     assert "Stop the clients" not in told.value.remedy
     assert "drkit resume run-1" in told.value.remedy
+
+
+OLD = ScrubTopic("t", "id", "t", 1, 1, 1, created_by_drkit=False)
+SCRUB = Scrub("primary", "id", "dr", LinkId("primary", "dr"), (OLD,), 0)
+KEPT = TopicKept("/kept", 0, {0: 5}, LiveLog("live", {0: 0}, {0: 5}), "", "")
+
+
+@pytest.fixture
+def kept(monkeypatch):
+    """A run that has kept topic t up to offset 5; what is there by high watermark and by log end, and what it did."""
+    ends, did = {"read": 5, "log": 5}, []
+    monkeypatch.setattr(scrub_stage, "block_writes", lambda *_: None)
+    monkeypatch.setattr(scrub_stage, "let_writes_in", lambda *_: None)
+    monkeypatch.setattr(scrub_stage, "unreadable_salvages", lambda *_: {})
+    monkeypatch.setattr(scrub_stage, "topics_at_salvage", lambda *_: {})
+    monkeypatch.setattr(scrub_stage, "stale", lambda *_: {})
+    monkeypatch.setattr(scrub_stage, "refuse_gaps", lambda *_: "")
+    monkeypatch.setattr(scrub_stage, "commits_end", lambda *_: {})
+    monkeypatch.setattr(scrub_stage, "keep", lambda *_: did.append("keep") or (context.facts, (), ""))
+    monkeypatch.setattr(scrub_stage, "_delete", lambda *_: did.append("delete"))
+    admin = SimpleNamespace(
+        topics=lambda _names: {"t": TopicInfo("t", "id", 1, 1, internal=False)},
+        end_offsets=lambda tps, **_: dict.fromkeys(tps, ends["read"]),
+        log_ends=lambda tps, **_: dict.fromkeys(tps, ends["log"]),
+        alias="primary",
+    )
+    context = StageContext(
+        estate=SimpleNamespace(admin=lambda _alias: admin),
+        link=Link(LinkId("dr", "primary"), topics=("t",)),
+        run="run-1",
+        facts=Facts(mode=Mode.PLANNED, kept={"t": KEPT}),
+        positions=(),
+        places=(),
+        again=False,
+        lease=SimpleNamespace(lost=False, check=lambda: None),
+        ports=None,
+        say=did.append,
+        carried=(),
+        establish=lambda *_: None,
+    )
+    monkeypatch.setattr(StageContext, "wait", lambda _self, done, _seconds: done())
+    return context, ends, did
+
+
+def test_what_is_acknowledged_and_not_replicated_yet_is_not_deleted(kept):
+    """With acks=1 a record counts before a consumer can read it: no salvage has seen it."""
+    context, ends, did = kept
+    ends["log"] = 6
+    with pytest.raises(Refused, match="aren't replicated yet") as told:
+        SCRUB._delete_kept(context, [OLD])
+    assert "keep" not in did, "a salvage can't read them"
+    assert "delete" not in did
+    assert "--describe --topic t" in told.value.remedy
+    ends["log"] = 5
+    assert SCRUB._delete_kept(context, [OLD])[1:] == ((), "")
+    assert did[-1] == "delete"
+
+
+def test_a_topic_that_a_client_has_made_and_written_to_is_not_empty_before_that_is_replicated(kept):
+    context, ends, _ = kept
+    ends.update(read=0, log=1)
+    admin = context.estate.admin("primary")
+    with pytest.raises(Refused, match="t:0 on primary holds 1 offsets"):
+        scrub_stage._check_new(admin, "primary", list(admin.topics(["t"]).values()))
+
+
+@pytest.mark.parametrize("times", [1, 99])
+def test_last_records_that_can_t_be_read_in_time_are_looked_at_again_and_not_salvaged_again(kept, monkeypatch, times):
+    context, _, did = kept
+    looks = []
+
+    def look(*_):
+        looks.append(1)
+        return {"t": f"{UNREAD}: on dr: no leader"} if len(looks) <= times else {}
+
+    monkeypatch.setattr(scrub_stage, "stale", look)
+    if times == 1:
+        SCRUB._delete_kept(context, [OLD])
+        assert did[-1] == "delete"
+    else:
+        with pytest.raises(Refused, match="can't be read in time") as told:
+            SCRUB._delete_kept(context, [OLD])
+        assert told.value.remedy.startswith("Check that all brokers of primary and dr answer")
+    assert "keep" not in did
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,7 @@ def test_a_salvage_whose_last_records_are_not_read_is_refused(probing, alias):
     context, answers = probing
     keep(context, "primary", "dr", [TOPIC])
     answers[alias] = LATE
+    context.required_ports.salvager.salvage = lambda *_: pytest.fail("it may take hours")
     with pytest.raises(Refused, match=rf"the last records of t \(on {alias}: not read in time"):
         keep(context, "primary", "dr", [TOPIC])
 
@@ -79,3 +80,17 @@ def test_two_looks_that_both_read_nothing_in_time_do_not_agree(probing, alias):
     now = topics_at_salvage(context, "primary", "dr", [TOPIC])
     kept = TopicKept("/kept", 0, now["t"].ends, LIVE, now["t"].offsets, now["t"].tails)
     assert stale(Facts(mode=Mode.PLANNED, kept={"t": kept}), {}, now) == {}
+
+
+def test_a_marker_is_another_one_if_its_time_or_its_producer_is(probing, monkeypatch):
+    """At the end of a compacted log it is all that is compared: its offset and epoch are alike in a log that grew
+    again."""
+    context, answers = probing
+    monkeypatch.setattr(salvage_stage, "is_compacted", lambda _settings: True)
+
+    def digest(stamp, producer):
+        answers["dr"] = ProbedRecord(4, stamp, producer_id=producer, marker_epoch=0)
+        return topics_at_salvage(context, "primary", "dr", [TOPIC])["t"].tails
+
+    assert digest(1, 7) == digest(1, 7)
+    assert len({digest(1, 7), digest(2, 7), digest(1, 8)}) == 3
