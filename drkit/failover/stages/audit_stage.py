@@ -100,9 +100,14 @@ def refuse_missing(
     raise AuditFailed(and_more(named, separator="; "), meaning=". ".join(meaning), remedy=". ".join(remedy))
 
 
-def _may_be_below(seen: ProbedRecord, end: int) -> bool:
-    """Whether a record stands below an offset: aborted ones and transactions' markers are none."""
-    return seen.late or (seen.offset is not None and seen.offset < end)
+def _is_below(seen: ProbedRecord, end: int) -> bool:
+    """Whether a record stands below an offset: transactions' markers are none."""
+    return seen.offset is not None and seen.offset < end
+
+
+def _unread(seen: ProbedRecord) -> str | None:
+    """Why it isn't known whether there is a record."""
+    return None if seen.outside else seen.reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +144,13 @@ class Audit:
         return StageReport(StageOutcome.OK, f"clean: {verdict.detail}{lost}", facts)
 
     def _refuse_strangers(self, context: StageContext) -> None:
-        """Raise `AuditFailed` if a recreated topic holds records from before it was seeded: an audit compares what was
-        brought back, and would not see them."""
+        """Find records that a recreated topic holds from before it was seeded: an audit compares what was brought back,
+        and would not see them.
+
+        Raises:
+            AuditFailed: there are some.
+            PartlyDone: that can't be seen.
+        """
         store, link, admin = context.estate.store, context.link, context.estate.admin(self.cluster)
         ids = context.facts.scrubbed or {}
         names = {topic.topic: topic.live_topic for topic in self.topics}
@@ -152,7 +162,8 @@ class Audit:
         for tp in tps:
             live = TopicPartition(names[tp.topic], tp.partition)
             state = states.get(live.topic)  # read after the ends: each mirrored record has its row by now
-            rows = store.mappings(link.id, live, state.epoch) if state is not None else []
+            epochs = range(1, 1 + (0 if state is None else state.epoch))  # former ones since the scrub: accepted anew
+            rows = [row for epoch in epochs for row in store.mappings(link.id, live, epoch)]
             until = min((row.target_offset for row in rows), default=ends[tp])
             if live in filler:
                 until = min(until, filler[live].begin)
@@ -160,15 +171,27 @@ class Audit:
                 found[tp] = min(until, ends[tp])
         places = {tp: LogPosition(tp, starts[tp]) for tp in found}
         first = admin.probe_records(places.values(), seconds=_RECORD_SECONDS) if places else {}
-        found = {tp: found[tp] for tp, place in places.items() if _may_be_below(first[place], found[tp])}
-        if found:
-            named = [f"{tp} (offsets {starts[tp]} to {end - 1})" for tp, end in found.items()]
+        strange = {tp: found[tp] for tp, place in places.items() if _is_below(first[place], found[tp])}
+        if strange:
+            named = [f"{tp} (offsets {starts[tp]} to {end - 1})" for tp, end in strange.items()]
             raise AuditFailed(
                 f"{and_more(named)} on {self.cluster} hold records from before they were seeded",
                 meaning=f"A client has written there since the scrub: {self.live} doesn't have these records, and "
                 "groups that move back wouldn't read them",
                 remedy=f"Stop the clients of {self.cluster}. {seed_anew(context, self.cluster)}. If none of these "
                 f"records is needed: kafka-delete-records.sh removes them, then drkit resume {context.run}",
+            )
+        unread = [
+            f"{tp} at {starts[tp]}: {why}" for tp, at in places.items() if (why := _unread(first[at])) is not None
+        ]
+        if unread:
+            raise PartlyDone(
+                f"{self.cluster} can't be read where its topics were not seeded: {and_more(unread, separator='; ')}",
+                meaning=f"Whether a client has written there since the scrub, which {self.live} doesn't have, isn't "
+                "known",
+                remedy=f"Check that all brokers of {self.cluster} answer, how busy they are, and what drkit's "
+                f"principal may read; then drkit resume {context.run}. If it stays so: "
+                f"{seed_anew(context, self.cluster)}",
             )
 
     def _lost_since_the_scrub(self, context: StageContext) -> str:

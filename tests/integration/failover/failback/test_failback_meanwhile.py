@@ -16,11 +16,13 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from drkit.failover.context.state_machine import State
+from drkit.failover.journal.journal import INTENT
 from drkit.failover.planning.failback_planner import make_failback_plan
 from drkit.failover.run.runner import Watch, nobody_watches
 from drkit.failover.run.service import resume_run, run_failback
+from drkit.failover.stages.audit_stage import AuditFailed
 from drkit.lab import Lab
-from drkit.mirror.control import pause, resume_link
+from drkit.mirror.control import accept_recreated, pause, resume_link
 from drkit.model.errors import DrkitError, PartlyDone
 from drkit.model.link_state import Direction
 from drkit.state_topic.recorded_store import StateRecording
@@ -28,6 +30,7 @@ from drkit.store import open_store
 from tests.support.clusters.secured import killed_at
 from tests.support.collection.sampling import sampled
 from tests.support.commands.kafka_tools import consumer_groups
+from tests.support.killing.killed_process import killed
 from tests.support.links.estates import TIMEOUT, OwnLink, failed_over, mirror, open_link, own_link, texts
 from tests.support.recovery.failback_ports import reading_ports, salvaged
 from tests.support.wait import wait_until
@@ -125,6 +128,35 @@ def test_a_link_that_is_paused_before_a_failback_has_told_its_clients_keeps_its_
     own.produce("primary", topic, texts("later", 1))
     assert mirror(own) == 2
     assert own.records("primary", topic) == own.records("dr", topic)
+
+
+def test_a_topic_that_is_recreated_on_dr_and_accepted_before_the_audit_is_no_client_s_write_to_the_old_primary(
+    own: OwnLink, away: tuple[str, str], tmp_path: Path
+) -> None:
+    """What was brought back of the former one stands below the new one's records."""
+    topic, _ = away
+    ports = reading_ports(own, tmp_path / "salvage")
+    killed(own, "failback", tmp_path / "salvage", ("audit", INTENT, "after"))
+    former = own.values("dr", topic)
+    assert own.values("primary", topic) == former
+    with own.estate() as estate:
+        dr, primary = estate.admin("dr"), estate.admin("primary")
+        assert not dr.delete_exact({topic: dr.topics([topic])[topic].topic_id}, wait=True)
+        own.create("dr", "t")
+        own.produce("dr", topic, texts("anew", 5))
+        accept_recreated(own.store, own.link.reversed(), topic, source=dr, target=primary)
+        ports.mirror.catch_up(own.link.reversed(), print)
+        run = own.store.runs()[0].run
+        stopped = resume_run(estate, run, ports, accept_unfenced=True)
+        assert isinstance(stopped.error, AuditFailed), stopped.error
+        assert f"{topic} (" in stopped.error.what
+        assert "deleted or recreated on dr after primary was scrubbed" in stopped.error.what
+        assert f"drkit resume {run} --accept-salvage-only" in stopped.error.remedy
+        done = resume_run(estate, run, ports, accept_unfenced=True, accept_salvage_only=True)
+    assert done.error is None, done.error
+    assert own.values("primary", topic) == {
+        number: values + own.values("dr", topic)[number] for number, values in former.items()
+    }
 
 
 def test_a_way_back_that_is_paused_once_all_is_back_is_sealed_all_the_same(
