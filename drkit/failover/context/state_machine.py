@@ -198,9 +198,10 @@ class Facts:
     went from the live cluster since, before it was brought back, which was accepted, too; `asked`: what the stage that
     stopped last named, to be accepted.
     `commits_from`: the ends of the coordinators' log on the old primary, by partition, before topics are deleted there;
-    None: what groups committed until then has been kept.
+    None: what groups committed until then has been kept. `deleting`: the scrub has begun to delete topics there.
     `late`: offsets written after the last look, unfenced or because somebody opened the fence: from and to, by
-    `topic:partition`.
+    `topic:partition`. `late_said`, `settings_said`: what a failback's switch did about these, and about the settings of
+    the old primary's topics, in words: once it has activated the link it does neither again.
     `scrubbed`: topics of the new incarnation on the scrubbed cluster, by name, with their ids.
     `captured_at`: when all groups' positions were read on the source and stored, during the drain; `lacking`: of some
     stored ones the source had no commit any more.
@@ -219,6 +220,7 @@ class Facts:
     gone: tuple[Lacking, ...] = ()
     asked: tuple[Lacking, ...] = ()
     commits_from: dict[str, int] | None = None
+    deleting: bool = False
     scrubbed: dict[str, str] | None = None
     offsets_deleted: int | None = None
     reversed: bool = False
@@ -237,6 +239,8 @@ class Facts:
     ends: dict[str, int] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
     late: dict[str, tuple[int, int]] = field(default_factory=dict)
+    late_said: str = ""
+    settings_said: tuple[str, ...] = ()
     loss: Loss | None = None
     placed: int | None = None
     removed_unread: int | None = None

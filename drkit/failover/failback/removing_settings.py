@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.client.record_probe import NOTHING, LogPosition
 from drkit.model.errors import Refused
 from drkit.model.topic_policy import TopicSettings
 from drkit.model.topics.standby import REMOVE_RECORDS
@@ -21,6 +22,7 @@ from drkit.model.wording import counted
 REMOVING = tuple(sorted(REMOVE_RECORDS))
 """The settings by which brokers remove records."""
 
+_RECORD_SECONDS = 20.0
 _CLEANUP = "cleanup.policy"
 _UNLIMITED = "-1"
 _BY_SIZE, _BY_TIME = "retention.bytes", "retention.ms"
@@ -109,10 +111,15 @@ def kept_for_unread(
         return []
     ends = admin.end_offsets(tps, committed=False)
     removed = _removed_now(admin, {tp: own[tp.topic] for tp in tps}, ends, at_ms)
+    begins = {LogPosition(place.tp, place.offset or 0) for place in wanted}
+    behind = [each for each in begins if each.offset < ends.get(each.tp, each.offset + 1)]
+    first = admin.probe_records(behind, seconds=_RECORD_SECONDS) if behind else {}
     found: dict[tuple[str, str], KeptSetting] = {}
     for place in wanted:
         tp, begin = place.tp, place.offset or 0
         unread = ends.get(tp, begin + 1) - begin
+        if first.get(LogPosition(tp, begin)) == NOTHING:
+            continue  # the rest are transactions' markers
         for key in keys[tp.topic]:
             # under another clean-up policy than its own, its retention was never meant to be in force
             by_design = not policy.follows(key) or key in policy.overrides_of(tp.topic)

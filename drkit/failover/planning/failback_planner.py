@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from drkit.failover.context.cluster_context import ClusterContext
-from drkit.failover.context.state_machine import Kind
+from drkit.failover.context.state_machine import Facts, Kind
 from drkit.failover.failback.carried_offsets import carried, not_on
 from drkit.failover.failback.checks import obstacles, warnings, why_not_level
 from drkit.failover.failback.failback_snapshot import FailbackSnapshot, scrub_topics, take_failback_snapshot
@@ -143,13 +143,16 @@ def obstacles_since(estate: ClusterContext, plan: FailbackPlan, waived: Collecti
     yield from (each for each in made.obstacles if each.waived_by not in {*waived, ACCEPT_SALVAGE_ONLY})
 
 
-def has_deleted(estate: ClusterContext, plan: FailbackPlan) -> bool:
-    """Whether any topic that a failback deletes is gone from the old primary, or another one by its id: then a new plan
-    tells nothing of this one. That its scrub was begun doesn't show it: it may have been refused, or killed at once.
+def has_deleted(estate: ClusterContext, plan: FailbackPlan, facts: Facts) -> bool:
+    """Whether a failback has deleted any topic of the old primary: it was about to, and one is gone, or another one by
+    its id. Then a new plan tells nothing of this one. That its scrub was begun doesn't show it: it may have been
+    refused, or killed at once; nor does a topic that is gone before: somebody else deleted it, or it isn't listed now.
 
     Raises:
         DrkitError: the old primary doesn't answer, or lets nobody in.
     """
+    if not facts.deleting:
+        return False
     there = estate.admin(plan.target.alias).topics([topic.topic for topic in plan.topics])
     ids = {name: info.topic_id for name, info in there.items()}
     return any(ids.get(topic.topic) != topic.topic_id for topic in plan.topics)

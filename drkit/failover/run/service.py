@@ -246,7 +246,7 @@ def _standing(
 
     if stage in _ASKED_BEFORE:
         yield from left_since(estate, plan)
-    if whole and stage == "scrub" and not (journal.attempted(stage) and has_deleted(estate, plan)):
+    if whole and stage == "scrub" and not (journal.attempted(stage) and has_deleted(estate, plan, machine.facts)):
         waived = {ACCEPT_UNFENCED} if machine.facts.unfenced_accepted else set[str]()
         yield from obstacles_since(estate, plan, waived)
 

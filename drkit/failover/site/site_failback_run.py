@@ -434,7 +434,7 @@ class SiteFailbackRunner:
         if child.machine.state is not State.SALVAGED or not isinstance(child.plan, FailbackPlan):
             return True
         try:
-            return has_deleted(self.site.of(link), child.plan)
+            return has_deleted(self.site.of(link), child.plan, child.machine.facts)
         except DrkitError as error:
             told = PartlyDone(error.what, meaning=error.meaning, remedy=error.remedy)
             self._end(self._as_it_is(link, told))

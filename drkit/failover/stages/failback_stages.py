@@ -18,7 +18,7 @@ from functools import partial
 from drkit.failover.context.interfaces import PATIENCE_SECONDS
 from drkit.failover.context.state_machine import Facts, Kind, Mode, StageOutcome
 from drkit.failover.failback.lost_tail import diverged
-from drkit.failover.failback.removing_settings import REMOVING, GroupPlace, KeptSetting, kept_for_unread
+from drkit.failover.failback.removing_settings import REMOVING, GroupPlace, kept_for_unread
 from drkit.failover.failback.way_back import FormerDirection, check_way_back_is_free, reverse_record, save_reversed
 from drkit.failover.fencing.cluster_fence import ClusterFence
 from drkit.failover.fencing.late_appends import refuse_late_appends
@@ -394,13 +394,13 @@ class ReverseLink:
         store = context.estate.store
         forward = context.link.reversed()
         control = store.link_control(self.configured)
-        facts, late, kept = context.facts, "", list[KeptSetting]()
+        facts = context.facts
         # once it serves, its record is its own again, also where an operator has paused it since
         turned_before = control is not None and control.run == context.run and control.direction.serves_source
         if not turned_before:
             check_direction(control, self.configured, Direction.ACTIVE, _FROM_REVERSED)  # before anything is forgotten
-            facts, late = self._late(context)
-            kept = self._restore_settings(context)
+            facts = replace(self._late(context), settings_said=self._restore_settings(context))
+            context.establish(facts, context.carried)  # once the link is active nothing of this is done, or told, again
             before = {topic.topic: FormerDirection(topic.epoch, topic.created_by_drkit) for topic in self.topics}
             reason = f"reversed by failback {context.run}"
             gone = facts.mode is Mode.UNPLANNED
@@ -430,22 +430,23 @@ class ReverseLink:
         published = publish(context, self.configured, self.cluster, self.endpoint, "source")
         paused = control is not None and control.direction is Direction.PAUSED
         resumes = f"is paused (drkit link resume '{self.configured}' resumes its mirror)"
-        what = f"{self.configured} {resumes if paused else 'is active again'}{late}"
-        said = filter(None, (what, *map(str, kept), lifted, str(rules), admitted, published.reason))
+        what = f"{self.configured} {resumes if paused else 'is active again'}{facts.late_said}"
+        said = filter(None, (what, *facts.settings_said, lifted, str(rules), admitted, published.reason))
         return StageReport(StageOutcome.OK, "; ".join(said), facts)
 
-    def _restore_settings(self, context: StageContext) -> list[KeptSetting]:
-        """Give the topics their own settings back; returns what they keep of the live cluster's instead, as groups have
+    def _restore_settings(self, context: StageContext) -> tuple[str, ...]:
+        """Give the topics their own settings back; says what they keep of the live cluster's instead, as groups have
         not read what their own ones would remove."""
         old = context.estate.admin(self.cluster)
         places = [
             GroupPlace(each.group, TopicPartition(each.target_topic, each.partition), each.target_offset)
             for each in context.positions
         ]
+        live, unseen = self._live_settings(context)
         kept = kept_for_unread(
             old,
             {topic.topic: topic.config for topic in self.topics},
-            self._live_settings(context),
+            live,
             places,
             context.link.reversed().settings_policy,
             at_ms=to_millis(now()),
@@ -455,18 +456,22 @@ class ReverseLink:
             stays.setdefault(each.tp.topic, {})[each.name] = each.live
         topics = [replace(topic, config={**topic.config, **stays.get(topic.topic, {})}) for topic in self.topics]
         restore_configs(context, old, topics)
-        return kept
+        return tuple(filter(None, (*map(str, kept), unseen)))
 
-    def _live_settings(self, context: StageContext) -> dict[str, dict[str, str]]:
-        """What removes records on the live cluster, by the old primary's names; as noted last, if it is gone."""
-        names = {topic.live_topic: topic.topic for topic in self.topics}
+    def _live_settings(self, context: StageContext) -> tuple[dict[str, dict[str, str]], str]:
+        """What removes records on the live cluster, by the old primary's names; as noted last, if it doesn't answer,
+        and a clause that says so. Only one that is known to be gone isn't waited for."""
+        names, unseen = {topic.live_topic: topic.topic for topic in self.topics}, ""
         try:
-            live = context.estate.admin(self.configured.target, may_be_gone=True)
+            live = context.estate.admin(self.configured.target, may_be_gone=context.facts.mode is Mode.UNPLANNED)
             found = live.topic_configs(names, keys=REMOVING)
         except Unreachable:
             notes = context.estate.store.notes(context.link.id, SOURCE_SETTINGS)
             found = {name: read_note(text) for name, text in notes.items() if name in names}
-        return {names[name]: settings for name, settings in found.items()}
+            unseen = f"{self.configured.target} does not answer: its settings count as they were noted last"
+            if unknown := sorted(names.keys() - found.keys()):
+                unseen += f", and nothing is noted of {and_more(unknown)}, which have their own settings back"
+        return {names[name]: settings for name, settings in found.items()}, unseen
 
     def _admit_mirror(self, context: StageContext) -> str:
         """Let the mirror write to the cluster left behind; don't wait for it if it is gone."""
@@ -477,14 +482,15 @@ class ReverseLink:
             lift = "the mirror can't write there before its fence is narrowed, which drkit failover does"
             return f"{left} does not answer ({error.what}); {lift}"
 
-    def _late(self, context: StageContext) -> tuple[Facts, str]:
-        """Salvage records written to the live cluster after everything was brought back.
+    def _late(self, context: StageContext) -> Facts:
+        """Salvage records written to the live cluster after everything was brought back; the facts say what was done.
 
         Done here, before the mirror of the link may write there again; the close checks once more.
         """
         facts, said = find_late_writes(context, turned=False)
         if facts.late == context.facts.late:
-            return facts, said
+            before = facts.late_said if facts.late else ""  # an interrupted attempt kept them
+            return replace(facts, late_said=before if before.startswith(said) else f"{before}{said}")
         topics = sorted({tp.rpartition(":")[0] for tp in facts.late})
         kept = context.required_ports.salvager.salvage(
             context.link,
@@ -505,8 +511,9 @@ class ReverseLink:
             why = f"transactions are open on {self.configured.target}: what they abort of it is no loss"
             known = f"{facts.loss.reason}; " if facts.loss.reason else ""
             facts = replace(facts, loss=replace(facts.loss, upper_bound=True, reason=f"{known}{why}"))
+        facts = replace(facts, late_said=said)
         context.establish(facts, context.carried)
-        return facts, said
+        return facts
 
 
 def _given_up(facts: Facts, view: PartitionView) -> bool:

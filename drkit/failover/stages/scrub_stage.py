@@ -209,6 +209,8 @@ class Scrub:
         """
         facts, why = context.facts, ""
         if not old:
+            facts = replace(facts, deleting=True)  # what an interrupted attempt left undone is done from here on
+            context.establish(facts, context.carried)
             return facts, context.carried, ""
         cleaned = set[str]()
         for _ in range(_ROUNDS):
@@ -270,11 +272,14 @@ class Scrub:
         )
 
     def _commits_kept_from_here(self, context: StageContext, facts: Facts) -> Facts:
-        """Journal from where commits are read after the deletion, or from where an interrupted attempt would have."""
+        """Journal that topics are about to be deleted, and from where commits are read afterwards, or from where an
+        interrupted attempt would have read them."""
         earlier = facts.commits_from or {}
         ends = commits_end(context.estate, self.cluster)
         facts = replace(
-            facts, commits_from={number: min(end, earlier.get(number, end)) for number, end in ends.items()}
+            facts,
+            commits_from={number: min(end, earlier.get(number, end)) for number, end in ends.items()},
+            deleting=True,
         )
         context.establish(facts, context.carried)
         return facts

@@ -9,6 +9,7 @@ from drkit.failover.failback.checks import warnings
 from drkit.failover.failback.failback_snapshot import FailbackSnapshot
 from drkit.failover.failback.removing_settings import GroupPlace, kept_for_unread
 from drkit.failover.snapshot.snapshot import ClusterView
+from drkit.kafka.client.record_probe import NOTHING, ProbedRecord
 from drkit.model.errors import Refused
 from drkit.model.topic_policy import TopicSettings
 from drkit.model.topology import Link, LinkId, TopicPartition
@@ -75,10 +76,19 @@ NOW_MS = 1_000_000
 
 
 class Held:
-    """A partition of 100 offsets, one stamped each second up to now, of 10 bytes each."""
+    """A partition of 100 offsets, one stamped each second up to now, of 10 bytes each. `markers`: how many at the end
+    are a transaction's; `late`: nothing is read in time."""
 
-    def __init__(self, *, sizes=True):
-        self.sizes = sizes
+    def __init__(self, *, sizes=True, markers=0, late=False):
+        self.sizes, self.markers, self.late = sizes, markers, late
+
+    def probe_records(self, places, *, seconds):
+        if self.late:
+            return dict.fromkeys(places, ProbedRecord(reason=f"not read in {seconds:g} s", late=True))
+        return {
+            place: ProbedRecord(place.offset, 1, 2) if place.offset < 100 - self.markers else NOTHING
+            for place in places
+        }
 
     def end_offsets(self, tps, *, committed):
         assert not committed
@@ -152,6 +162,12 @@ def test_a_topic_that_keeps_dr_s_cleanup_policy_keeps_the_retention_that_it_has_
 
 def test_what_can_t_be_told_counts_as_removed():
     assert kept({"retention.bytes": "1000"}, 40, BY_DESIGN, sizes=False)
+    assert kept({"retention.ms": "10000"}, 99, late=True)
+
+
+def test_a_group_that_has_read_all_but_a_transaction_s_marker_is_not_behind():
+    assert not kept({"retention.ms": "10000"}, 99, markers=1)
+    assert kept({"retention.ms": "10000"}, 98, markers=1) == [("retention.ms", "-1", 2)]
 
 
 def test_the_run_says_which_group_has_not_read_what():

@@ -3,6 +3,7 @@ deleted nothing is asked for once more."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -44,10 +45,19 @@ def old(estate, monkeypatch):
     return topics
 
 
-def resumed(estate, *, begun=False):
+def begin_scrub(estate, run, *, deleting):
+    """A scrub that was killed before, or after, it was about to delete topics."""
+    record = load_run(estate.store, run)
+    record.journal.intent("scrub")
+    if deleting:
+        record.journal.established("scrub", replace(record.machine.facts, deleting=True))
+    return load_run(estate.store, run)
+
+
+def resumed(estate, *, deleting=None):
     run = interrupted_before(estate, "scrub")
-    if begun:
-        load_run(estate.store, run).journal.intent("scrub")
+    if deleting is not None:
+        begin_scrub(estate, run, deleting=deleting)
     return run, resume_run(estate, run, None).error
 
 
@@ -77,36 +87,47 @@ def test_a_cluster_that_is_silent_as_it_is_asked_stops_the_run_before_its_scrub(
     assert not load_run(estate.store, run).journal.attempted("scrub")
 
 
-@pytest.mark.parametrize(("now_there", "asked"), [({"orders": "T"}, True), ({}, False), ({"orders": "another"}, False)])
+@pytest.mark.parametrize(
+    ("now_there", "deleting", "asked"),
+    [
+        ({"orders": "T"}, True, True),
+        ({}, True, False),
+        ({"orders": "another"}, True, False),
+        ({}, False, True),  # somebody else deleted it, or a broker doesn't list it yet
+        ({"orders": "another"}, False, True),
+    ],
+)
 def test_a_scrub_that_was_begun_is_asked_for_again_until_it_has_deleted_something(
     estate,
     old,
     monkeypatch,
     now_there,
+    deleting,
     asked,
 ):
     monkeypatch.setattr(failback_planner, "make_failback_plan", lambda *_, **__: SimpleNamespace(obstacles=(HELD,)))
     old.clear()
     old.update(now_there)
-    _, told = resumed(estate, begun=True)
+    _, told = resumed(estate, deleting=deleting)
     assert told.what == ("a mirror runs" if asked else "deleting")
 
 
 @pytest.mark.parametrize(
-    ("begun", "state", "now_there", "deleted"),
+    ("deleting", "state", "now_there", "deleted"),
     [
-        (False, State.SALVAGED, {"orders": "T"}, False),
+        (None, State.SALVAGED, {"orders": "T"}, False),
         (True, State.SALVAGED, {"orders": "T"}, False),
         (True, State.SALVAGED, {}, True),
+        (False, State.SALVAGED, {}, False),
         (True, State.SCRUBBED, {"orders": "T"}, True),
     ],
 )
-def test_a_site_run_asks_again_for_links_that_have_deleted_nothing(estate, old, begun, state, now_there, deleted):
+def test_a_site_run_asks_again_for_links_that_have_deleted_nothing(estate, old, deleting, state, now_there, deleted):
     old.clear()
     old.update(now_there)
     record = load_run(estate.store, interrupted_before(estate, "scrub" if state is State.SALVAGED else "reverse"))
-    if begun:
-        record.journal.intent("scrub")
+    if deleting is not None:
+        record = begin_scrub(estate, record.run, deleting=deleting)
     assert record.machine.state is state
     ended = []
     site = SimpleNamespace(
@@ -120,8 +141,7 @@ def test_a_site_run_asks_again_for_links_that_have_deleted_nothing(estate, old, 
 
 
 def test_a_site_run_ends_a_link_of_which_it_can_t_be_seen(estate, monkeypatch):
-    record = load_run(estate.store, interrupted_before(estate, "scrub"))
-    record.journal.intent("scrub")
+    record = begin_scrub(estate, interrupted_before(estate, "scrub"), deleting=True)
     monkeypatch.setattr(estate, "admin", fails(Unreachable("primary does not answer")))
     ended = []
     site = SimpleNamespace(
