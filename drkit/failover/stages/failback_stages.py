@@ -17,7 +17,6 @@ from functools import partial
 
 from drkit.failover.context.interfaces import PATIENCE_SECONDS
 from drkit.failover.context.state_machine import Facts, Kind, Mode, StageOutcome
-from drkit.failover.failback.lost_tail import diverged
 from drkit.failover.failback.removing_settings import REMOVING, GroupPlace, kept_for_unread
 from drkit.failover.failback.way_back import FormerDirection, check_way_back_is_free, reverse_record, save_reversed
 from drkit.failover.fencing.cluster_fence import ClusterFence
@@ -37,6 +36,7 @@ from drkit.failover.stages.remove_filler import trimmed_again
 from drkit.failover.stages.salvage_stage import check_cluster, free_folder, unreadable_places
 from drkit.failover.stages.scrub_stage import restore_configs, to_be_aligned
 from drkit.failover.stages.stage import StageContext, StageReport, check_direction, decide_link, sealed_before
+from drkit.lag.diverged_logs import diverged
 from drkit.model.clock import now, to_millis
 from drkit.model.errors import DrkitError, PartlyDone, Refused, Unreachable
 from drkit.model.link_state import Direction, Problem, TopicState

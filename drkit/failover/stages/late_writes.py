@@ -66,7 +66,7 @@ def find_late_writes(context: StageContext, *, turned: bool) -> tuple[Facts, str
     return facts, f"{said if late else ''}; {why}"
 
 
-def _late(context: StageContext, late: Mapping[str, tuple[int, int]]) -> tuple[Facts, str]:
+def _late(context: StageContext, late: dict[str, tuple[int, int]]) -> tuple[Facts, str]:
     """As `find_late_writes`, of these offsets (first and next) by partition."""
     facts, source = context.facts, context.link.id.source
     loss = _with(facts, {tp: end - max(_known(facts, tp, begin), begin) for tp, (begin, end) in late.items()})
