@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from drkit.kafka.admin.cluster_admin import TopicInfo
@@ -50,6 +51,7 @@ class TopicSnapshot:
     target_denied: set[str] = field(default_factory=set)
     ready: dict[str, ReadyTopic] = field(default_factory=dict)
     changed: dict[str, TopicState] = field(default_factory=dict)
+    source_sessions: Mapping[int, int] = field(default_factory=dict)
 
     def keep(self, state: TopicState) -> None:
         """Note a state to be stored at the end of the look."""

@@ -133,7 +133,11 @@ class TopicSync:
             else None
         )
         self._writer = TopicWriter(
-            link, target, leading, lambda topics: why_maybe_set_back(source, link, store, topics, sides)
+            link,
+            target,
+            leading,
+            lambda topics: why_maybe_set_back(source, link, store, topics, sides),
+            source.sessions,
         )
         self._aligning = AlignedTopics(link, source, target, store)
 
@@ -302,6 +306,7 @@ class TopicSync:
         return [number for number in added if not self._problems.has(PARTITION_MISSING, TopicPartition(topic, number))]
 
     def _observe(self) -> TopicSnapshot:
+        sessions = self._source.sessions()
         listed = {name: info for name, info in self._source.topics().items() if not info.internal}
         covered = {name: info for name, info in listed.items() if self._link.mirrors_topic(name)}
         if not covered and not self._waiting:
@@ -326,6 +331,7 @@ class TopicSync:
             source_topics=sum(not is_canary(topic) for topic in listed),
             source_denied=ours,
             target_denied=theirs,
+            source_sessions=sessions,
         )
         if self._deletions is not None or self._acls is not None:  # whoever leads later must know it, too
             self._growth.saw(look.source, {state.source_topic_id for state in states.values()})

@@ -16,7 +16,7 @@ from drkit.mirror.health.problems import Problems
 from drkit.mirror.topics.topic_snapshot import TopicSnapshot
 from drkit.model.errors import Refused
 from drkit.model.link_state import TopicState
-from drkit.model.topics.standby import SettingChanges, settings_to_put, settings_to_read
+from drkit.model.topics.standby import REMOVE_RECORDS, SettingChanges, settings_to_put, settings_to_read
 from drkit.model.topology import Link
 
 log = logging.getLogger(__name__)
@@ -35,6 +35,7 @@ class TopicWriter:
         target: the cluster that is changed.
         problems: where refusals go.
         why_set_back: why the source of these topics may have been set back; None: it wasn't.
+        sessions: the connections to the source's brokers now (`ClusterAdmin.sessions`).
     """
 
     def __init__(
@@ -43,11 +44,15 @@ class TopicWriter:
         target: ClusterAdmin,
         problems: Problems,
         why_set_back: Callable[[Mapping[str, TopicState]], str | None],
+        sessions: Callable[[], Mapping[int, int]],
     ) -> None:
         self._link = link
         self._target = target
         self._problems = problems
         self._why_set_back = why_set_back
+        self._sessions = sessions
+        self._seen: dict[str, tuple[dict[str, str], Mapping[int, int]]] = {}
+        """What removes records of a source topic, as it was followed last, and the connections of that look."""
         self.aligning: set[str] = set()
         """Source topics that must not be compacted yet (`drkit.mirror.resume.offset_alignment.aligned_topics`)."""
         self._said: set[str] = set()
@@ -157,8 +162,11 @@ class TopicWriter:
         """Set settings on the target that changed on the source, for all topics in one request.
 
         Those by which records are removed only once the source was compared, just before, with what was mirrored: it
-        may be an older copy of its disks, with older settings, and the target may hold all that is left.
+        may be an older copy of its disks, with older settings, and the target may hold all that is left. The log of its
+        controllers may be, alone: so a change that is seen here follows where no broker of the source has restarted
+        meanwhile, which none does without (`source_growth`).
         """
+        restarted = self._changed_in_a_restart(look)
         wanted: dict[str, SettingChanges] = {}
         for topic, ready in look.ready.items():
             name = ready.state.target_topic
@@ -170,7 +178,8 @@ class TopicWriter:
                     wanted[name] = settings
                 else:
                     self._problems.settle(topic, kinds=_CONFIG_KINDS)
-        wanted = {name: settings for name, settings in self._without_held(look, wanted).items() if settings.all}
+        held = {self._link.target_topic(topic) for topic in restarted}
+        wanted = {name: settings for name, settings in self._without_held(look, wanted, held).items() if settings.all}
         if not wanted:
             return
         failures = self._target.set_many_topic_configs({name: settings.all for name, settings in wanted.items()})
@@ -195,16 +204,41 @@ class TopicWriter:
                 self._say_once(f"{name}:{changes}", f"{self._link.id}: {name} is set: {changes}")
                 self._problems.settle(topic, kinds=_CONFIG_KINDS)
 
-    def _without_held(self, look: TopicSnapshot, wanted: Mapping[str, SettingChanges]) -> dict[str, SettingChanges]:
-        """The changes that are put now: without those that remove records, where the source may have been set back."""
+    def _changed_in_a_restart(self, look: TopicSnapshot) -> set[str]:
+        """The source topics whose removing settings are others than those that were followed last, since when a broker
+        of the source has restarted; the others' are noted as followed."""
+        removing = {
+            topic: {key: value for key, value in look.source_settings[topic].items() if key in REMOVE_RECORDS}
+            for topic in look.ready
+            if topic in look.source_settings
+        }
+        changed = {topic for topic, found in removing.items() if topic in self._seen and self._seen[topic][0] != found}
+        now = self._sessions() if changed else {}
+        held = {topic for topic in changed if not (was := self._seen[topic][1]) or not was.items() <= now.items()}
+        self._seen = {topic: self._seen[topic] for topic in held} | {
+            topic: (found, look.source_sessions) for topic, found in removing.items() if topic not in held
+        }
+        return held
+
+    def _without_held(
+        self, look: TopicSnapshot, wanted: Mapping[str, SettingChanges], restarted: set[str]
+    ) -> dict[str, SettingChanges]:
+        """The changes that are put now: without those that remove records, where the source may have been set back.
+        `restarted`: the target's topics whose source has changed while its brokers restarted."""
         kept = {name: settings.keeping_records() for name, settings in wanted.items()}
         if kept == wanted:
             return kept
         parted = self._problems.parted()
         why = f"{parted[0]} may hold other records on {self._link.id.source} than were mirrored" if parted else None
         why = why or self._why_set_back({topic: ready.state for topic, ready in look.ready.items()})
-        if why is None:
+        if why is None and restarted.isdisjoint(wanted):
             return dict(wanted)
+        if why is None:
+            kept = {name: kept[name] if name in restarted else settings for name, settings in wanted.items()}
+            why = (
+                f"brokers of {self._link.id.source} restarted just then, and nothing shows that its controllers' log "
+                "was not restored from an older copy, with older settings. Restart this mirror if the new are meant"
+            )
         for name, settings in wanted.items():
             if held := ", ".join(sorted(settings.followed.keys() - kept[name].followed.keys())):
                 self._say_once(f"{name}:{held}:{why}", f"{self._link.id}: {held} of {name} stay for now: {why}")

@@ -48,6 +48,10 @@ def made(mirrored: Mirrored, *parts: str) -> list[str]:
 # ---- settings ----------------------------------------------------------------------------------------
 
 
+METADATA = "__cluster_metadata-0"
+"""The folder of the controllers' log."""
+
+
 def test_settings_follow_or_are_overridden_as_the_link_says(mirrored: Mirrored) -> None:
     plain, orders = mirrored.name("plain"), mirrored.name("orders")
     mirrored.configure(
@@ -151,6 +155,33 @@ def test_an_older_retention_of_a_restored_source_is_not_put_on_the_target(mirror
         wait_until(lambda: settings(mirrored.target, rested)["retention.ms"] == "3600000", 60, "what an operator took")
 
 
+def test_an_older_retention_of_restored_controllers_is_not_put_on_the_target(
+    mirrored: Mirrored, tmp_path: Path
+) -> None:
+    """Every topic's log is whole, so nothing that is compared differs."""
+    topic = mirrored.name("orders")
+    mirrored.source.create(topic, retention_ms="3600000", max_message_bytes="1111111")
+    with stopped(mirrored.lab, "primary-1") as disk:
+        disk.copy_to(tmp_path / "copy")
+    change(mirrored.source, topic, "retention.ms", "-1")
+    change(mirrored.source, topic, "max.message.bytes", "2222222")
+    write(mirrored.source, topic, 5)
+    with mirrored.running():
+        mirrored.wait_through(topic)
+        wait_until(lambda: settings(mirrored.target, topic)["retention.ms"] == "-1", 60, "what was set last")
+        with stopped(mirrored.lab, "primary-1") as disk:
+            shutil.rmtree(disk.data / METADATA)
+            shutil.copytree(tmp_path / "copy" / METADATA, disk.data / METADATA)
+        wait_until(lambda: settings(mirrored.target, topic)["max.message.bytes"] == "1111111", 60, "a look")
+        assert settings(mirrored.target, topic)["retention.ms"] == "-1"
+        change(mirrored.source, topic, "retention.ms", "7200000")  # whoever means it changes it again
+        change(mirrored.source, topic, "max.message.bytes", "3333333")
+        wait_until(lambda: settings(mirrored.target, topic)["max.message.bytes"] == "3333333", 60, "a look")
+        assert settings(mirrored.target, topic)["retention.ms"] == "-1", "this mirror has seen no other"
+    with mirrored.running():
+        wait_until(lambda: settings(mirrored.target, topic)["retention.ms"] == "7200000", 60, "it was restarted")
+
+
 # ---- deletions ---------------------------------------------------------------------------------------
 
 
@@ -195,9 +226,8 @@ def test_topics_that_a_restored_source_lacks_are_held(
         taken_meanwhile(stays)
         with stopped(mirrored.lab, "primary-1") as disk:
             if restored != "all":
-                metadata = "__cluster_metadata-0"
-                shutil.rmtree(disk.data / metadata)
-                shutil.copytree(tmp_path / "copy" / metadata, disk.data / metadata)
+                shutil.rmtree(disk.data / METADATA)
+                shutil.copytree(tmp_path / "copy" / METADATA, disk.data / METADATA)
             else:
                 disk.set_back(tmp_path / "copy")
         if restored == "controllers, then longer":  # an operator makes topics: their log is soon beyond its former end

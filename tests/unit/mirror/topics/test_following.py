@@ -46,6 +46,7 @@ class World:
             topics=topics,
             topic_configs=lambda *_, **__: {"t": COMPACTED},
             brokers=lambda: [1],
+            sessions=lambda: {1: 1},
             reads_by_topic_id=True,
         )
 

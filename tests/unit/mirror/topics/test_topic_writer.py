@@ -26,22 +26,39 @@ def problems() -> Iterator[Problems]:
         yield Problems(store, LINK.id, lambda _: None)
 
 
-def configured(problems: Problems, why: str | None = None) -> dict[str, dict[str, str]]:
-    """What is put on the target's topics, of which the source has other settings. `why`: what a comparison of the
-    source with what was mirrored says."""
-    put: dict[str, dict[str, str]] = {}
-    target: Any = SimpleNamespace(set_many_topic_configs=lambda wanted: put.update(wanted) or {})
+class Clusters:
+    """A writer, what it puts on the target's topics, and the connections to the source's brokers."""
+
+    def __init__(self, problems: Problems, why: str | None = None) -> None:
+        self.put: dict[str, dict[str, str]] = {}
+        self.connected = {1: 10, 2: 20}
+        target: Any = SimpleNamespace(set_many_topic_configs=lambda wanted: self.put.update(wanted) or {})
+        self.writer = TopicWriter(LINK, target, problems, lambda _: why, lambda: self.connected)
+
+    def looks(self, here: dict[str, str], there: dict[str, str] = THERE) -> dict[str, dict[str, str]]:
+        """What one look puts, by the settings of the source's topics and of the target's."""
+        self.put.clear()
+        self.writer.configure(look(here, there, self.connected))
+        return dict(self.put)
+
+
+def look(here: dict[str, str], there: dict[str, str], connected: dict[int, int]) -> Any:
     names = ("orders", "payments")
-    look: Any = SimpleNamespace(
+    return SimpleNamespace(
         ready={
             name: SimpleNamespace(state=TopicState(name, name, "s", "d", 1, 1, created_by_drkit=True)) for name in names
         },
-        source_settings=dict.fromkeys(names, HERE),
-        target_settings=dict.fromkeys(names, THERE),
+        source_settings=dict.fromkeys(names, here),
+        target_settings=dict.fromkeys(names, there),
         target={name: SimpleNamespace(replication_factor=1) for name in names},
+        source_sessions=dict(connected),
     )
-    TopicWriter(LINK, target, problems, lambda _: why).configure(look)
-    return put
+
+
+def configured(problems: Problems, why: str | None = None) -> dict[str, dict[str, str]]:
+    """What is put on the target's topics, of which the source has other settings. `why`: what a comparison of the
+    source with what was mirrored says."""
+    return Clusters(problems, why).looks(HERE)
 
 
 def test_all_that_changed_follows(problems: Problems) -> None:
@@ -64,3 +81,22 @@ def test_nor_does_one_that_is_found_to_be_set_back_or_that_cannot_be_compared_by
 ) -> None:
     only = {"max.message.bytes": "2000000"}
     assert configured(problems, "orders:0 can't be compared with primary now") == {"orders": only, "payments": only}
+
+
+@pytest.mark.parametrize(
+    "then", [{1: 11, 2: 21}, {1: 10, 2: 21}, {1: 10}, {}], ids=["all", "one", "one is away", "none answers"]
+)
+def test_what_removes_records_does_not_follow_a_source_whose_brokers_restarted_since_it_was_another(
+    problems: Problems, then: dict[int, int]
+) -> None:
+    """Controllers that are restored from an older copy have older settings, and every topic's log is whole."""
+    clusters = Clusters(problems)
+    assert clusters.looks(THERE) == {}
+    clusters.connected = then
+    only = {"max.message.bytes": "2000000"}
+    for _ in range(2):
+        assert clusters.looks(HERE) == {"orders": only, "payments": only}
+    assert clusters.looks(THERE) == {}
+    clusters.connected = {1: 12, 2: 22}
+    assert clusters.looks(THERE) == {}
+    assert clusters.looks(HERE) == dict.fromkeys(("orders", "payments"), HERE), "nobody restarted meanwhile"
