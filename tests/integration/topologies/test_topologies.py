@@ -459,7 +459,7 @@ def test_what_landed_unrecorded_of_a_source_that_was_cut_since_is_told(
     for first in range(0, 200, 50):
         write(a, unique_name, [f"first {n}" for n in range(first, first + 50)])
     world.catch_up("a->b")
-    world.store.put_watermarks(link_id, [replace(before, leader_epoch=None)])
+    world.store.put_watermarks(link_id, [replace(before, leader_epoch=None, observed_at=now())])
     put_newest_own(world.store, link_id, newest)
     with stopped(three, "a-1") as disk:
         assert disk.cut(unique_name, 0, 150) == 150
