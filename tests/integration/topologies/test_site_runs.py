@@ -83,7 +83,7 @@ def test_a_group_or_topic_is_looked_for_on_every_link(site: Site) -> None:
     assert [each["link"] for each in done["links"]] == ["a->c"]
     assert [each["link"] for each in done["left_out"]] == ["b->c"]
     code, refused = site.drkit("failover", "--to", "c", "--group", "nobody", "--dry-run")
-    assert (code, refused["error"]["what"]) == (2, "no group nobody is known")
+    assert (code, refused["error"]["what"]) == (2, "none of the 2 links knows group nobody")
 
 
 def test_a_plan_file_holds_all_links_and_is_stale_where_one_is(site: Site, tmp_path: Path) -> None:
