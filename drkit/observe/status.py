@@ -47,6 +47,7 @@ from drkit.observe.formatting import short
 from drkit.observe.poll_problems import blocked_problem, fence_problem, filler_problems, unfenced_problem
 from drkit.state_topic.guard import begun, interrupted
 from drkit.state_topic.store_age import (
+    LOOK_SECONDS,
     NOT_OLDER,
     ComparedStores,
     StoreAge,
@@ -230,8 +231,9 @@ def link_statuses(
     """
     if clusters is None:
         with observing(config.clusters, timeout_seconds) as own:
+            compared = compared or ComparedStores(timeout_seconds)
             return link_statuses(config, store, links, clusters=own, compared=compared)
-    compared = compared or ComparedStores()
+    compared = compared or ComparedStores(timeout_seconds)
     clusters.connect_soon({alias for link in links for alias in (link.id.source, link.id.target)})
     configured = [each.link().id for each in config.links]
     statuses = []
@@ -356,7 +358,7 @@ def _link_status(
     translator.heed_silence(target.reason, silent_by_source(link, target.silent))
     flowing = control is None or control.direction.serves_source
     record = LinkRecord(link, control, watermarks, topics, running=running, flowing=flowing, left=not flowing)
-    age = compared.age(link.id, lambda: link_age(clusters, store, link, watermarks.values()))
+    age = compared.age(link.id, lambda: link_age(clusters, store, record, compared.seconds))
     seen = compared_problems(clusters, store, record, source, target, problems, translator, at, age)
     problems = list(seen.problems)
     translator.heed_problems(seen.problems, seen.unsure)
@@ -621,12 +623,23 @@ def _on_target(link: Link, silent: str | None) -> str | None:
     return None if silent is None else f"as last seen: {link.id.target} does not answer for it: {silent}"
 
 
-def link_age(clusters: Clusters, store: Store, link: Link, marks: Collection[Watermark]) -> StoreAge:
-    """What comparing the store with its copy finds (`positions_age`); `marks`: of the link."""
-    alias = link.id.target
+def link_age(clusters: Clusters, store: Store, record: LinkRecord, seconds: float = LOOK_SECONDS) -> StoreAge:
+    """What comparing the store with its copy finds (`positions_age`), within so many seconds."""
+    alias = record.link.id.target
     return positions_age(
-        link, store, clusters.config_of(alias), partial(clusters.admin, alias, may_be_gone=True), marks
+        record.link,
+        store,
+        clusters.config_of(alias),
+        partial(clusters.admin, alias, may_be_gone=True),
+        record.watermarks.values(),
+        only_rows=_is_compared_otherwise(record),
+        seconds=seconds,
     )
+
+
+def _is_compared_otherwise(record: LinkRecord) -> bool:
+    """Whether an older store is found by others: a mirror compares before it begins; a link that doesn't flow was."""
+    return record.running or not record.flowing
 
 
 def compared_problems(
@@ -652,7 +665,7 @@ def compared_problems(
         age.unproven, not_compared(link.id, "the copy doesn't prove this partition's mapping rows")
     )
     translator.heed_age(rows, None if age.unknown is None else not_compared(link.id, age.unknown), unproven)
-    if age.older is None and (record.running or not record.flowing):  # a mirror compares before it begins
+    if age.older is None and _is_compared_otherwise(record):
         age = NOT_OLDER
     problems = [*problems, *older_store_problems(link, age, marks, target.end, at)]
     logs = logs_seen(source, target)

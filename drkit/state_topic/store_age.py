@@ -31,7 +31,7 @@ from drkit.model.link_state import (
     Problem,
 )
 from drkit.model.offsets import OffsetMapping, Watermark
-from drkit.model.topology import Link, LinkId, TopicPartition
+from drkit.model.topology import Link, LinkId, OffsetMode, TopicPartition
 from drkit.model.wording import and_more, counted
 from drkit.state_topic.connection import READ_SECONDS
 from drkit.state_topic.link_copy import LinkCopy, read_copy
@@ -43,7 +43,7 @@ FAILED_OVER = frozenset({Direction.SEALED, Direction.REVERSED})
 """Directions of a link whose target has clients."""
 KEPT_SECONDS = 15.0
 KEPT_TIMES = 20
-_LOOK_SECONDS = 15.0
+LOOK_SECONDS = 15.0
 _NOT_FOUND_AGAIN = frozenset({FOREIGN_WRITER, RECORDS_GIVEN_UP, RECORDS_MISPLACED, SOURCE_TRUNCATED})
 """Problems that a mirror may not find a second time: what showed them may be gone by then."""
 
@@ -372,7 +372,14 @@ def not_compared(link: LinkId, why: str) -> str:
 
 
 def positions_age(
-    link: Link, store: Store, target: ClusterConfig, connect: Callable[[], ClusterAdmin], marks: Collection[Watermark]
+    link: Link,
+    store: Store,
+    target: ClusterConfig,
+    connect: Callable[[], ClusterAdmin],
+    marks: Collection[Watermark],
+    *,
+    only_rows: bool,
+    seconds: float,
 ) -> StoreAge:
     """Compare the store with its copy, as a failover does, before its rows are shown as positions.
 
@@ -382,10 +389,16 @@ def positions_age(
         target: the configuration of its target.
         connect: makes a connection to it.
         marks: its watermarks.
+        only_rows: only lost rows matter, not whether all of the store is older: where offsets are kept equal, and all
+            are, none but the first row is needed, and nothing is read.
+        seconds: how long reading the copy may take.
     """
     if not marks or link.inverse or link.shares_target:  # the way back has no copy; beside others provenance tells
         return NOT_OLDER
-    return read_age(link, store, target, connect, seconds=_LOOK_SECONDS)
+    keeps_equal = link.offsets is OffsetMode.PRESERVE and not link.alters
+    if only_rows and keeps_equal and all(mark.target_end == mark.source_through for mark in marks):
+        return NOT_OLDER
+    return read_age(link, store, target, connect, seconds=seconds)
 
 
 class ComparedStores:
@@ -394,9 +407,13 @@ class ComparedStores:
 
     Each finding counts for `KEPT_SECONDS`, or for `KEPT_TIMES` as long as its comparison took where that is longer.
     Threads may share it.
+
+    Args:
+        seconds: how long reading a copy may take; None: `LOOK_SECONDS`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float | None = None) -> None:
+        self.seconds = LOOK_SECONDS if seconds is None else min(seconds, LOOK_SECONDS)
         self._found: dict[LinkId, tuple[StoreAge, float]] = {}
 
     def age(self, link: LinkId, compare: Callable[[], StoreAge]) -> StoreAge:

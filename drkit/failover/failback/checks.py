@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from drkit.failover.context.live_log import LiveLog
 from drkit.failover.context.state_machine import Kind
 from drkit.failover.failback.failback_snapshot import FailbackSnapshot
-from drkit.failover.failback.removing_settings import removing_more
 from drkit.failover.plan.failback_plan import FailbackPlan, ScrubTopic
 from drkit.failover.plan.failover_plan import Obstacle
 from drkit.failover.positions.positions import PlannedPosition
@@ -16,6 +15,7 @@ from drkit.mapping.mapping_rows import source_at
 from drkit.model.link_state import Direction, TopicState
 from drkit.model.offsets import Watermark
 from drkit.model.runs import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED, FenceMethod, FenceState
+from drkit.model.topics.removing import removing_more
 from drkit.model.topology import TopicPartition
 from drkit.model.wording import and_more, counted
 from drkit.store.link_notes import other_target_cluster, other_target_remedy

@@ -11,7 +11,6 @@ from drkit.failover.context.cluster_context import ClusterContext
 from drkit.failover.context.live_log import BELOW, MISSING, RECREATED, Lacking, LiveLog, gap_of, only_here
 from drkit.failover.context.state_machine import Kind, State
 from drkit.failover.failback.carried_offsets import MappedTopic, PartitionMapping, mappings_of
-from drkit.failover.failback.removing_settings import REMOVING
 from drkit.failover.fencing.cluster_fence import fence_method, fence_record
 from drkit.failover.fencing.write_block import settings_before
 from drkit.failover.journal.run_record import KINDS, load_anchored_run, since_brought_back
@@ -33,6 +32,7 @@ from drkit.model.link_state import RECORDS_GIVEN_UP, Direction, LinkControl, Top
 from drkit.model.offsets import Watermark
 from drkit.model.runs import FenceMethod, FenceRecord, run_to_resume
 from drkit.model.topic_policy import TopicSettings
+from drkit.model.topics.removing import REMOVING
 from drkit.model.topics.standby import UNCOMPACTED
 from drkit.model.topology import Link, LinkId, TopicPartition, is_canary
 from drkit.state_topic.other_store import mirrors_of_other_stores

@@ -15,44 +15,13 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.client.record_probe import NOTHING, LogPosition
 from drkit.model.errors import Refused
 from drkit.model.topic_policy import TopicSettings
-from drkit.model.topics.standby import REMOVE_RECORDS
+from drkit.model.topics.removing import CLEANUP, removing_more
 from drkit.model.topology import TopicPartition
 from drkit.model.wording import counted
 
-REMOVING = tuple(sorted(REMOVE_RECORDS))
-"""The settings by which brokers remove records."""
-
 _RECORD_SECONDS = 20.0
-_CLEANUP = "cleanup.policy"
 _UNLIMITED = "-1"
 _BY_SIZE, _BY_TIME = "retention.bytes", "retention.ms"
-_BY_RETENTION = frozenset({_BY_SIZE, _BY_TIME})
-
-
-def removing_more(own: Mapping[str, str], live: Mapping[str, str]) -> tuple[str, ...]:
-    """The settings of a topic by which its brokers remove more with `own` than with `live`; of those without effect
-    under its clean-up policy, none. Where that removes more itself, the live cluster's counts: a topic keeps it then,
-    and `own`'s retention would be in force under it."""
-    policy = own.get(_CLEANUP, "delete")
-    now = live.get(_CLEANUP, policy)
-    policies = set((now if _removes_more(_CLEANUP, policy, now) else policy).split(","))
-    return tuple(
-        key
-        for key in REMOVING
-        if key in own and key in live and _in_force(key, policies) and _removes_more(key, own[key], live[key])
-    )
-
-
-def _in_force(key: str, policies: set[str]) -> bool:
-    return key == _CLEANUP or ("delete" if key in _BY_RETENTION else "compact") in policies
-
-
-def _removes_more(key: str, own: str, live: str) -> bool:
-    if key == _CLEANUP:
-        return not set(own.split(",")) <= set(live.split(","))
-    if key in _BY_RETENTION and _UNLIMITED in {own, live}:
-        return own != _UNLIMITED
-    return int(own) < int(live)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +92,7 @@ def kept_for_unread(
         for key in keys[tp.topic]:
             # under another clean-up policy than its own, its retention was never meant to be in force
             by_design = not policy.follows(key) or key in policy.overrides_of(tp.topic)
-            lasts = by_design and _CLEANUP not in keys[tp.topic]
+            lasts = by_design and CLEANUP not in keys[tp.topic]
             until = removed[key].get(tp, begin + unread) if lasts and key in removed else begin + unread
             known = found.get((tp.topic, key))
             if begin < until and (known is None or known.unread < unread):

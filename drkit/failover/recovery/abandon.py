@@ -133,7 +133,7 @@ def abandon_run(estate: ClusterContext, run: str, say: Callable[[str], None]) ->
         path = None if facts is None else facts.salvage_path
         if facts is not None and path:
             looked.stands.append(f"what only {link.id.source} held was salvaged: {salvaged_where(facts)}")
-        if said := _uncommitted(looked, link):
+        if said := _uncommitted(estate, looked, link):
             looked.stands.append(said)
         before = looked.summary.state if looked.record is None else looked.record.machine.state.value
         result = AbandonReport(
@@ -327,18 +327,32 @@ def _keep_commits(context: CommandFenceContext, looked: _Looked, link: Link) -> 
         looked.did.append(said.removeprefix("; "))
 
 
-def _uncommitted(looked: _Looked, link: Link) -> str:
+def _uncommitted(estate: ClusterContext, looked: _Looked, link: Link) -> str:
     """Committed offsets that went with the topics that a failback deleted, and that it has not committed anew."""
     record = looked.record
-    if record is None or not record.machine.facts.scrubbed or record.journal.attempted("commit") or not record.carried:
+    if record is None or not isinstance(record.plan, FailbackPlan) or record.journal.attempted("commit"):
         return ""
-    groups = and_more(sorted({each.group for each in record.carried}))
+    carried = record.carried if looked.carried is None else looked.carried[0]
+    if not carried or not _has_deleted(estate, record.machine.facts, record.plan, link):
+        return ""
+    groups = and_more(sorted({each.group for each in carried}))
     return (
-        f"{counted(len(record.carried), 'committed offset')} of {groups} went with the topics that were deleted on "
-        f"{link.id.source}: the salvage's positions.json has them, with their places in what was brought back "
-        "(target_offset). The next failback of the link commits them; if none follows, kafka-consumer-groups.sh "
-        "--reset-offsets does, before these groups start there"
+        f"{counted(len(carried), 'committed offset')} of {groups} went with the topics that were deleted on "
+        f"{link.id.source}: the run's journal has them, and positions.json of its salvage, or of the salvage of the "
+        "run before, with their places in what was brought back (target_offset). The next failback of the link commits "
+        "them; if none follows, kafka-consumer-groups.sh --reset-offsets does, before these groups start there"
     )
+
+
+def _has_deleted(estate: ClusterContext, facts: Facts, plan: FailbackPlan, link: Link) -> bool:
+    """Whether a failback has deleted a topic, also where it was killed while it did."""
+    if facts.scrubbed or not facts.deleting:
+        return bool(facts.scrubbed)
+    try:
+        there = estate.admin(link.id.source, may_be_gone=True).topics([topic.topic for topic in plan.topics])
+    except DrkitError:
+        return True
+    return any(topic.topic not in there or there[topic.topic].topic_id != topic.topic_id for topic in plan.topics)
 
 
 def _say_what_stands(estate: ClusterContext, link: Link, looked: _Looked, other: str) -> None:

@@ -17,7 +17,7 @@ from functools import partial
 
 from drkit.failover.context.interfaces import PATIENCE_SECONDS
 from drkit.failover.context.state_machine import Facts, Kind, Mode, StageOutcome
-from drkit.failover.failback.removing_settings import REMOVING, GroupPlace, kept_for_unread
+from drkit.failover.failback.removing_settings import GroupPlace, kept_for_unread
 from drkit.failover.failback.way_back import FormerDirection, check_way_back_is_free, reverse_record, save_reversed
 from drkit.failover.fencing.cluster_fence import ClusterFence
 from drkit.failover.fencing.late_appends import refuse_late_appends
@@ -29,19 +29,22 @@ from drkit.failover.snapshot.take_snapshot import mirror_at_work, observe
 from drkit.failover.stages.audit_stage import TORN, AuditFailed, refuse_missing, seed_anew
 from drkit.failover.stages.directory_update import publish
 from drkit.failover.stages.failover_stages import publication
-from drkit.failover.stages.fence_stages import behind, settle_watermarks, wait_for_mirror
+from drkit.failover.stages.fence_stages import OFFSETS, behind, settle_watermarks, wait_for_mirror
 from drkit.failover.stages.late_writes import find_late_writes
 from drkit.failover.stages.promote_topics import release
 from drkit.failover.stages.remove_filler import trimmed_again
 from drkit.failover.stages.salvage_stage import check_cluster, free_folder, unreadable_places
 from drkit.failover.stages.scrub_stage import restore_configs, to_be_aligned
 from drkit.failover.stages.stage import StageContext, StageReport, check_direction, decide_link, sealed_before
+from drkit.kafka.client.record_probe import LogPosition
 from drkit.lag.diverged_logs import diverged
+from drkit.lag.last_records import compare_records
 from drkit.model.clock import now, to_millis
 from drkit.model.errors import DrkitError, PartlyDone, Refused, Unreachable
 from drkit.model.link_state import Direction, Problem, TopicState
 from drkit.model.offsets import GroupPosition
 from drkit.model.runs import ACCEPT_UNFENCED
+from drkit.model.topics.removing import REMOVING
 from drkit.model.topics.standby import SOURCE_SETTINGS, read_note
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.model.totals import total
@@ -54,6 +57,7 @@ CATCH_UP_SECONDS = 3600.0
 FENCED_PATIENCE_SECONDS = 15.0
 """Behind the fence both clusters turn clients away: how long to wait for one that is down."""
 _ROUNDS = 5
+_RECORD_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,11 +361,41 @@ class DrainBack:
 
     def _cut(self, context: StageContext, snapshot: Snapshot, ends: Mapping[str, int]) -> list[str]:
         """Where the live cluster lost what was brought back (a power cut, older disks, a recreated topic) and holds
-        other records in its place: an end that the mirror had reached before says nothing then."""
-        marks = [view.watermark for view in snapshot.partitions.values() if view.watermark is not None]
-        kept = diverged(context.estate.admin(self.live), marks)
-        new = {tp: (begin, ends[str(tp)]) for tp, begin in kept.items() if ends.get(str(tp), 0) > begin}
-        return [f"{tp} (offsets {begin} to {end - 1})" for tp, (begin, end) in sorted(new.items())]
+        other records in its place: an end that the mirror had reached before says nothing then.
+
+        A cluster that was set back as a whole gives out the same leader epochs again: where a log ends below what was
+        mirrored, its last records are compared with what was made of those offsets then.
+        """
+        views = [view for view in snapshot.partitions.values() if view.watermark is not None]
+        kept = diverged(context.estate.admin(self.live), [view.watermark for view in views if view.watermark])
+        found = {
+            tp: f"offsets {begin} to {ends[str(tp)] - 1}" for tp, begin in kept.items() if ends.get(str(tp), 0) > begin
+        }
+        for view in views:
+            end, mark = ends.get(str(view.tp)), view.watermark
+            if view.tp in found or mark is None or end is None or end >= mark.source_through:
+                continue
+            if self._holds_others(context, view, end):
+                found[view.tp] = f"below offset {end}"
+        return [f"{tp} ({what})" for tp, what in sorted(found.items())]
+
+    def _holds_others(self, context: StageContext, view: PartitionView, end: int) -> bool:
+        """Whether the last records below this end of a live cluster's log are others than those that were brought back,
+        or none of them can be compared."""
+        begin = max(view.source_start or 0, end - OFFSETS)
+        rows = [row for row in view.rows if row.source_offset < end]
+        if begin >= end:
+            return False
+        if not rows or context.link.alters:
+            return True
+        places = {}
+        for row, until in zip(rows, [*(row.source_offset for row in rows[1:]), end], strict=True):
+            for offset in range(max(begin, row.source_offset), until):
+                places[LogPosition(view.target_tp, offset + row.delta)] = LogPosition(view.tp, offset)
+        compared = compare_records(
+            context.estate.admin(self.live), context.estate.admin(self.cluster), places, seconds=_RECORD_SECONDS
+        )
+        return bool(compared.differ or compared.unread) or not compared.equal
 
     def _written_anew(self, context: StageContext, cut: Sequence[str]) -> AuditFailed:
         return AuditFailed(
@@ -489,8 +523,8 @@ class ReverseLink:
         """
         facts, said = find_late_writes(context, turned=False)
         if facts.late == context.facts.late:
-            before = facts.late_said if facts.late else ""  # an interrupted attempt kept them
-            return replace(facts, late_said=before if before.startswith(said) else f"{before}{said}")
+            # an interrupted attempt kept them, and has said so
+            return replace(facts, late_said=(facts.late and facts.late_said) or said)
         topics = sorted({tp.rpartition(":")[0] for tp in facts.late})
         kept = context.required_ports.salvager.salvage(
             context.link,

@@ -267,16 +267,32 @@ def _without_last_look(loss: Loss, source: str) -> Loss:
 
 
 def _as_read_there(context: StageContext) -> tuple[PlannedPosition, ...]:
-    """The carried offsets; of groups that have committed on the cluster that groups leave, as it answers, that. They
-    may be none of the link's, which are read anyway."""
-    groups = sorted({each.group for each in context.carried})
+    """The carried offsets; of groups that have committed on the cluster that groups leave, that. They may be none of
+    the link's, which are read anyway.
+
+    Raises:
+        Refused: a planned move can't read what one of them has committed there.
+        Unreachable: in a planned move, that cluster doesn't answer. An unplanned one goes by what is carried.
+    """
+    groups, left = sorted({each.group for each in context.carried}), context.link.id.source
     if not groups:
         return ()
+    planned = context.facts.mode is Mode.PLANNED
     try:
-        live = context.estate.groups(context.link.id.source, may_be_gone=True).fetch(groups).offsets
+        fetched = context.estate.groups(left, may_be_gone=not planned).fetch(groups)
     except Unreachable:
+        if planned:
+            raise
         return context.carried
-    return as_committed_there(chain.from_iterable(live.values()), context.carried)
+    if fetched.failures and planned:
+        why = [f"{group} ({reason})" for group, reason in sorted(fetched.failures.items())]
+        raise Refused(
+            f"what groups have committed on {left} can't be read: {and_more(why)}",
+            meaning="They would be put where they had been before the failover, behind what they have read since",
+            remedy="Bring their coordinators back, or grant drkit's principal DESCRIBE on these groups; then drkit "
+            f"resume {context.run}",
+        )
+    return as_committed_there(chain.from_iterable(fetched.offsets.values()), context.carried)
 
 
 def _gone(snapshot: Snapshot) -> dict[TopicPartition, int]:

@@ -42,8 +42,8 @@ def acls_by_broker(connection: AdminConnection) -> dict[int, frozenset[Acl]]:
     """
 
     async def step(connection: AdminConnection) -> dict[int, frozenset[Acl]]:
-        nodes = [broker.node_id for broker in (await metadata([])(connection)).brokers]
-        return {node: await _describe(connection, node) for node in nodes}
+        listed = {broker.node_id for broker in (await metadata([])(connection)).brokers}
+        return {node: await _describe(connection, node) for node in sorted(listed | connection.connected_nodes())}
 
     found: dict[int, frozenset[Acl]] = connection.call("read ACLs of every broker", step)
     return found

@@ -374,6 +374,12 @@ class AdminConnection:
             return None
         return self._sessions.setdefault(connection, next(self._session_numbers))
 
+    def connected_nodes(self) -> set[int]:
+        """The brokers to which a connection is open (within a step): one that is cut off from the controllers may be in
+        no other one's list any more."""
+        connections = {} if self._client is None else self._client._manager._conns  # noqa: SLF001 - see above
+        return {node for node, each in connections.items() if each.connected and isinstance(node, int)}
+
     def begin(self, request: Any, node_id: int) -> Awaitable[Any]:
         """As `send`, but sent at once; awaiting it gives the response. At most four at a time to one broker."""
         client = self._client

@@ -229,18 +229,17 @@ async def absent_on_all(connection: AdminConnection, names: Collection[str]) -> 
 
 
 async def _known_by_broker(connection: AdminConnection, names: Collection[str]) -> list[dict[str, str]]:
-    """Those of these topics that each broker knows, with their ids there; hidden ones have the id of zeros."""
+    """Those of these topics that each broker knows, with their ids there; hidden ones have the id of zeros. Asked are
+    those that a broker lists, and those to which a connection is open."""
     wanted = sorted(names)
     cluster = await connection.send(MetadataRequest(topics=[], allow_auto_topic_creation=False))
     topic_type = MetadataRequest.MetadataRequestTopic
     found = []
-    for broker in cluster.brokers:
+    for node in sorted({broker.node_id for broker in cluster.brokers} | connection.connected_nodes()):
         known: dict[str, str] = {}
         for start in range(0, len(wanted), TOPICS_A_REQUEST):
             asked = [topic_type(name=name) for name in wanted[start : start + TOPICS_A_REQUEST]]
-            answer = await connection.send(
-                MetadataRequest(topics=asked, allow_auto_topic_creation=False), broker.node_id
-            )
+            answer = await connection.send(MetadataRequest(topics=asked, allow_auto_topic_creation=False), node)
             known |= {t.name: _id(t.topic_id) for t in answer.topics if error_class(t.error_code) not in _GONE}
         found.append(known)
     return found

@@ -131,15 +131,16 @@ class AclSync:
         self._store.forget_notes(self._link.id, REMOVED_ACL_NOTES, [rule.key for rule in removed & wanted.keys()])
         again = returned_rules(self._store, self._link, self._links, there, self._own) - wanted.keys()
         todo = self._patiently(changes(wanted, noted, there), wanted)
-        empty = all(rule.principal in self._own for rule in theirs)
-        todo = self._without_held(todo, wanted, again, look, empty=empty)
+        shown: set[Acl] = set()
         if going := (todo.remove | todo.forget) - wanted.keys():  # as one broker says, which may lag
-            try:
+            try:  # before anything shows that they were deleted: whoever lacks them is to be who had them
                 shown = going & follow(frozenset().union(*self._source.acls_by_broker().values()) - fences).keys()
             except Unreachable as error:
                 log.info("%s: no access rule is removed now: %s", self._link.id, error.what)
                 shown = going
-            todo = replace(todo, remove=todo.remove - shown, forget=todo.forget - shown)
+        empty = all(rule.principal in self._own for rule in theirs)
+        todo = self._without_held(todo, wanted, again, look, empty=empty)
+        todo = replace(todo, remove=todo.remove - shown, forget=todo.forget - shown)
         self._apply(todo)
         self._show_writers(there - todo.remove if self._link.acls is AclMode.STANDBY else (), topics)
 

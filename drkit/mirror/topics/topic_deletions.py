@@ -166,7 +166,7 @@ class TopicDeletions:
         if not ripe:
             return
         try:
-            absent = self._source.absent_everywhere(ripe)  # before: whoever says so is to be who had it
+            absent = self._absent(ripe)  # before: whoever says so is to be who had it
             holds = self._why_held(look, ripe)
             go = [topic for topic in ripe if self._may_go(look, topic, holds.get(topic))]
             for topic in ripe:
@@ -180,6 +180,14 @@ class TopicDeletions:
             log.info("%s: nothing is deleted now: %s", self._link.id, error.what)
             return
         self._delete(look, [topic for topic in go if topic in absent])
+
+    def _absent(self, topics: Collection[str]) -> set[str]:
+        """Those of these topics that no broker of the source knows; none while one is silent."""
+        try:
+            return self._source.absent_everywhere(topics)
+        except Unreachable as error:
+            log.info("%s: nothing is deleted now: %s", self._link.id, error.what)
+            return set()
 
     def _may_go(self, look: TopicSnapshot, topic: str, hold: _Hold | None) -> bool:
         """Whether a topic may be deleted now. A held one stays held until an operator names it, or it is gone from the

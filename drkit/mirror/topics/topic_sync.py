@@ -287,6 +287,7 @@ class TopicSync:
         self._noted = self._creating = None  # whoever leads changes these and the others
         self._aligning.read_again()
         look = self._observe()
+        self._writer.watch(look)
         awaited = {t for t in look.source if t not in look.states or self._must_exist(look, t)}
         for topic in look.source:
             if topic not in awaited:

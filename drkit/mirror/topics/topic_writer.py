@@ -8,7 +8,7 @@ is reported.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, NewTopic
@@ -16,7 +16,8 @@ from drkit.mirror.health.problems import Problems
 from drkit.mirror.topics.topic_snapshot import TopicSnapshot
 from drkit.model.errors import Refused
 from drkit.model.link_state import TopicState
-from drkit.model.topics.standby import REMOVE_RECORDS, SettingChanges, settings_to_put, settings_to_read
+from drkit.model.topics.removing import REMOVING, removing_more
+from drkit.model.topics.standby import SettingChanges, settings_to_put, settings_to_read
 from drkit.model.topology import Link
 
 log = logging.getLogger(__name__)
@@ -53,6 +54,8 @@ class TopicWriter:
         self._sessions = sessions
         self._seen: dict[str, tuple[dict[str, str], Mapping[int, int]]] = {}
         """What removes records of a source topic, as it was followed last, and the connections of that look."""
+        self._held: dict[str, frozenset[str]] = {}
+        """The settings of a source topic that don't follow (`watch`)."""
         self.aligning: set[str] = set()
         """Source topics that must not be compacted yet (`drkit.mirror.resume.offset_alignment.aligned_topics`)."""
         self._said: set[str] = set()
@@ -163,10 +166,10 @@ class TopicWriter:
 
         Those by which records are removed only once the source was compared, just before, with what was mirrored: it
         may be an older copy of its disks, with older settings, and the target may hold all that is left. The log of its
-        controllers may be, alone: so a change that is seen here follows where no broker of the source has restarted
-        meanwhile, which none does without (`source_growth`).
+        controllers may be, alone: so what then removes more follows where no broker of the source has restarted
+        meanwhile, as each does then (`source_growth`).
         """
-        restarted = self._changed_in_a_restart(look)
+        self.watch(look)
         wanted: dict[str, SettingChanges] = {}
         for topic, ready in look.ready.items():
             name = ready.state.target_topic
@@ -178,8 +181,7 @@ class TopicWriter:
                     wanted[name] = settings
                 else:
                     self._problems.settle(topic, kinds=_CONFIG_KINDS)
-        held = {self._link.target_topic(topic) for topic in restarted}
-        wanted = {name: settings for name, settings in self._without_held(look, wanted, held).items() if settings.all}
+        wanted = {name: settings for name, settings in self._without_held(look, wanted).items() if settings.all}
         if not wanted:
             return
         failures = self._target.set_many_topic_configs({name: settings.all for name, settings in wanted.items()})
@@ -204,45 +206,59 @@ class TopicWriter:
                 self._say_once(f"{name}:{changes}", f"{self._link.id}: {name} is set: {changes}")
                 self._problems.settle(topic, kinds=_CONFIG_KINDS)
 
-    def _changed_in_a_restart(self, look: TopicSnapshot) -> set[str]:
-        """The source topics whose removing settings are others than those that were followed last, since when a broker
-        of the source has restarted; the others' are noted as followed."""
+    def watch(self, look: TopicSnapshot) -> None:
+        """Note which settings of the source's topics remove more than those that were followed, and became so while a
+        broker of the source restarted. Whoever doesn't lead does so, too: it may lead next.
+
+        A topic's stay noted until the source's remove no more than the target's: as before, or as somebody set them on
+        the target.
+        """
         removing = {
-            topic: {key: value for key, value in look.source_settings[topic].items() if key in REMOVE_RECORDS}
-            for topic in look.ready
-            if topic in look.source_settings
+            topic: {key: value for key, value in settings.items() if key in REMOVING}
+            for topic, settings in look.source_settings.items()
         }
         changed = {topic for topic, found in removing.items() if topic in self._seen and self._seen[topic][0] != found}
         now = self._sessions() if changed else {}
-        held = {topic for topic in changed if not (was := self._seen[topic][1]) or not was.items() <= now.items()}
-        self._seen = {topic: self._seen[topic] for topic in held} | {
-            topic: (found, look.source_sessions) for topic, found in removing.items() if topic not in held
-        }
-        return held
+        held = {}
+        for topic in changed:
+            there = look.target_settings.get(self._link.target_topic(topic))
+            was = self._seen[topic][1]
+            more = frozenset() if there is None else frozenset(removing_more(removing[topic], there))
+            if more and not (was and was.items() <= now.items()):
+                held[topic] = more
+        fresh = {topic: (found, look.source_sessions) for topic, found in removing.items() if topic not in held}
+        self._seen = {topic: known for topic, known in self._seen.items() if topic in look.states} | fresh
+        self._held = held
 
-    def _without_held(
-        self, look: TopicSnapshot, wanted: Mapping[str, SettingChanges], restarted: set[str]
-    ) -> dict[str, SettingChanges]:
-        """The changes that are put now: without those that remove records, where the source may have been set back.
-        `restarted`: the target's topics whose source has changed while its brokers restarted."""
-        kept = {name: settings.keeping_records() for name, settings in wanted.items()}
-        if kept == wanted:
-            return kept
+    def _without_held(self, look: TopicSnapshot, wanted: Mapping[str, SettingChanges]) -> dict[str, SettingChanges]:
+        """The changes that are put now: without those that remove records, where the source may have been set back."""
+        source = self._link.id.source
+        put = dict(wanted)
+        for topic, keys in self._held.items():
+            name = self._link.target_topic(topic)
+            if name in put:
+                put[name] = self._held_back(
+                    name,
+                    put[name],
+                    keys,
+                    f"brokers of {source} restarted just then, and nothing shows that its controllers' log was not "
+                    "restored from an older copy, with older settings. Restart this mirror if the new are meant",
+                )
+        kept = {name: settings.keeping_records() for name, settings in put.items()}
+        if kept == put:
+            return put
         parted = self._problems.parted()
-        why = f"{parted[0]} may hold other records on {self._link.id.source} than were mirrored" if parted else None
+        why = f"{parted[0]} may hold other records on {source} than were mirrored" if parted else None
         why = why or self._why_set_back({topic: ready.state for topic, ready in look.ready.items()})
-        if why is None and restarted.isdisjoint(wanted):
-            return dict(wanted)
         if why is None:
-            kept = {name: kept[name] if name in restarted else settings for name, settings in wanted.items()}
-            why = (
-                f"brokers of {self._link.id.source} restarted just then, and nothing shows that its controllers' log "
-                "was not restored from an older copy, with older settings. Restart this mirror if the new are meant"
-            )
-        for name, settings in wanted.items():
-            if held := ", ".join(sorted(settings.followed.keys() - kept[name].followed.keys())):
-                self._say_once(f"{name}:{held}:{why}", f"{self._link.id}: {held} of {name} stay for now: {why}")
-        return kept
+            return put
+        return {name: self._held_back(name, settings, REMOVING, why) for name, settings in put.items()}
+
+    def _held_back(self, name: str, settings: SettingChanges, keys: Collection[str], why: str) -> SettingChanges:
+        """A topic's changes without the source's of these settings, which is told once."""
+        if held := ", ".join(sorted(settings.followed.keys() & set(keys))):
+            self._say_once(f"{name}:{held}:{why}", f"{self._link.id}: {held} of {name} stay for now: {why}")
+        return replace(settings, followed={k: v for k, v in settings.followed.items() if k not in keys})
 
     def _note_unknown(self, topic: str, settings: SettingChanges) -> None:
         if not settings.unknown:

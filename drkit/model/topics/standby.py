@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from drkit.model.topic_policy import FOLLOWED, OPTIONAL, TopicSettings
+from drkit.model.topics.removing import REMOVING
 from drkit.model.topology import Link
 
 CLEANUP = "cleanup.policy"
@@ -152,19 +153,6 @@ READ = (*FOLLOWED, *OPTIONAL, *STANDBY)
 """The settings to read of both sides' topics, besides overrides."""
 
 
-REMOVE_RECORDS = frozenset(
-    {
-        "cleanup.policy",
-        "delete.retention.ms",
-        "max.compaction.lag.ms",
-        "min.compaction.lag.ms",
-        "retention.bytes",
-        "retention.ms",
-    }
-)
-"""The settings by which a cluster removes records."""
-
-
 @dataclass(frozen=True, slots=True)
 class SettingChanges:
     """The settings to put on a target topic.
@@ -184,7 +172,7 @@ class SettingChanges:
 
     def keeping_records(self) -> SettingChanges:
         """Without those of the source's by which records may be removed."""
-        kept = {key: value for key, value in self.followed.items() if key not in REMOVE_RECORDS}
+        kept = {key: value for key, value in self.followed.items() if key not in REMOVING}
         return replace(self, followed=kept)
 
 

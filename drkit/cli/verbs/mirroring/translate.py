@@ -185,7 +185,7 @@ def _translator(run: Invocation, link: Link, tps: Collection[TopicPartition]) ->
         marks = {tp: mark for tp in tps if (mark := translator.watermark(tp)) is not None}
         source = _look(clusters, link.id.source, set(marks)) if flowing else ClusterLogEnds(reason="it is not asked")
         record = LinkRecord(link, control, marks, topics, running=running, flowing=flowing)
-        age = link_age(clusters, store, link, marks.values())
+        age = link_age(clusters, store, record)
         seen = compared_problems(clusters, store, record, source, target, problems, translator, at, age)
         # where clients work on the target by now, a topic that they recreated is no fault; but no row is of it
         anew = [] if flowing else made_anew(clusters, store, record, logs_seen(source, target), problems, at)

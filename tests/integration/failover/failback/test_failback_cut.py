@@ -162,3 +162,20 @@ def test_what_dr_holds_in_place_of_what_was_brought_back_is_not_left_there(
     assert own.values("primary", away) == own.values("dr", away)
     assert f"after-{KEPT}" in own.values("primary", away)[0]
     assert own.committed("primary", group) == {(away, 0): 10}
+
+
+def test_a_dr_that_was_set_back_as_a_whole_and_gives_out_the_same_epochs_again_is_no_shorter_copy(
+    own: OwnLink, away: str, lab: Lab, tmp_path: Path
+) -> None:
+    """Its leader epochs say that it only lost its end: all of it that is left seems to be brought back."""
+    with stopped(lab, "dr-1") as disk:
+        disk.copy_to(tmp_path / "copy")
+    write(own, "dr", away, "more", RECORDS, RECORDS + 40)
+    own.produce("primary", away, {0: ["only-here"]})  # or nothing is scrubbed
+    killed(own, "failback", tmp_path / "salvage", ("audit", OUTCOME, "after"))
+    with stopped(lab, "dr-1") as disk:
+        disk.set_back(tmp_path / "copy")
+    write(own, "dr", away, "after", RECORDS, RECORDS + 20)
+    done = resume(own, tmp_path / "salvage")
+    assert isinstance(done.error, PartlyDone), done.error
+    assert f"{away}:0 (below offset {RECORDS + 20})" in done.error.what

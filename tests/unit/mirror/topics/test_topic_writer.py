@@ -52,6 +52,7 @@ def look(here: dict[str, str], there: dict[str, str], connected: dict[int, int])
         target_settings=dict.fromkeys(names, there),
         target={name: SimpleNamespace(replication_factor=1) for name in names},
         source_sessions=dict(connected),
+        states=dict.fromkeys(names),
     )
 
 
@@ -100,3 +101,30 @@ def test_what_removes_records_does_not_follow_a_source_whose_brokers_restarted_s
     clusters.connected = {1: 12, 2: 22}
     assert clusters.looks(THERE) == {}
     assert clusters.looks(HERE) == dict.fromkeys(("orders", "payments"), HERE), "nobody restarted meanwhile"
+
+
+def test_what_keeps_more_follows_whoever_restarted(problems: Problems) -> None:
+    """Brokers are rolled to a longer retention of their own: nothing may go on the target for that."""
+    clusters = Clusters(problems)
+    assert clusters.looks(THERE) == {}
+    clusters.connected = {1: 11, 2: 21}
+    longer = THERE | {"retention.ms": "-1"}
+    only = {"retention.ms": "-1"}
+    assert clusters.looks(longer) == {"orders": only, "payments": only}
+
+
+def test_what_does_not_follow_is_known_to_whoever_leads_next_and_after_a_look_without_the_topic(
+    problems: Problems,
+) -> None:
+    clusters = Clusters(problems)
+    clusters.writer.watch(look(THERE, THERE, clusters.connected))  # another worker leads
+    clusters.connected = {1: 11, 2: 21}
+    clusters.writer.watch(look(HERE, THERE, clusters.connected))
+    without = look(HERE, THERE, clusters.connected)
+    without.source_settings = {}
+    clusters.writer.watch(without)
+    only = {"max.message.bytes": "2000000"}
+    assert clusters.looks(HERE) == {"orders": only, "payments": only}
+    by_hand = THERE | {"retention.ms": "3600000", "cleanup.policy": "compact"}
+    assert clusters.looks(HERE, by_hand) == {"orders": only, "payments": only}, "nothing is held any more"
+    assert clusters.looks(HERE) == dict.fromkeys(("orders", "payments"), HERE)
