@@ -73,7 +73,8 @@ def suite(tmp_path, *options, chosen="a seed", tests=SUITE, code=0):
     (tmp_path / "test_suite.py").write_text(tests)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  long: x\n  sample: x\n  some_of: x\n")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    environment.pop(SEED, None)
+    for name in (SEED, "PYTEST_ADDOPTS"):  # the run's own
+        environment.pop(name, None)
     if chosen is not None:
         environment[SEED] = chosen
     command = [

@@ -11,7 +11,9 @@ from confluent_kafka import Producer
 
 from drkit.kafka.config.client_config import confluent_config
 from drkit.model.audit.audit_result import ANY_AGE, Verdict
+from drkit.model.topology import TopicPartition
 from tests.support.audits.damage import Bench, dense, records, seeded
+from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, pytest.mark.spark]
 HELD, BEHIND = 30, 12
@@ -19,7 +21,8 @@ HELD, BEHIND = 30, 12
 
 @contextmanager
 def open_transaction(bench: Bench, alias: str, topic: str) -> Iterator[None]:
-    """A transaction with one record, ended (aborted) at the end."""
+    """A transaction with one record, ended (aborted) at the end: its marker is there then, which comes a moment after
+    the coordinator's answer."""
     producer = Producer(confluent_config(bench.config.clusters[alias]) | {"transactional.id": topic})
     producer.init_transactions(30)
     producer.begin_transaction()
@@ -27,6 +30,12 @@ def open_transaction(bench: Bench, alias: str, topic: str) -> Iterator[None]:
     assert producer.flush(30) == 0
     yield
     producer.abort_transaction(30)
+    tps = [TopicPartition(topic, 0)]
+    with bench.admin(alias) as admin:
+        wait_until(
+            lambda: admin.end_offsets(tps, committed=True) == admin.end_offsets(tps, committed=False),
+            what="the transaction's marker",
+        )
 
 
 def mirrored(bench: Bench, topic: str) -> None:
