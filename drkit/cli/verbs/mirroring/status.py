@@ -64,7 +64,7 @@ def status(
     if watch:
         from drkit.state_topic.store_age import ComparedStores
 
-        compared = ComparedStores()
+        compared = ComparedStores(timeout)
         _watch(run, lambda: chosen.of(_read_statuses(run, link, timeout, compared)), interval, every=every)
         return
     statuses = chosen.of(_read_statuses(run, link, timeout))
@@ -154,7 +154,9 @@ def _read_statuses(
         from drkit.cli.views import status_view  # noqa: F401 - loaded while the clusters are waited for
         from drkit.observe import drill_history  # noqa: F401 - as above
         from drkit.observe.status import link_statuses
+        from drkit.state_topic.store_age import ComparedStores
 
+        compared = compared or ComparedStores(timeout)
         return link_statuses(run.config, run.store(), links, clusters=clusters, compared=compared)
 
 
