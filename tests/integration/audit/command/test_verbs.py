@@ -329,6 +329,7 @@ def test_salvaged_records_are_replayed_once_however_often_it_is_run(lab, bench, 
         "not_chosen": 0,
         "conflicting_since": 0,
         "unwritable": 0,
+        "warnings": [],
     }
     there = {each.offset: each.record for each in bench.read("primary", topic, 0)}
     with bench.admin("primary") as admin:

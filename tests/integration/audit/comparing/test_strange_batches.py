@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import struct
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from confluent_kafka import Producer
 from drkit.drill.environment.log_surgery import flip, rewrite
 from drkit.kafka.config.client_config import confluent_config
 from drkit.kafka.protocol.record_batch import CRC_FROM, DELETE_HORIZON, HEADER_BYTES, LOG_APPEND_TIME, parse
+from drkit.lab import Lab
 from drkit.mirror.engine import range_digests
 from drkit.model.audit.audit_result import DEVIATIONS, AuditResult, Counts, Verdict
 from drkit.model.audit.continuous_audit import AuditProgress
@@ -26,6 +27,7 @@ from drkit.store import open_store
 from tests.support.audits.audit_ways import continuously, every_way, mirrored, rows
 from tests.support.audits.damage import STAMP, Bench, Record, forwarded
 from tests.support.clusters import raw
+from tests.support.clusters.guard import Guard
 from tests.support.collection.sampling import some_of
 from tests.support.links.batches import batch_bytes, retouched
 from tests.support.links.log_reader import read_partition, read_until_refused
@@ -37,6 +39,17 @@ COUNT, BATCH, AT = 1_000, 25, 510
 """Records of a topic, of a batch; a record in the batch that is altered, from 500 to 524 where there are no markers."""
 CRC_AT = CRC_FROM - 4
 CONTROL, TRANSACTIONAL = 0x20, 0x10
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory, lab_guard: Guard) -> Iterator[Lab]:
+    """A lab of its own: a broker that is restarted with such logs may not load them (a batch that claims to be of a
+    transaction: InvalidTxnStateException), and ends; so would each later test on a shared one."""
+    folder = tmp_path_factory.mktemp("strange")
+    lab_guard.watch(folder)
+    own = Lab.up(folder, brokers=1, store="sqlite")
+    yield own
+    own.down()
 
 
 @dataclass(frozen=True)
