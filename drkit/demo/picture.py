@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from drkit.model.errors import DrkitError
-from drkit.observe.status import LinkStatus
+from drkit.observe.link_status import LinkStatus
 
 _REFRESH_A_SECOND = 4
 _LOOK_SECONDS = 1.0

@@ -21,7 +21,7 @@ from drkit.model.clock import now, oldest_age
 from drkit.model.errors import DrkitError
 from drkit.model.topology import LinkId
 from drkit.model.totals import greatest, total
-from drkit.observe.status import LinkStatus
+from drkit.observe.link_status import LinkStatus
 from drkit.store.api import LinkStore
 
 MEASURES = (

@@ -6,7 +6,8 @@ killed soon after its removal and lost its log start.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 
 from drkit.kafka.admin.clusters import Clusters
@@ -24,9 +25,10 @@ from drkit.model.runs import (
     serving_cluster,
     write_block_kind,
 )
-from drkit.model.topics.acls import Acl, fence_rules_kind, topics_denied
+from drkit.model.topics.acls import Acl, fence_rules_kind, others_rules_kind, topics_denied
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.model.wording import and_more
+from drkit.observe.cluster_log_ends import ClusterLogEnds
 from drkit.store.api import Store
 from drkit.store.fences_beside import fences_beside, lift_of, names_closed
 from drkit.store.link_notes import alignments
@@ -35,6 +37,8 @@ FENCED = "fenced"
 """Kind of the problem that a cluster that clients should use is fenced; checked at each poll."""
 UNFENCED = "unfenced"
 """Kind of the problem that a former primary isn't fenced; checked at each poll, too."""
+OUTSIDE_THE_FENCE = "outside_the_fence"
+"""Kind of a problem that isn't recorded: each status detects it."""
 WRITES_BLOCKED = "writes_blocked"
 """Kind of the problem that topics take no writes, from a scrub that was interrupted; checked at each poll, too."""
 
@@ -130,6 +134,34 @@ def unfenced_problem(store: Store, link: Link, rules: Collection[Acl] | None, at
         halted=False,
         since=at if record is None else record.at,
     )
+
+
+def outside_the_fence(store: Store, link: Link, source: ClusterLogEnds, at: datetime) -> Iterator[Problem]:
+    """Topics that the ACL fence on a former primary doesn't cover: created after it, or opened since."""
+    kinds = fence_rules_kind(link.id.source), others_rules_kind(link.id.source)
+    denied = topics_denied(key for kind in kinds for key in store.notes(link.id, kind))
+    standing = denied if source.rules is None else denied & topics_denied(rule.key for rule in source.rules)
+    held: dict[str, int] = defaultdict(int)
+    for tp, end in source.end.items():
+        held[tp.topic] += end
+    for topic in sorted(held.keys() - denied) if denied else ():
+        reason = (
+            f"{topic} was created on {link.id.source} after the fence: clients may write there, and what they wrote "
+            f"({held[topic]:,} offsets) is not on {link.id.target}"
+        )
+        yield _outside(link, topic, reason, at)
+    if standing or mark_of(link) in (source.rules or ()):  # else the whole fence is gone: `unfenced` reports it
+        for topic in sorted(held.keys() & (denied - standing)):
+            reason = (
+                f"the rule that keeps clients from writing to {topic} was removed from {link.id.source}: what they "
+                f"write there never reaches {link.id.target}"
+            )
+            yield _outside(link, topic, reason, at)
+
+
+def _outside(link: Link, topic: str, reason: str, at: datetime) -> Problem:
+    remedy = f"drkit fence --link '{link.id}' closes it too"
+    return Problem(OUTSIDE_THE_FENCE, topic, None, reason, remedy, halted=False, since=at)
 
 
 def blocked_problem(store: Store, link: Link, clusters: Clusters, at: datetime) -> Problem | None:

@@ -8,203 +8,47 @@ mirror's progress.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
-from functools import cache, partial
-from typing import Any
+from functools import cache
 
 from drkit.config import Config
-from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.clusters import Clusters, observing
 from drkit.lag.partition_lag import partition_lag
-from drkit.lag.problems_now import LinkRecord, LogsSeen, ProblemsNow, problems_now
-from drkit.mapping.store_translator import PartitionRows, Translator
+from drkit.lag.problems_now import LinkRecord, ProblemsNow
+from drkit.mapping.store_translator import Translator
 from drkit.mapping.translate import doubted_if_set_back
 from drkit.model.clock import age_seconds, now
-from drkit.model.errors import AuthenticationError, DrkitError, NoAuthorizer, Refused, Unreachable, answered, unreached
+from drkit.model.errors import unreached
 from drkit.model.groups import UnmovableGroup
-from drkit.model.link_state import (
-    HARMLESS,
-    ROWS_MISSING,
-    TRANSACTION_OPEN,
-    Direction,
-    LinkControl,
-    Problem,
-    TopicState,
-)
+from drkit.model.link_state import HARMLESS, TRANSACTION_OPEN, Direction, LinkControl, Problem, TopicState
 from drkit.model.offsets import LOOKS_WITHIN_SECONDS, Certainty, GroupPosition, Watermark
-from drkit.model.runs import mark_of, serving_cluster
+from drkit.model.runs import serving_cluster
 from drkit.model.statistics import WorkerStatistics
-from drkit.model.topics.acls import Acl, fence_rules_kind, others_rules_kind, topics_denied
 from drkit.model.topology import Link, LinkId, TopicPartition, is_canary
 from drkit.model.totals import greatest
 from drkit.model.wording import and_more, counted
-from drkit.observe.drill_history import DrillKind, drills_document
+from drkit.observe.cluster_log_ends import ClusterLogEnds, both_ends, logs_by_source, silent_by_source
+from drkit.observe.copy_comparison import compared_problems, link_age, provable_ends
 from drkit.observe.formatting import short
-from drkit.observe.poll_problems import blocked_problem, fence_problem, filler_problems, unfenced_problem
-from drkit.state_topic.guard import begun, interrupted
-from drkit.state_topic.store_age import (
-    LOOK_SECONDS,
-    NOT_OLDER,
-    ComparedStores,
-    StoreAge,
-    not_compared,
-    older_store_problems,
-    positions_age,
+from drkit.observe.link_status import GroupStatus, LinkStatus, PartitionStatus, RecoveryPoint
+from drkit.observe.poll_problems import (
+    blocked_problem,
+    fence_problem,
+    filler_problems,
+    outside_the_fence,
+    unfenced_problem,
 )
+from drkit.state_topic.guard import begun, interrupted
+from drkit.state_topic.store_age import ComparedStores
 from drkit.store.api import Store
-from drkit.store.link_notes import behind_captured, check_source_cluster, unmovable_groups
+from drkit.store.link_notes import behind_captured, unmovable_groups
 from drkit.store.workers import WorkerNote, fresh, read_workers, worker_statistics
 
 _FRESH_SECONDS = 5.0
 """A running mirror checks each partition about once a second; one that hasn't for so long has stopped."""
-OUTSIDE_THE_FENCE = "outside_the_fence"
-"""Kind of a problem that isn't recorded: each status detects it."""
 _LATER = "the mirror's last check is in the future by this machine's clock: the clocks differ, or one was set back"
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterLogEnds:
-    """Start and end offsets of one cluster's partitions, by that cluster's topic names.
-
-    `reason` says why nothing is known; then both mappings are empty. `refused`: the cluster answers, but one side
-    refuses the other (`AuthenticationError`) or it isn't the link's cluster (`NotShown`). `ids`: of its topics;
-    `cluster_id`: its own. `rules`: its ACLs (empty: none, or it has no authorizer); None: not requested, or not
-    readable. `held`: how many offsets are behind open transactions, if there are any and `end` is the last stable
-    offset. `silent`: why partitions of a cluster that answers don't.
-    """
-
-    start: dict[TopicPartition, int] = field(default_factory=dict)
-    end: dict[TopicPartition, int] = field(default_factory=dict)
-    reason: str | None = None
-    refused: bool = False
-    rules: frozenset[Acl] | None = None
-    ids: dict[str, str] = field(default_factory=dict)
-    held: dict[TopicPartition, int] = field(default_factory=dict)
-    silent: dict[TopicPartition, str] = field(default_factory=dict)
-    cluster_id: str | None = None
-
-    def unread(self, side: str) -> str | None:
-        """Which partitions of a source or target (`side`) don't answer, and why; None: all do, or the whole cluster
-        doesn't."""
-        if not self.silent:
-            return None
-        named = and_more([f"{tp}: {why}" for tp, why in sorted(self.silent.items())], separator="; ")
-        return f"the {side} does not answer for {counted(len(self.silent), 'partition')} ({named})"
-
-    @property
-    def reachable(self) -> bool:
-        """Whether the cluster answered."""
-        return self.reason is None
-
-    def lists(self, tp: TopicPartition) -> bool:
-        """Whether it named the partition, or didn't answer at all. Else its topic was deleted, or a broker was asked
-        that doesn't know it."""
-        return not self.reachable or tp in self.end or tp in self.silent
-
-
-def logs_seen(source: ClusterLogEnds, target: ClusterLogEnds) -> LogsSeen:
-    """A link's logs on both clusters, for `problems_now`."""
-    there, here = (each.ids if each.reachable else None for each in (source, target))
-    return LogsSeen(source.start, source.end, target.start, target.end, there, here, target.cluster_id)
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionStatus:
-    """One partition of a link. Offsets are exclusive ends; None means unknown. `lag_reason`: why the lag is None."""
-
-    topic: str
-    target_topic: str
-    partition: int
-    source_start: int | None
-    source_end: int | None
-    mirrored_through: int | None
-    target_start: int | None
-    target_end: int | None
-    delta: int | None
-    lag_records: int | None
-    lag_seconds: float | None
-    engine_reason: str | None = None
-    lag_reason: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class GroupStatus:
-    """A group's captured position on the source, and its translation on the target.
-
-    `type`: the type of a group that commits no offsets and so can't be moved
-    (`drkit.model.groups`), else None.
-    """
-
-    group: str
-    topic: str
-    partition: int
-    source_offset: int | None
-    target_offset: int | None
-    translation: Certainty
-    reason: str | None
-    captured_at: datetime
-    type: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RecoveryPoint:
-    """The loss of a failover now: records not on the target, and the age of the oldest.
-
-    `lower_bound`: the source, or a partition of it, doesn't answer or isn't listed, so `records` is the count of the
-    last check, or more. `reason`: why a value is unknown, or inexact.
-    """
-
-    records: int | None
-    seconds: float | None
-    lower_bound: bool = False
-    reason: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class LinkStatus:
-    """The status of one link. `worker`: the one that leads; `workers`: all that mirror it now, the leader first;
-    `statistics`: their counters, a few seconds old. `refused`: clusters that answer but can't be used, and why;
-    `target_unread`: which partitions of the target, which answers, don't, and why; `store_compared_at`: when the store
-    was compared with its copy, as exact positions need; None: it couldn't be, or the link has no copy."""
-
-    link: Link
-    state: str
-    reason: str | None
-    source_reachable: bool
-    target_reachable: bool
-    worker: str | None
-    observed_at: datetime | None
-    partitions: tuple[PartitionStatus, ...]
-    groups: tuple[GroupStatus, ...]
-    problems: tuple[Problem, ...]
-    recovery_point: RecoveryPoint
-    workers: tuple[WorkerNote, ...] = ()
-    statistics: tuple[WorkerStatistics, ...] = ()
-    unmovable: tuple[UnmovableGroup, ...] = ()
-    refused: Mapping[str, str] = field(default_factory=dict)
-    target_unread: str | None = None
-    store_compared_at: datetime | None = None
-
-    def unreached(self, alias: str) -> str:
-        """Why a cluster isn't reachable, as a predicate: it is silent, or it answers but drkit can't use it."""
-        return unreached(refused=alias in self.refused)
-
-    @property
-    def failed_over(self) -> bool:
-        """Whether its source was failed away from: nothing is mirrored, and there is no failover to prepare."""
-        return self.state in {"sealed", "reversed"}
-
-    @property
-    def loss_means(self) -> str:
-        """The meaning of the recovery point's number in the link's state."""
-        if self.failed_over:
-            left = f"on {self.link.id.source} and not on {self.link.id.target}"
-            return left if self.state == "sealed" else f"{left} when it was failed away from"
-        return "a failover now would lose"
 
 
 def link_statuses(
@@ -267,68 +111,6 @@ def _recovered_in_part(status: LinkStatus, by: str) -> LinkStatus:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Partitions:
-    """A cluster before the request of its log ends: its connection and its topics."""
-
-    admin: ClusterAdmin
-    seen: ClusterLogEnds
-
-    def with_ends(self, *, committed: bool) -> ClusterLogEnds:
-        """Read its log ends (`ClusterAdmin.end_offsets`)."""
-        there = self.seen.start  # partitions without an answer were waited for once
-        silent = dict(self.seen.silent)
-        try:
-            # high watermarks first: offsets beyond a stable end read later surely belong to open transactions
-            high = self.admin.end_offsets(there, committed=False, partial=True) if committed else {}
-            ends = self.admin.end_offsets(there, committed=committed, silent=silent)
-        except (Unreachable, AuthenticationError) as error:
-            return _silent(error)
-        held = {tp: high[tp] - end for tp, end in ends.items() if high.get(tp, end) > end}
-        return replace(self.seen, end=ends, held=held, silent=silent)
-
-
-def _partitions_of(
-    clusters: Clusters,
-    alias: str,
-    wanted: Callable[[str], bool],
-    check: Callable[[str], None] | None = None,
-) -> _Partitions | ClusterLogEnds:
-    """The partitions of the wanted topics, and their log starts; or why nothing is known. Partitions without an answer
-    are left out (`ClusterLogEnds.silent`).
-
-    `check`: called with the cluster's id, raises `NotShown` if it isn't the link's cluster.
-    """
-    try:
-        admin = clusters.admin(alias, may_be_gone=True)
-        cluster_id = admin.cluster_id()
-        if check is not None:
-            check(cluster_id)
-        topics = [info for info in admin.topics().values() if wanted(info.name)]
-        there = [TopicPartition(info.name, number) for info in topics for number in range(info.partitions)]
-        silent: dict[TopicPartition, str] = {}
-        starts = admin.start_offsets(there, silent=silent)
-        ids = {info.name: info.topic_id for info in topics}
-        return _Partitions(
-            admin, ClusterLogEnds(starts, rules=_rules(admin), ids=ids, silent=silent, cluster_id=cluster_id)
-        )
-    except (Unreachable, AuthenticationError) as error:
-        return _silent(error)
-
-
-def _silent(error: DrkitError) -> ClusterLogEnds:
-    return ClusterLogEnds(reason=str(error), refused=answered(error))
-
-
-def _rules(admin: ClusterAdmin) -> frozenset[Acl] | None:
-    try:
-        return admin.acls()
-    except NoAuthorizer:
-        return frozenset()  # it keeps nobody out
-    except (Refused, Unreachable):  # no right to read them, or no answer in time
-        return None
-
-
 def _link_status(
     clusters: Clusters,
     store: Store,
@@ -353,7 +135,7 @@ def _link_status(
     running = led or bool(workers)
     translator = Translator(store, link.id)
     translator.partitions()  # watermarks before ends, or growing logs would seem to have lost records
-    source, target = _both_ends(clusters, store, link)
+    source, target = both_ends(clusters, store, link)
     translator.observe_target(lambda: logs_by_source(link, target.start, target.end))
     translator.heed_silence(target.reason, silent_by_source(link, target.silent))
     flowing = control is None or control.direction.serves_source
@@ -364,7 +146,7 @@ def _link_status(
     translator.heed_problems(seen.problems, seen.unsure)
     translator.settle(provable_ends(record, source, seen), seen.own_ends)
     if control is not None and control.direction is Direction.SEALED:
-        problems += _outside_the_fence(store, link, source, at)
+        problems += outside_the_fence(store, link, source, at)
         unfenced = unfenced_problem(store, link, source.rules, at) if source.reachable else None
         problems += [unfenced] if unfenced is not None else []
     problems += _visible_filler(store, link, control, source, target, at)
@@ -466,73 +248,6 @@ def _visible_filler(
     return found
 
 
-def _outside_the_fence(store: Store, link: Link, source: ClusterLogEnds, at: datetime) -> Iterator[Problem]:
-    """Topics that the ACL fence on a former primary doesn't cover: created after it, or opened since."""
-    kinds = fence_rules_kind(link.id.source), others_rules_kind(link.id.source)
-    denied = topics_denied(key for kind in kinds for key in store.notes(link.id, kind))
-    standing = denied if source.rules is None else denied & topics_denied(rule.key for rule in source.rules)
-    held: dict[str, int] = defaultdict(int)
-    for tp, end in source.end.items():
-        held[tp.topic] += end
-    for topic in sorted(held.keys() - denied) if denied else ():
-        reason = (
-            f"{topic} was created on {link.id.source} after the fence: clients may write there, and what they wrote "
-            f"({held[topic]:,} offsets) is not on {link.id.target}"
-        )
-        yield _outside(link, topic, reason, at)
-    if standing or mark_of(link) in (source.rules or ()):  # else the whole fence is gone: `unfenced` reports it
-        for topic in sorted(held.keys() & (denied - standing)):
-            reason = (
-                f"the rule that keeps clients from writing to {topic} was removed from {link.id.source}: what they "
-                f"write there never reaches {link.id.target}"
-            )
-            yield _outside(link, topic, reason, at)
-
-
-def _outside(link: Link, topic: str, reason: str, at: datetime) -> Problem:
-    remedy = f"drkit fence --link '{link.id}' closes it too"
-    return Problem(OUTSIDE_THE_FENCE, topic, None, reason, remedy, halted=False, since=at)
-
-
-def logs_by_source(
-    link: Link, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, tuple[int, int]]:
-    """Log starts and ends of the link's target, by the source's names of its partitions."""
-    named = ((link.source_topic(tp.topic), tp) for tp in starts if tp in ends)
-    return {TopicPartition(t, tp.partition): (starts[tp], ends[tp]) for t, tp in named if t is not None}
-
-
-def silent_by_source(link: Link, silent: Mapping[TopicPartition, str]) -> dict[TopicPartition, str]:
-    """Why partitions of the link's target don't answer, by the source's names of them."""
-    named = ((link.source_topic(tp.topic), tp.partition, why) for tp, why in silent.items())
-    return {TopicPartition(topic, number): why for topic, number, why in named if topic is not None}
-
-
-def _both_ends(clusters: Clusters, store: Store, link: Link) -> tuple[ClusterLogEnds, ClusterLogEnds]:
-    """The log ends of both clusters as of one moment; everything else is read before, from both concurrently: a dead
-    cluster costs one timeout, not two.
-
-    The source's ends are read right after the target's: records on the target that the source lacks are then another
-    writer's, and the apparent lag exceeds the real one only by the records written in between.
-    """
-
-    def on_target(topic: str) -> bool:
-        return link.source_topic(topic) is not None
-
-    check = partial(check_source_cluster, store, link.id)
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        asked = [
-            pool.submit(_partitions_of, clusters, link.id.source, link.covers_topic, check),
-            pool.submit(_partitions_of, clusters, link.id.target, on_target),
-        ]
-        source, target = (each.result() for each in asked)
-    if isinstance(target, _Partitions):
-        target = target.with_ends(committed=False)  # only the mirror writes there, and its records are acknowledged
-    if isinstance(source, _Partitions):
-        source = source.with_ends(committed=link.committed)
-    return source, target
-
-
 def _not_yet_mirrored(
     link: Link, tp: TopicPartition, source: ClusterLogEnds, target: ClusterLogEnds
 ) -> PartitionStatus:
@@ -621,80 +336,6 @@ def _as_last_seen(link: Link, tp: TopicPartition, source: ClusterLogEnds, target
 def _on_target(link: Link, silent: str | None) -> str | None:
     """That the target doesn't show what it holds now; None: it does."""
     return None if silent is None else f"as last seen: {link.id.target} does not answer for it: {silent}"
-
-
-def link_age(clusters: Clusters, store: Store, record: LinkRecord, seconds: float = LOOK_SECONDS) -> StoreAge:
-    """What comparing the store with its copy finds (`positions_age`), within so many seconds."""
-    alias = record.link.id.target
-    return positions_age(
-        record.link,
-        store,
-        clusters.config_of(alias),
-        partial(clusters.admin, alias, may_be_gone=True),
-        record.watermarks.values(),
-        only_rows=_is_compared_otherwise(record),
-        seconds=seconds,
-    )
-
-
-def _is_compared_otherwise(record: LinkRecord) -> bool:
-    """Whether an older store is found by others: a mirror compares before it begins; a link that doesn't flow was."""
-    return record.running or not record.flowing
-
-
-def compared_problems(
-    clusters: Clusters,
-    store: Store,
-    record: LinkRecord,
-    source: ClusterLogEnds,
-    target: ClusterLogEnds,
-    problems: Sequence[Problem],
-    translator: Translator,
-    at: datetime,
-    age: StoreAge,
-) -> ProblemsNow:
-    """`problems_now`, with what comparing the store with its copy found (`positions_age`): with the problem
-    `store_older` of each partition that it concerns, and with the rows that the store has lost. The translator heeds
-    the comparison, too.
-
-    `problems`: those on record.
-    """
-    link, marks = record.link, record.watermarks.values()
-    rows = PartitionRows(store, age.lost)
-    unproven = dict.fromkeys(
-        age.unproven, not_compared(link.id, "the copy doesn't prove this partition's mapping rows")
-    )
-    translator.heed_age(rows, None if age.unknown is None else not_compared(link.id, age.unknown), unproven)
-    if age.older is None and _is_compared_otherwise(record):
-        age = NOT_OLDER
-    problems = [*problems, *older_store_problems(link, age, marks, target.end, at)]
-    logs = logs_seen(source, target)
-    return problems_now(clusters, store, record, logs, problems, at, rows=rows if age.lost else None)
-
-
-def provable_ends(
-    record: LinkRecord, source: ClusterLogEnds, problems: ProblemsNow
-) -> dict[TopicPartition, int | None]:
-    """The source's log ends (None: unknown) of the partitions whose target log and mapping rows show what is on the
-    target: only the mirror writes there, they are about these topics, and the store lacks none."""
-    if not record.flowing:
-        return {}
-    return {
-        tp: source.end.get(tp)
-        for tp, mark in record.watermarks.items()
-        if _proven(mark, record.topics.get(tp.topic), source, problems)
-    }
-
-
-def _proven(mark: Watermark, topic: TopicState | None, source: ClusterLogEnds, problems: ProblemsNow) -> bool:
-    if topic is None:
-        return False
-    another = source.ids.get(mark.topic, topic.source_topic_id) != topic.source_topic_id
-    lost = any(
-        problem.kind in ROWS_MISSING and problem.topic == mark.topic and problem.partition in {None, mark.partition}
-        for problem in problems.problems
-    )
-    return mark.epoch == topic.epoch and not another and not lost
 
 
 def _lag_seconds(
@@ -888,32 +529,3 @@ def _recovery_point(
         lower_bound=not source.reachable or unread is not None,
         reason=reason,
     )
-
-
-def status_document(statuses: Sequence[LinkStatus], drills: Sequence[DrillKind] | None = None) -> dict[str, Any]:
-    """`drkit status --output json`. `drills`: those in the store; None: it wasn't asked."""
-    known = None if drills is None else drills_document(drills, now())
-    return {"links": [_link_document(status) for status in statuses], "drills": known}
-
-
-def _link_document(status: LinkStatus) -> dict[str, Any]:
-    return {
-        "source": status.link.id.source,
-        "target": status.link.id.target,
-        "state": status.state,
-        "reason": status.reason,
-        "source_reachable": status.source_reachable,
-        "target_reachable": status.target_reachable,
-        "worker": status.worker,
-        "workers": [
-            {"worker": each.owner, "leads": each.leads, "partitions": each.partitions, "seen_at": each.seen_at}
-            for each in status.workers
-        ],
-        "statistics": [each.document() for each in status.statistics],
-        "observed_at": status.observed_at,
-        "store_compared_at": status.store_compared_at,
-        "partitions": [asdict(partition) for partition in status.partitions],
-        "groups": [asdict(group) for group in status.groups],
-        "problems": [asdict(problem) for problem in status.problems],
-        "recovery_point": asdict(status.recovery_point),
-    }

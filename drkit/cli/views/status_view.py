@@ -23,7 +23,7 @@ from drkit.observe.drill_history import PASSED, DrillKind, age_in_words
 if TYPE_CHECKING:
     from drkit.model.link_state import Problem
     from drkit.model.statistics import WorkerStatistics
-    from drkit.observe.status import GroupStatus, LinkStatus, PartitionStatus
+    from drkit.observe.link_status import GroupStatus, LinkStatus, PartitionStatus
 
 _STATE_STYLE = {
     "mirroring": "bold green",

@@ -15,9 +15,9 @@ from drkit.observe.audit_history import VERDICTS as AUDIT_VERDICTS
 from drkit.observe.audit_history import AuditOfLink
 from drkit.observe.drill_history import VERDICTS as DRILL_VERDICTS
 from drkit.observe.drill_history import DrillKind
+from drkit.observe.link_status import LinkStatus
 from drkit.observe.metrics.worker_metrics import worker_metrics
 from drkit.observe.poll_problems import FENCED
-from drkit.observe.status import LinkStatus
 
 STATES = ("stopped", "mirroring", "paused", "degraded", "sealed", "reversed")
 

@@ -40,10 +40,10 @@ from drkit.model.errors import ConfigError, DrkitError, error_body
 from drkit.observe.audit_history import AuditOfLink
 from drkit.observe.drill_history import DrillKind
 from drkit.observe.history import SPANS
+from drkit.observe.link_status import LinkStatus
 from drkit.observe.metrics.status_metrics import DrillCollector, LastAuditCollector, StatusCollector
 from drkit.observe.page.access import AUTHORISED, Access, Guard, log_in
 from drkit.observe.page.board import TABLES, Board, history_document
-from drkit.observe.status import LinkStatus
 
 _STOP_SECONDS = 5
 _CONNECTIONS = 512

@@ -23,10 +23,10 @@ from drkit.observe import formatting
 from drkit.observe.audit_history import AuditOfLink
 from drkit.observe.drill_history import DrillKind
 from drkit.observe.history import MEASURES, StatusHistory, measure
+from drkit.observe.link_status import LinkStatus
 from drkit.observe.page import tables
 from drkit.observe.page.decision import Answer, Decision, Duration, decision_document, rounded_age, unknown
 from drkit.observe.page.tables import Row, Table, page_of, query_of
-from drkit.observe.status import LinkStatus
 
 _T = TypeVar("_T")
 _STALE_SECONDS = 30.0

@@ -17,8 +17,8 @@ from drkit.model.offsets import Certainty
 from drkit.model.runs import RunSummary
 from drkit.model.totals import greatest, total
 from drkit.observe import formatting
+from drkit.observe.link_status import GroupStatus, LinkStatus, PartitionStatus
 from drkit.observe.page.decision import Decision, PlannedRow, rounded_age
-from drkit.observe.status import GroupStatus, LinkStatus, PartitionStatus
 
 Row = Mapping[str, Any]
 """One line: plain values by column."""

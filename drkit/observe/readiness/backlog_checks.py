@@ -21,8 +21,8 @@ from drkit.model.errors import NotShown, Refused
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.model.wording import and_more, counted
 from drkit.observe.drill_history import age_in_words
+from drkit.observe.link_status import LinkStatus, PartitionStatus
 from drkit.observe.readiness.check import Check, CheckOutcome
-from drkit.observe.status import LinkStatus, PartitionStatus
 
 DISKS = "disks of the target"
 BROKERS = "brokers of the target"

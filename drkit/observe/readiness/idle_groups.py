@@ -16,8 +16,8 @@ from drkit.model.groups import StatesAround
 from drkit.model.link_state import Direction
 from drkit.model.wording import and_more, counted
 from drkit.observe.drill_history import age_in_words
+from drkit.observe.link_status import LinkStatus
 from drkit.observe.readiness.check import Check, CheckOutcome
-from drkit.observe.status import LinkStatus
 from drkit.store.api import Store
 
 IDLE_GROUPS = "groups without members"

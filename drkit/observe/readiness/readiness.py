@@ -27,6 +27,7 @@ from drkit.model.topology import Link, is_canary
 from drkit.model.wording import and_more, counted
 from drkit.observe.drill_history import PASSED, DrillKind, age_in_words
 from drkit.observe.formatting import loss, short
+from drkit.observe.link_status import GroupStatus, LinkStatus
 from drkit.observe.poll_problems import FENCED
 from drkit.observe.readiness.backlog_checks import (
     BROKERS,
@@ -49,7 +50,7 @@ from drkit.observe.readiness.target_checks import (
     topic_settings_check,
     versions_check,
 )
-from drkit.observe.status import GroupStatus, LinkStatus, link_statuses
+from drkit.observe.status import link_statuses
 from drkit.permissions.missing import Names, missing_rights, remedy_of
 from drkit.permissions.resolve import CLUSTER_NAME, cluster_of
 from drkit.permissions.table import Command, Operation, Side, Subject

@@ -20,8 +20,8 @@ from drkit.model.topics.acls import Acl, AclRole, carried, changes, own_principa
 from drkit.model.topics.standby import ALIGNING, READ, SettingChanges, settings_to_put, settings_to_read
 from drkit.model.topology import Link, LinkId
 from drkit.model.wording import and_more, counted
+from drkit.observe.link_status import LinkStatus
 from drkit.observe.readiness.check import Check, CheckOutcome
-from drkit.observe.status import LinkStatus
 from drkit.store.api import LinkStore
 from drkit.store.link_notes import fence_rules, noted_rules, returned_rules
 

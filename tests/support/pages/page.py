@@ -23,11 +23,11 @@ from drkit.model.runs import RunSummary
 from drkit.model.statistics import EngineStatistics, Latency, WorkerStatistics
 from drkit.model.topology import Link, LinkId
 from drkit.observe.history import StatusHistory
+from drkit.observe.link_status import GroupStatus, LinkStatus, PartitionStatus, RecoveryPoint, status_document
 from drkit.observe.page.access import Access
 from drkit.observe.page.application import Certificates, PageServer, bind, make_application
 from drkit.observe.page.board import Board, EarlierRuns, Sources
 from drkit.observe.page.decision import Answer, Decision, Obstruction, PlannedRow
-from drkit.observe.status import GroupStatus, LinkStatus, PartitionStatus, RecoveryPoint, status_document
 from drkit.store import open_store
 
 LINK = LinkId("primary", "dr")

@@ -8,7 +8,7 @@ import pytest
 from drkit.model.clock import now
 from drkit.model.errors import Unreachable
 from drkit.observe.history import MEASURES, RINGS, StatusHistory, aggregate, measure
-from drkit.observe.status import RecoveryPoint
+from drkit.observe.link_status import RecoveryPoint
 from drkit.store import open_store
 from tests.support.pages.page import LATENCY, LINK, partition, snapshot, worker
 

@@ -9,9 +9,9 @@ import pytest
 from drkit.kafka.groups.group_admin import GroupInfo
 from drkit.model.groups import GroupCommit, GroupState, StatesAround
 from drkit.model.offsets import Certainty
+from drkit.observe.link_status import GroupStatus
 from drkit.observe.readiness.check import CheckOutcome
 from drkit.observe.readiness.idle_groups import idle_groups, judged_after, judged_before
-from drkit.observe.status import GroupStatus
 from tests.support.pages.page import snapshot
 
 AT = datetime(2026, 11, 29, 8, tzinfo=UTC)

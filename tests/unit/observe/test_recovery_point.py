@@ -8,16 +8,9 @@ from drkit.lag.problems_now import LinkRecord, ProblemsNow, _unwatched
 from drkit.model.link_state import TRANSACTION_OPEN, Problem
 from drkit.model.offsets import Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition
-from drkit.observe.status import (
-    ClusterLogEnds,
-    PartitionStatus,
-    _not_looked_at,
-    _not_yet_mirrored,
-    _partition,
-    _recovery_point,
-    _state,
-    _unheard,
-)
+from drkit.observe.cluster_log_ends import ClusterLogEnds
+from drkit.observe.link_status import PartitionStatus
+from drkit.observe.status import _not_looked_at, _not_yet_mirrored, _partition, _recovery_point, _state, _unheard
 from drkit.store.workers import WorkerNote
 
 AT = datetime(2026, 11, 20, 4, 3, tzinfo=UTC)

@@ -16,12 +16,12 @@ from drkit.model.clock import now
 from drkit.model.errors import ConfigError
 from drkit.model.offsets import Watermark
 from drkit.model.statistics import EngineStatistics
+from drkit.observe.link_status import RecoveryPoint, status_document
 from drkit.observe.metrics.status_metrics import StatusCollector
 from drkit.observe.metrics.worker_health import ENDED, FRESH_SECONDS, SILENT_SECONDS, WAITING, WorkerHealth
 from drkit.observe.metrics.worker_metrics import LiveCollector, LiveLink
 from drkit.observe.metrics.worker_server import serve_live
 from drkit.observe.page.tables import worker_rows
-from drkit.observe.status import RecoveryPoint, status_document
 from tests.support.pages.page import LATENCY, partition, snapshot, worker
 
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"

@@ -26,8 +26,8 @@ from drkit.model.process import SignalEvent
 if TYPE_CHECKING:
     from drkit.config import Config
     from drkit.config.schema.config import ServeConfig
+    from drkit.observe.link_status import LinkStatus
     from drkit.observe.page.application import Certificates
-    from drkit.observe.status import LinkStatus
 
 _CHECK_SECONDS = 1.0
 
@@ -55,10 +55,10 @@ def serve(
     """
     from drkit.cli.wiring.page_sources import page_sources
     from drkit.observe.history import StatusHistory
+    from drkit.observe.link_status import status_document
     from drkit.observe.page.access import checked
     from drkit.observe.page.application import PageServer, bind, make_application
     from drkit.observe.page.board import Board
-    from drkit.observe.status import status_document
 
     with run.writer.log_as(log_format).logging(verbose=run.verbose):
         set_client_logs(verbose=run.verbose)

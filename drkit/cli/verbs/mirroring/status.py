@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from drkit.model.audit.audit_result import TopicChoice
-    from drkit.observe.status import LinkStatus
+    from drkit.observe.link_status import LinkStatus
     from drkit.state_topic.store_age import ComparedStores
 
 
@@ -70,7 +70,7 @@ def status(
     statuses = chosen.of(_read_statuses(run, link, timeout))
     from drkit.cli.views.status_view import render_drills, render_statuses
     from drkit.observe.drill_history import known_drills
-    from drkit.observe.status import status_document
+    from drkit.observe.link_status import status_document
 
     drills = known_drills(run.config, run.store())
     run.writer.emit(
@@ -171,7 +171,7 @@ def _watch(run: Invocation, look: Callable[[], list[LinkStatus]], interval: floa
     from drkit.cli.output import Printable
     from drkit.cli.views.status_view import render_drills, render_statuses
     from drkit.observe.drill_history import known_drills
-    from drkit.observe.status import status_document
+    from drkit.observe.link_status import status_document
 
     def picture() -> RenderableType:
         try:

@@ -30,7 +30,7 @@ from drkit.model.wording import and_more
 
 if TYPE_CHECKING:
     from drkit.kafka.admin.clusters import Clusters
-    from drkit.observe.status import ClusterLogEnds
+    from drkit.observe.cluster_log_ends import ClusterLogEnds
 
 _NAMED = 20  # so many known names are listed in an error
 
@@ -150,15 +150,8 @@ def _translator(run: Invocation, link: Link, tps: Collection[TopicPartition]) ->
     """
     from drkit.kafka.admin.clusters import observing
     from drkit.lag.problems_now import LinkRecord, made_anew
-    from drkit.observe.status import (
-        ClusterLogEnds,
-        compared_problems,
-        link_age,
-        logs_by_source,
-        logs_seen,
-        provable_ends,
-        silent_by_source,
-    )
+    from drkit.observe.cluster_log_ends import ClusterLogEnds, logs_by_source, logs_seen, silent_by_source
+    from drkit.observe.copy_comparison import compared_problems, link_age, provable_ends
     from drkit.state_topic.guard import check_recovered
     from drkit.store.workers import live_workers
 
@@ -196,7 +189,7 @@ def _translator(run: Invocation, link: Link, tps: Collection[TopicPartition]) ->
 
 def _look(clusters: Clusters, alias: str, tps: Collection[TopicPartition]) -> ClusterLogEnds:
     """What a cluster shows of some partitions, by its own names; a topic that drkit may not see isn't known."""
-    from drkit.observe.status import ClusterLogEnds
+    from drkit.observe.cluster_log_ends import ClusterLogEnds
 
     try:
         admin = clusters.admin(alias, may_be_gone=True)

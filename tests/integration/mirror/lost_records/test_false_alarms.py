@@ -20,9 +20,10 @@ from drkit.mirror.runtime.pipeline_factory import PipelineFactory
 from drkit.mirror.topics.topic_sync import TopicSync
 from drkit.model.offsets import Certainty
 from drkit.model.topology import TopicPartition as Partition
+from drkit.observe.link_status import LinkStatus
 from drkit.observe.readiness.check import Check, CheckOutcome
 from drkit.observe.readiness.readiness import readiness
-from drkit.observe.status import LinkStatus, link_statuses
+from drkit.observe.status import link_statuses
 from tests.support.links.mirroring import Mirrored
 from tests.support.wait import wait_until
 

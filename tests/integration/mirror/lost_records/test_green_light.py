@@ -17,7 +17,8 @@ from drkit.mirror.progress import MirrorProgress
 from drkit.model.errors import Unreachable
 from drkit.model.link_state import TRANSACTION_OPEN
 from drkit.model.topology import Link
-from drkit.observe.status import LinkStatus, link_statuses
+from drkit.observe.link_status import LinkStatus
+from drkit.observe.status import link_statuses
 from tests.support.collection.sampling import some_of
 from tests.support.links.mirroring import Mirrored
 from tests.support.wait import wait_until

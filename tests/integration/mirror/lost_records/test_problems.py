@@ -11,7 +11,8 @@ from drkit.config import ClusterConfig
 from drkit.drill.environment.log_surgery import stopped
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.model.topology import TopicPartition
-from drkit.observe.status import LinkStatus, link_statuses
+from drkit.observe.link_status import LinkStatus
+from drkit.observe.status import link_statuses
 from tests.support.collection.sampling import some_of
 from tests.support.links.mirroring import Mirrored, Side
 from tests.support.wait import wait_until

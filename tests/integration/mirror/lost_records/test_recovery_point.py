@@ -12,7 +12,8 @@ from confluent_kafka import Consumer, TopicPartition
 from drkit.config import Config
 from drkit.mirror.progress import MirrorProgress
 from drkit.model.topology import TopicPartition as Place
-from drkit.observe.status import LinkStatus, link_statuses
+from drkit.observe.link_status import LinkStatus
+from drkit.observe.status import link_statuses
 from tests.support.links.mirroring import Mirrored, Side
 from tests.support.wait import wait_until
 

@@ -22,7 +22,8 @@ from drkit.model.errors import Refused
 from drkit.model.link_state import TARGET_PURGED, Problem
 from drkit.model.offsets import Certainty
 from drkit.model.topology import TopicPartition
-from drkit.observe.status import LinkStatus, link_statuses
+from drkit.observe.link_status import LinkStatus
+from drkit.observe.status import link_statuses
 from drkit.store.link_notes import accepted_purges
 from drkit.store.workers import live_workers
 from tests.support.links.mirroring import Mirrored, Side

@@ -13,7 +13,7 @@ from drkit.model.clock import now
 from drkit.model.link_state import Problem
 from drkit.model.offsets import Certainty
 from drkit.model.topology import Link, LinkId
-from drkit.observe.status import GroupStatus, LinkStatus, PartitionStatus, RecoveryPoint
+from drkit.observe.link_status import GroupStatus, LinkStatus, PartitionStatus, RecoveryPoint
 
 TOPIC = "europe.payments.authorisations.with-a-name-that-goes-on-and-on.v2"
 TEAM = "team-settlement-and-reconciliation-consumers-of-the-nightly-batch"

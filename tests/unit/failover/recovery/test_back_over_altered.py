@@ -17,8 +17,8 @@ from drkit.model.errors import Refused
 from drkit.model.link_state import Direction, LinkControl
 from drkit.model.runs import RunSummary
 from drkit.model.topology import Link, LinkId
+from drkit.observe.link_status import LinkStatus, RecoveryPoint
 from drkit.observe.readiness.readiness import _left_behind, _mirror
-from drkit.observe.status import LinkStatus, RecoveryPoint
 from drkit.store import open_store
 
 AT = datetime(2026, 11, 28, tzinfo=UTC)
