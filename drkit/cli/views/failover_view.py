@@ -124,12 +124,17 @@ def print_result(
         console.print(f"clients     [bold]{escape(facts.endpoint)}[/] ({plan.target.alias})")
     if state is State.CLOSED and plan.kind is Kind.FAILOVER and result.evidence.fenced is False:
         _fence_later(console, plan)
-    if state is State.CLOSED and plan.kind is Kind.FAILBACK:
-        console.print(
-            f"next        drkit mirror --link '{plan.link}': until it runs, nothing is mirrored", soft_wrap=True
-        )
+    if state is State.CLOSED:
+        print_mirror_to_start(console, plan)
     if state is State.CLOSED:
         print_without_place(console, without_place(result.positions, plan.endpoint), plan.target.alias)
+
+
+def print_mirror_to_start(console: Console, plan: Plan) -> None:
+    """The mirror that a failback or reprotect leaves for the operator to start: the run's own one has ended."""
+    if plan.kind in {Kind.FAILBACK, Kind.REPROTECT}:
+        flow = plan.link.reversed() if plan.kind is Kind.REPROTECT else plan.link
+        console.print(f"next        drkit mirror --link '{flow}': until it runs, nothing is mirrored", soft_wrap=True)
 
 
 def _fence_later(console: Console, plan: Plan) -> None:

@@ -16,6 +16,7 @@ from drkit.cli.views.failover_view import (
     StagePrinter,
     how_in_words,
     print_evidence,
+    print_mirror_to_start,
     print_needs,
     print_obstacle,
     print_refused_now,
@@ -111,6 +112,7 @@ def _print_destinations(console: Console, result: SiteResult) -> None:
                 console.print(f"clients     [bold]{escape(endpoint)}[/] ({alias})")
     for each in result.links:
         if each.result is not None and each.state is State.CLOSED:
+            print_mirror_to_start(console, each.plan)
             left = without_place(each.result.positions, each.plan.endpoint)
             print_without_place(console, left, each.plan.target.alias)
 

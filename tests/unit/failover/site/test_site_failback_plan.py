@@ -8,7 +8,9 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from drkit.cli.views.site_view import print_site_failback_plan
+from drkit.cli.views.failover_view import print_result
+from drkit.cli.views.site_view import print_site_failback_plan, print_site_result
+from drkit.failover.context.evidence import Judgement
 from drkit.failover.context.state_machine import PATHS, Facts, Kind, Mode, Run, State
 from drkit.failover.plan.failback_plan import FailbackPlan, ScrubTopic, with_digest
 from drkit.failover.plan.failover_plan import Obstacle
@@ -148,6 +150,17 @@ def test_where_clients_connect_is_of_the_run_only_where_it_is_one_place(endpoint
     document = site_run_document(SiteResult("S", plan, State.CLOSED, links))
     assert document["endpoint"] == found
     assert [each["endpoint"] for each in document["links"]] == list(endpoints)
+
+
+@pytest.mark.parametrize(("kind", "flow"), [(Kind.FAILBACK, "east->dr"), (Kind.REPROTECT, "dr->east")])
+def test_it_ends_with_the_mirror_that_the_operator_is_to_start(kind: Kind, flow: str):
+    plan = replace(a_link_plan(EAST), kind=kind)
+    run = RunResult("R", Run(kind, State.CLOSED, Facts(Mode.PLANNED)), AT, (), ())
+    site = SiteResult("S", a_plan(plan, kind=kind), State.CLOSED, (LinkResult(EAST, plan, run),))
+    console = Console(record=True, width=200)
+    print_result(console, run, plan, Judgement())
+    print_site_result(console, site, Judgement())
+    assert console.export_text().count(f"next        drkit mirror --link '{flow}': until it runs") == 2
 
 
 @pytest.mark.parametrize(("kind", "count"), [(Kind.FAILBACK, 3), (Kind.REPROTECT, 2)])
