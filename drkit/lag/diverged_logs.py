@@ -1,7 +1,7 @@
 """Whether logs still hold what was read of them: by leader epochs and the last batch.
 
 A log may have grown again since it lost its end. Each is compared as if it were the source of a mirror that had copied
-all of it at that time.
+all of it at that time (`as_mirrored`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,31 @@ from collections.abc import Iterable
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.logs.source_divergence import divergence
 from drkit.lag.batch_comparison import compare_batches
-from drkit.model.offsets import Watermark
+from drkit.model.clock import now
+from drkit.model.offsets import SourceBatch, Watermark
 from drkit.model.topology import TopicPartition
+
+
+def as_mirrored(
+    tp: TopicPartition, end: int, *, start: int = 0, leader_epoch: int | None = None, last: SourceBatch | None = None
+) -> Watermark:
+    """The watermark of a log that was read from offset `start` up to `end`, as if it had been mirrored so far.
+
+    `leader_epoch`, `last`: of its last batch; None: unknown.
+    """
+    return Watermark(
+        topic=tp.topic,
+        partition=tp.partition,
+        epoch=0,
+        source_through=end,
+        target_end=end,
+        source_start=start,
+        source_end=end,
+        target_start=start,
+        observed_at=now(),
+        leader_epoch=leader_epoch,
+        source_batch=last,
+    )
 
 
 def diverged(admin: ClusterAdmin, marks: Iterable[Watermark]) -> dict[TopicPartition, int]:

@@ -42,8 +42,12 @@ from drkit.store.link_notes import NEVER_MIRRORED
 FAILED_OVER = frozenset({Direction.SEALED, Direction.REVERSED})
 """Directions of a link whose target has clients."""
 KEPT_SECONDS = 15.0
+"""How long what a comparison found counts, at least (`ComparedStores`)."""
 KEPT_TIMES = 20
+"""It counts this many times as long as the comparison took, where that is longer: comparing again and again takes no
+more than a twentieth of the time."""
 LOOK_SECONDS = 15.0
+"""How long reading a copy may take, at the most, where a command has set no other bound."""
 _NOT_FOUND_AGAIN = frozenset({FOREIGN_WRITER, RECORDS_GIVEN_UP, RECORDS_MISPLACED, SOURCE_TRUNCATED})
 """Problems that a mirror may not find a second time: what showed them may be gone by then."""
 

@@ -37,9 +37,9 @@ from drkit.kafka.client.data_client import StreamError
 from drkit.kafka.client.log_reader import LogReader
 from drkit.kafka.config.client_config import aiokafka_config
 from drkit.kafka.protocol.record_columns import RecordColumns
-from drkit.lag.diverged_logs import diverged
+from drkit.lag.diverged_logs import as_mirrored, diverged
 from drkit.model.audit.audit_result import SalvageClass, TopicChoice
-from drkit.model.clock import Deadline, now
+from drkit.model.clock import Deadline
 from drkit.model.errors import ConfigError, DrkitError, Refused, Unreachable
 from drkit.model.link_state import Direction
 from drkit.model.offsets import SourceBatch, Watermark
@@ -280,21 +280,12 @@ def _still_compared(
 
 
 def _as_mirrored(compared: Mapping[str, Any]) -> Watermark:
-    """A partition of the target up to where a salvage was compared with it, as if it had been mirrored so far."""
-    through, batch = compared["target_through"], compared["target_batch"]
-    return Watermark(
-        topic=compared["target_topic"],
-        partition=compared["partition"],
-        epoch=0,
-        source_through=through,
-        target_end=through,
-        source_start=0,
-        source_end=through,
-        target_start=0,
-        observed_at=now(),
-        leader_epoch=None if batch is None else batch["leader_epoch"],
-        source_batch=None if batch is None else SourceBatch(batch["last_offset"], batch["crc"]),
-    )
+    """A partition of the target up to where a salvage was compared with it."""
+    tp, batch = TopicPartition(compared["target_topic"], compared["partition"]), compared["target_batch"]
+    if batch is None:
+        return as_mirrored(tp, compared["target_through"])
+    last = SourceBatch(batch["last_offset"], batch["crc"])
+    return as_mirrored(tp, compared["target_through"], leader_epoch=batch["leader_epoch"], last=last)
 
 
 def _cut_since(cut: Sequence[TopicPartition], cluster: str) -> Iterator[str]:

@@ -1,8 +1,5 @@
 """Whether a log still has what it held at its end when its topic was kept: by leader epochs and its last batch, as the
-log may have grown again since.
-
-It is compared as if it were the source of a mirror that had copied all of it at that time.
-"""
+log may have grown again since."""
 
 from __future__ import annotations
 
@@ -10,8 +7,7 @@ from collections.abc import Mapping
 
 from drkit.failover.context.live_log import LastBatch, LiveLog, TopicKept
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.lag.diverged_logs import diverged
-from drkit.model.clock import now
+from drkit.lag.diverged_logs import as_mirrored, diverged
 from drkit.model.offsets import SourceBatch, Watermark
 from drkit.model.topology import TopicPartition
 
@@ -42,26 +38,17 @@ def lost_tails(admin: ClusterAdmin, kept: Mapping[str, TopicKept]) -> dict[Topic
     return diverged(
         admin,
         [
-            _as_mirrored(TopicPartition(name, number), each, number, end)
+            _as_mirrored(TopicPartition(name, number), each, end)
             for name, each in kept.items()
             for number, end in each.live.ends.items()
         ],
     )
 
 
-def _as_mirrored(tp: TopicPartition, kept: TopicKept, number: int, end: int) -> Watermark:
-    batch = kept.live_batches.get(number)
-    start = kept.live.starts.get(number, 0)
-    return Watermark(
-        topic=tp.topic,
-        partition=number,
-        epoch=0,
-        source_through=end,
-        target_end=end,
-        source_start=start,
-        source_end=end,
-        target_start=start,
-        observed_at=now(),
-        leader_epoch=None if batch is None else batch.leader_epoch,
-        source_batch=None if batch is None else SourceBatch(batch.last_offset, batch.crc),
+def _as_mirrored(tp: TopicPartition, kept: TopicKept, end: int) -> Watermark:
+    start, batch = kept.live.starts.get(tp.partition, 0), kept.live_batches.get(tp.partition)
+    if batch is None:
+        return as_mirrored(tp, end, start=start)
+    return as_mirrored(
+        tp, end, start=start, leader_epoch=batch.leader_epoch, last=SourceBatch(batch.last_offset, batch.crc)
     )
