@@ -20,7 +20,7 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.logs.leader_epochs import LogBatch
 from drkit.model.errors import Unreachable
 from drkit.model.offsets import SourceBatch, Watermark
-from drkit.model.topics.standby import CLEANUP, is_compacted
+from drkit.model.topics.removing import CLEANUP, is_compacted
 from drkit.model.topology import LinkId, TopicPartition
 
 

@@ -23,7 +23,6 @@ from drkit.kafka.protocol.records import Damaged, RawRecord
 from drkit.mapping.target_start import MappingRows
 from drkit.model.errors import DrkitError
 from drkit.model.offsets import OffsetMapping, Watermark
-from drkit.model.topics.standby import CLEANUP, is_compacted
 from drkit.model.topology import LinkId, TopicPartition
 
 if TYPE_CHECKING:
@@ -197,7 +196,7 @@ class _Reading(NamedTuple):
 
     def compacts(self, target: TopicPartition) -> bool:
         """Whether the target's cleaner works on a topic."""
-        return is_compacted(self.target.topic_configs({target.topic}, keys=(CLEANUP,)).get(target.topic, {}))
+        return bool(self.target.compacted([target.topic]))
 
 
 class _Seen(NamedTuple):

@@ -29,7 +29,7 @@ from drkit.model.digests import RangeDigest
 from drkit.model.errors import ConfigError, DrkitError
 from drkit.model.link_state import Direction, Problem, TopicState
 from drkit.model.offsets import OffsetMapping, Watermark
-from drkit.model.topics.standby import CLEANUP, is_compacted
+from drkit.model.topics.removing import is_compacted
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.store.api import Store
 from drkit.store.link_notes import check_source_cluster, check_target_cluster
@@ -361,9 +361,7 @@ class _Side:
         ends = admin.end_offsets(tps, committed=committed)
         starts = admin.start_offsets(tps)
         since = {} if request.since is None else admin.offsets_for_times(dict.fromkeys(tps, to_millis(request.since)))
-        configs = admin.topic_configs(topics, keys=(CLEANUP,))
-        compacted = frozenset(name for name, values in configs.items() if is_compacted(values))
-        return cls(topics, starts, ends, since, compacted, watermarks)
+        return cls(topics, starts, ends, since, frozenset(admin.compacted(topics)), watermarks)
 
     def bounds(self, tp: TopicPartition) -> tuple[int, int]:
         """Log start and end; nothing where the partition isn't there."""

@@ -43,7 +43,7 @@ from drkit.model.clock import Deadline
 from drkit.model.errors import ConfigError, DrkitError, Refused, Unreachable
 from drkit.model.link_state import Direction
 from drkit.model.offsets import SourceBatch, Watermark
-from drkit.model.topics.standby import is_compacted
+from drkit.model.topics.removing import CLEANUP, is_compacted
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.model.wording import and_more
 from drkit.store.api import Store
@@ -123,7 +123,7 @@ def replay(
         with ClusterAdmin(link.target, cluster) as admin:
             logs = _settled_logs(admin, {*tps, *_compared(manifest)}, say)
             compared, cut = _still_compared(manifest, admin, logs)
-            policies = admin.topic_configs({tp.topic for tp in logs}, keys=("cleanup.policy", "retention.ms"))
+            policies = admin.topic_configs({tp.topic for tp in logs}, keys=(CLEANUP, "retention.ms"))
             dense = {name for name, settings in policies.items() if not is_compacted(settings)}
         others = compared.keys() - set(tps)
         since = {tp: (max(start, compared[tp]), end) for tp, (start, end) in logs.items() if tp in others}
@@ -307,7 +307,7 @@ def _warnings(
     """What TOPIC's own removals mean for a replay, in words. `oldest`: the smallest timestamp (ms) in the salvage."""
     if begun := [f"{tp} ({start:,})" for tp, (start, _) in logs.items() if start]:
         yield f"the log's start is above 0 at {and_more(begun)}: what a former replay wrote below is written again"
-    keeps = int(settings.get("retention.ms", -1)) if "delete" in settings.get("cleanup.policy", "") else -1
+    keeps = int(settings.get("retention.ms", -1)) if "delete" in settings.get(CLEANUP, "") else -1
     if oldest is not None and 0 <= keeps < time.time() * 1000 - oldest:
         yield (
             f"{topic} keeps records for retention.ms = {keeps:,}, and the salvage holds older ones: brokers remove "

@@ -19,7 +19,6 @@ from drkit.failover.positions.position_checks import (
 from drkit.failover.positions.positions import PlannedPosition
 from drkit.kafka.client.record_probe import LogPosition, ProbedRecord
 from drkit.model.errors import DrkitError
-from drkit.model.topics.standby import CLEANUP, is_compacted
 
 LOOK_SECONDS = 10.0
 """The time limit; positions not read by then are reported as unknown."""
@@ -93,12 +92,12 @@ def _cleaned(
     if not removed:
         return []
     admin = estate.admin(alias)
-    policies = admin.topic_configs({place.tp.topic for place in removed}, keys=(CLEANUP,))
+    compacted = admin.compacted({place.tp.topic for place in removed})
     starts = admin.start_offsets({place.tp for place in removed}, partial=True)
     return [
         place
         for place in removed
-        if is_compacted(policies.get(place.tp.topic, {})) or starts.get(place.tp, 0) > (known[place].offset or 0)
+        if place.tp.topic in compacted or starts.get(place.tp, 0) > (known[place].offset or 0)
     ]
 
 

@@ -38,7 +38,7 @@ from drkit.model.clock import from_millis, now
 from drkit.model.errors import DrkitError, Refused, Unreachable
 from drkit.model.link_state import PARTED, SOURCE_TRUNCATED, TARGET_PURGED, Direction, Problem, TopicState
 from drkit.model.offsets import Watermark
-from drkit.model.topics.standby import is_compacted
+from drkit.model.topics.removing import CLEANUP, is_compacted
 from drkit.model.topology import Link, TopicPartition, is_canary
 from drkit.model.wording import and_more
 from drkit.store.api import Store
@@ -363,9 +363,7 @@ def count_carried(
     alteration, unaltered = _alteration(estate, link, admin)
     until = time.monotonic() + seconds
     cluster, timeout = estate.config.clusters[source], min(seconds, _ANSWER_SECONDS)
-    policies = (
-        admin.topic_configs({tp.topic for tp in wanted}, keys=("cleanup.policy",), denied=set()) if wanted else {}
-    )
+    policies = admin.topic_configs({tp.topic for tp in wanted}, keys=(CLEANUP,), denied=set()) if wanted else {}
     dense = {topic for topic, settings in policies.items() if not is_compacted(settings)}
     with LogReader(source, cluster, timeout_seconds=timeout, committed=link.committed, dense=dense) as reader:
         for tp, (begin, end) in sorted(wanted.items()):

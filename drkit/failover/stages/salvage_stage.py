@@ -31,7 +31,6 @@ from drkit.kafka.groups.group_admin import CommittedOffset, GroupAdmin
 from drkit.lag.last_records import TAIL_OFFSETS
 from drkit.model.errors import DrkitError, FolderUnusable, Refused
 from drkit.model.runs import ACCEPT_SALVAGE_ONLY
-from drkit.model.topics.standby import is_compacted
 from drkit.model.topology import TopicPartition
 from drkit.model.wording import and_more, counted
 
@@ -267,8 +266,7 @@ def topics_at_salvage(
         live_names[name]: (earlier[name].live if earlier is not None and name in earlier else logs[name]).ends
         for name in ends
     }
-    settings = context.estate.admin(live).topic_configs(sorted(live_ends), keys=("cleanup.policy",))
-    compacted = {name for name in live_ends if is_compacted(settings.get(name, {}))}
+    compacted = context.estate.admin(live).compacted(sorted(live_ends))
     live_tails = _tails(context, live, live_ends, compacted)
     offsets = committed_on(context.estate.groups(cluster), ends)  # last: nothing keeps them from changing
     return {

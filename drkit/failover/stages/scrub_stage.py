@@ -40,7 +40,8 @@ from drkit.kafka.admin.topic_requests import TooLate
 from drkit.model.clock import Deadline
 from drkit.model.errors import DrkitError, PartlyDone, Refused
 from drkit.model.runs import ACCEPT_UNFENCED
-from drkit.model.topics.standby import ALIGNING, OWN_SETTINGS, UNCOMPACTED, is_compacted, own_note
+from drkit.model.topics.removing import is_compacted
+from drkit.model.topics.standby import ALIGNING, OWN_SETTINGS, UNCOMPACTED, own_note
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.model.wording import and_more, counted
 
@@ -413,11 +414,10 @@ def to_be_aligned(context: StageContext, back: LinkId, topics: Sequence[ScrubTop
     link's policy doesn't let follow.
     """
     store = context.estate.store
-    settings = context.estate.admin(back.source).topic_configs([t.live_topic for t in topics], keys=("cleanup.policy",))
     held_back = {
         topic.live_topic: own_note(topic.config) for topic in topics if for_good and is_compacted(topic.config)
     }
-    compacted = {topic.live_topic for topic in topics if is_compacted(settings.get(topic.live_topic, {}))}
+    compacted = context.estate.admin(back.source).compacted([topic.live_topic for topic in topics])
     context.lease.check()
     for kind, notes in ((OWN_SETTINGS, held_back), (ALIGNING, dict.fromkeys(compacted | held_back.keys(), ""))):
         store.forget_notes(back, kind, sorted(store.notes(back, kind).keys() - notes))

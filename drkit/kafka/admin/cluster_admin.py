@@ -46,6 +46,7 @@ from drkit.kafka.client.record_probe import LogPosition, OffsetRange, ProbedReco
 from drkit.model.clock import Deadline
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.topics.acls import Acl
+from drkit.model.topics.removing import CLEANUP, is_compacted
 from drkit.model.topology import TopicPartition
 
 __all__ = ["TOPIC_EXISTS", "Broker", "ClusterAdmin", "NewTopic", "TopicInfo"]
@@ -147,6 +148,14 @@ class ClusterAdmin(ClusterClient):
         if wanted:
             self._connection.call("read topic configurations", step)
         return found
+
+    def compacted(self, names: Iterable[str]) -> set[str]:
+        """Those of these topics on which the log cleaner works.
+
+        Raises:
+            Refused: drkit's principal may not read a topic's settings.
+        """
+        return {name for name, settings in self.topic_configs(names, keys=(CLEANUP,)).items() if is_compacted(settings)}
 
     def create_topic(
         self, name: str, *, partitions: int, replication_factor: int, config: Mapping[str, str] | None = None

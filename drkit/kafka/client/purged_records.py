@@ -20,9 +20,10 @@ from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.client.record_probe import NOTHING, LogPosition, OffsetRange
 from drkit.model.errors import Refused, Unreachable
 from drkit.model.topic_policy import TopicSettings
+from drkit.model.topics.removing import CLEANUP
 from drkit.model.topology import TopicPartition
 
-RETENTION = ("cleanup.policy", "retention.ms", "retention.bytes")
+RETENTION = (CLEANUP, "retention.ms", "retention.bytes")
 """Settings that decide what a broker removes from a log's start."""
 
 CLOCKS_MS = 60_000
@@ -53,7 +54,7 @@ def retention_of(source: Mapping[str, str], target: Mapping[str, str], policy: T
         name: overrides.get(name, source.get(name) if policy.follows(name) else target.get(name)) for name in RETENTION
     }
     sides = [source, {name: value for name, value in meant.items() if value is not None}]
-    deleting = [each for each in sides if "delete" in each.get("cleanup.policy", "delete")]
+    deleting = [each for each in sides if "delete" in each.get(CLEANUP, "delete")]
     return Retention(
         _shortest(each.get("retention.ms") for each in deleting),
         _shortest(each.get("retention.bytes") for each in deleting),

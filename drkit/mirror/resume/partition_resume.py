@@ -68,7 +68,6 @@ from drkit.model.link_state import (
     TopicState,
 )
 from drkit.model.offsets import HOLES_ANYWHERE, OffsetMapping, Watermark
-from drkit.model.topics.standby import CLEANUP, is_compacted
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.api import LinkStore, MappingStore
 from drkit.store.link_notes import (
@@ -782,7 +781,7 @@ class Resumer:
         Raises:
             DrkitError: it doesn't say.
         """
-        return is_compacted(self._source.topic_configs([topic], keys=(CLEANUP,)).get(topic, {}))
+        return bool(self._source.compacted([topic]))
 
     def note_source_gap(self, tp: TopicPartition, epoch: int, gap: tuple[int, int]) -> None:
         """Store what the source skips, so that an operator can go on without it."""

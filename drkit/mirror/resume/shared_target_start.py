@@ -25,7 +25,6 @@ from drkit.mirror.resume.shared_target import ProvenanceReader
 from drkit.model.clock import now
 from drkit.model.offsets import Watermark
 from drkit.model.record import Record
-from drkit.model.topics.standby import CLEANUP, is_compacted
 from drkit.model.topology import Link, TopicPartition
 from drkit.store.api import LinkStore
 from drkit.store.link_notes import JudgedStart, judged_start, newest_own, put_judged_start
@@ -98,9 +97,7 @@ class SharedTargetStart:
 
     def _is_compacted(self, topic: str, there: str) -> bool:
         """Whether either side is compacted: to purge a compacted topic one must change its policy for a while."""
-        keys = (CLEANUP,)
-        sides = self._source.topic_configs([topic], keys=keys), self._target.topic_configs([there], keys=keys)
-        return any(is_compacted(settings) for side in sides for settings in side.values())
+        return bool(self._source.compacted([topic]) or self._target.compacted([there]))
 
     def _not_replaced(self, mark: Watermark, there: TopicPartition, stretch: OffsetRange) -> OffsetRange:
         """From the first to the last record of a source range that the link carries, whose key the target no longer

@@ -41,7 +41,8 @@ from drkit.model.link_state import (
     TopicState,
 )
 from drkit.model.topic_policy import AclMode
-from drkit.model.topics.standby import READ, SOURCE_SETTINGS, is_compacted, note_of
+from drkit.model.topics.removing import is_compacted
+from drkit.model.topics.standby import READ, SOURCE_SETTINGS, note_of
 from drkit.model.topology import Link, LinkId, OffsetMode, TopicPartition, is_canary
 from drkit.store.api import Store
 

@@ -1,11 +1,13 @@
-"""Settings by which brokers remove records: whether some remove more than others. Pure."""
+"""Settings by which brokers remove records: which, and whether some remove more than others. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+CLEANUP = "cleanup.policy"
+"""The setting that says whether retention and the log cleaner work on a topic (`is_compacted`)."""
 REMOVING = (
-    "cleanup.policy",
+    CLEANUP,
     "delete.retention.ms",
     "max.compaction.lag.ms",
     "min.compaction.lag.ms",
@@ -13,9 +15,13 @@ REMOVING = (
     "retention.ms",
 )
 """The settings by which brokers remove records."""
-CLEANUP = "cleanup.policy"
 _UNLIMITED = "-1"
 _BY_RETENTION = frozenset({"retention.bytes", "retention.ms"})
+
+
+def is_compacted(settings: Mapping[str, str]) -> bool:
+    """Whether the log cleaner may remove records from the middle of a topic with these settings."""
+    return "compact" in settings.get(CLEANUP, "delete")
 
 
 def removing_more(own: Mapping[str, str], live: Mapping[str, str]) -> tuple[str, ...]:

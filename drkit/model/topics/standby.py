@@ -18,11 +18,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from drkit.model.topic_policy import FOLLOWED, OPTIONAL, TopicSettings
-from drkit.model.topics.removing import REMOVING
+from drkit.model.topics.removing import CLEANUP, REMOVING
 from drkit.model.topology import Link
 
-CLEANUP = "cleanup.policy"
-"""The setting that says whether the log cleaner works on a topic (`is_compacted`)."""
 _WIDE_OPEN = str(2**63 - 1)
 STANDBY = {
     "message.timestamp.type": "CreateTime",
@@ -54,11 +52,6 @@ they get it back when they are aligned, where the link's policy neither lets the
 UNCOMPACTED = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 """What these have until then: a compacted topic refuses the filler (records without a key) and DeleteRecords, and
 one that isn't must not lose records to a retention that compaction keeps away from."""
-
-
-def is_compacted(settings: Mapping[str, str]) -> bool:
-    """Whether the log cleaner may remove records from the middle of a topic with these settings."""
-    return "compact" in settings.get(CLEANUP, "delete")
 
 
 def own_note(own: Mapping[str, str]) -> str:

@@ -18,6 +18,7 @@ from drkit.kafka.admin.cluster_description import Disk
 from drkit.kafka.admin.clusters import Clusters
 from drkit.model.clock import to_millis
 from drkit.model.errors import NotShown, Refused
+from drkit.model.topics.removing import CLEANUP
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.model.wording import and_more, counted
 from drkit.observe.drill_history import age_in_words
@@ -107,7 +108,7 @@ def judged_brokers(link: LinkId, here: int, there: int) -> Check:
 
 
 RETENTION = "retention on the source"
-_TIME, _BYTES, _TOMBSTONES, _CLEANUP = "retention.ms", "retention.bytes", "delete.retention.ms", "cleanup.policy"
+_TIME, _BYTES, _TOMBSTONES = "retention.ms", "retention.bytes", "delete.retention.ms"
 _HALF = 0.5
 _SHOWN = 3
 
@@ -123,7 +124,7 @@ class Limits:
     @classmethod
     def of(cls, settings: Mapping[str, str]) -> Limits:
         """Those of a topic's effective settings."""
-        policy = settings.get(_CLEANUP, "delete")
+        policy = settings.get(CLEANUP, "delete")
         found = (
             (int(settings.get(name, -1)) if does in policy else -1)
             for name, does in ((_TIME, "delete"), (_BYTES, "delete"), (_TOMBSTONES, "compact"))
@@ -180,7 +181,7 @@ def retention_check(status: LinkStatus, clusters: Clusters, at: datetime) -> Che
     behind = {_tp(each): each for each in seen if _reached(each) < (each.source_end or 0) and _tp(each) not in unknown}
     source = clusters.admin(status.link.id.source, may_be_gone=True)
     hidden: set[str] = set()
-    keys = (_CLEANUP, _TIME, _BYTES, _TOMBSTONES)
+    keys = (CLEANUP, _TIME, _BYTES, _TOMBSTONES)
     settings = source.topic_configs({tp.topic for tp in behind}, keys=keys, denied=hidden)
     unknown |= {tp: "drkit may not see its settings" for tp in behind if tp.topic not in settings}
     limits = {tp: Limits.of(settings[tp.topic]) for tp in behind if tp.topic in settings}

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 from drkit.model.topic_policy import TopicOverride, TopicSettings
+from drkit.model.topics.removing import is_compacted
 from drkit.model.topics.standby import (
     FOLLOWED,
     STANDBY,
     UNCOMPACTED,
-    is_compacted,
     note_of,
     own_note,
     own_settings,

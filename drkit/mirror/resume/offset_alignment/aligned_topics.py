@@ -15,7 +15,8 @@ from collections.abc import Iterable, Sequence
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.mirror.topics.topic_snapshot import ReadyTopic, TopicSnapshot
 from drkit.model.offsets import OffsetMapping, Watermark
-from drkit.model.topics.standby import ALIGNING, OWN_SETTINGS, UNCOMPACTED, is_compacted, own_settings
+from drkit.model.topics.removing import is_compacted
+from drkit.model.topics.standby import ALIGNING, OWN_SETTINGS, UNCOMPACTED, own_settings
 from drkit.model.topology import Link, TopicPartition
 from drkit.store.api import Store
 from drkit.store.link_notes import alignments, forget_alignments

@@ -174,7 +174,7 @@ def test_who_holds_the_lease_turns_the_record_round(context, monkeypatch):
         context.estate,
         "admin",
         lambda _alias, **_more: SimpleNamespace(
-            cluster_id=lambda: "id", topics=lambda _names: {}, topic_configs=lambda *_, **_more: {}
+            cluster_id=lambda: "id", topics=lambda _names: {}, compacted=lambda _: set()
         ),
     )
     monkeypatch.setattr(failback_stages, "trimmed_again", lambda *_: "")

@@ -24,7 +24,8 @@ LATE = ProbedRecord(reason="not read in time: no leader, or more offsets than co
 
 @pytest.fixture
 def probing(monkeypatch):
-    """A context, with what each cluster answers about every place."""
+    """A context, whose `compacted` are the live cluster's topics that are, with what each cluster answers about every
+    place."""
     answers = {}
     for name, found in {
         "ends_now": {TP: 5},
@@ -42,7 +43,7 @@ def probing(monkeypatch):
         def probe(places, **_):
             return {place: answers.get(alias, ProbedRecord(place.offset, 1, 2)) for place in places}
 
-        return SimpleNamespace(probe_records=probe, topic_configs=lambda *_, **__: {})
+        return SimpleNamespace(probe_records=probe, compacted=lambda _: context.compacted)
 
     salvager = SimpleNamespace(salvage=lambda *_: Salvaged("/kept", {"t": 0}))
     context = SimpleNamespace(
@@ -54,6 +55,7 @@ def probing(monkeypatch):
         carried=(),
         say=print,
         establish=lambda *_: None,
+        compacted=set(),
     )
     return context, answers
 
@@ -82,11 +84,11 @@ def test_two_looks_that_both_read_nothing_in_time_do_not_agree(probing, alias):
     assert stale(Facts(mode=Mode.PLANNED, kept={"t": kept}), {}, now) == {}
 
 
-def test_a_marker_is_another_one_if_its_time_or_its_producer_is(probing, monkeypatch):
+def test_a_marker_is_another_one_if_its_time_or_its_producer_is(probing):
     """At the end of a compacted log it is all that is compared: its offset and epoch are alike in a log that grew
     again."""
     context, answers = probing
-    monkeypatch.setattr(salvage_stage, "is_compacted", lambda _settings: True)
+    context.compacted = {"t"}
 
     def digest(stamp, producer):
         answers["dr"] = ProbedRecord(4, stamp, producer_id=producer, marker_epoch=0)
