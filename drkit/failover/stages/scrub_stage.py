@@ -7,8 +7,8 @@ somebody else, and stops the run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -53,6 +53,33 @@ _REPLICATION_SECONDS = 60.0
 """How long a round waits for what isn't replicated: twice replica.lag.time.max.ms."""
 _AT_ONCE_SECONDS = 0.25
 """How long after the last look topics may be deleted: a look says nothing about a cluster that is set back later."""
+
+
+@dataclass(slots=True)
+class _Deletion:
+    """A deletion that may have to wait for another look. `unanswered`: it was asked for, and may still be carried
+    out."""
+
+    unanswered: bool = False
+
+    def ask(self, delete: Callable[[], None]) -> None:
+        """Delete, and note whether that is answered.
+
+        Raises:
+            TooLate: nothing was asked for now; it may have been before.
+            Refused: the cluster has answered that it doesn't delete something.
+            DrkitError: it doesn't answer.
+        """
+        before, self.unanswered = self.unanswered, True
+        try:
+            delete()
+        except TooLate as late:
+            self.unanswered = before or late.sent_before
+            raise
+        except Refused:
+            self.unanswered = before
+            raise
+        self.unanswered = before
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +247,7 @@ class Scrub:
             if not behind:
                 lacks = refuse_gaps(context, self.live, old, facts)
                 with self._no_writes(context, old) as unblocked:
-                    facts = self._commits_kept_from_here(context, facts)
-                    behind = self._deleted_at_once(context, old, facts)
+                    facts, behind = self._deleted_if_kept(context, old, facts)
                 if not behind:
                     return facts, context.carried, f"{unblocked}{lacks}"
             context.lease.check()
@@ -285,7 +311,35 @@ class Scrub:
         context.establish(facts, context.carried)
         return facts
 
-    def _deleted_at_once(self, context: StageContext, old: Sequence[ScrubTopic], facts: Facts) -> dict[str, str]:
+    def _deleted_if_kept(
+        self, context: StageContext, old: Sequence[ScrubTopic], facts: Facts
+    ) -> tuple[Facts, dict[str, str]]:
+        """As `_deleted_at_once`, with the facts: where nothing was deleted, they don't say that anything was."""
+        before, deletion = context.facts.deleting, _Deletion()
+        facts = self._commits_kept_from_here(context, facts)
+        behind: dict[str, str] | None = None
+        try:
+            behind = self._deleted_at_once(context, old, facts, deletion)
+        finally:
+            stopped = behind is None or bool(behind)
+            if stopped and not deletion.unanswered and self._are_there(context, old):
+                # of an earlier attempt's deletions, topics are left out of these
+                facts = replace(facts, deleting=before and len(old) < len(self.topics))
+                with suppress(DrkitError):  # then a resumed run takes it that something may be deleted
+                    context.establish(facts, context.carried)
+        return facts, behind
+
+    def _are_there(self, context: StageContext, topics: Sequence[ScrubTopic]) -> bool:
+        """Whether all of these topics are seen to be there still, by their ids."""
+        try:
+            found = context.estate.admin(self.cluster).topics([topic.topic for topic in topics])
+        except DrkitError:
+            return False
+        return all(_is_old(topic, found) for topic in topics)
+
+    def _deleted_at_once(
+        self, context: StageContext, old: Sequence[ScrubTopic], facts: Facts, deletion: _Deletion
+    ) -> dict[str, str]:
         """Delete the topics if each is as it was salvaged, right after looking; else returns those that aren't.
 
         If the process stood still between the look and the deletion, it looks again.
@@ -306,7 +360,7 @@ class Scrub:
                     if ends.get(tp) != kept.get(tp)
                 }
             try:
-                _delete(admin, left, Deadline.after(_AT_ONCE_SECONDS))
+                deletion.ask(partial(_delete, admin, left, Deadline.after(_AT_ONCE_SECONDS)))
             except TooLate:
                 found = admin.topics([topic.topic for topic in left])
                 left = [topic for topic in left if _is_old(topic, found)]

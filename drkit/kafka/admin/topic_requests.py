@@ -246,7 +246,14 @@ async def _known_by_broker(connection: AdminConnection, names: Collection[str]) 
 
 
 class TooLate(DrkitError):
-    """The request was not sent: the time until which it was to be sent had passed."""
+    """The request was not sent: the time until which it was to be sent had passed.
+
+    `sent_before`: an earlier attempt was sent and got no answer, so it may still be carried out.
+    """
+
+    def __init__(self, what: str, *, remedy: str = "", sent_before: bool = False) -> None:
+        super().__init__(what, remedy=remedy)
+        self.sent_before = sent_before
 
 
 def delete_exact(
@@ -267,8 +274,10 @@ def delete_exact(
     """
     ids = {_uuid(text): name for name, text in topics.items()}
     failures: dict[str, str] = {}
+    unanswered = False
 
     async def step(connection: AdminConnection) -> None:
+        nonlocal unanswered
         version = connection.supports(DeleteTopicsRequest)
         if version is None or version < _WITH_IDS:
             failures.update(dict.fromkeys(topics, "its brokers can't delete by topic id (before Kafka 2.8)"))
@@ -278,7 +287,9 @@ def delete_exact(
             raise TooLate(
                 f"topics on {connection.alias} were not deleted: too much time had passed since they were looked at",
                 remedy="Try again",
+                sent_before=unanswered,
             )
+        unanswered = True
         response = await connection.send(
             DeleteTopicsRequest(
                 topics=[state(name=None, topic_id=topic_id) for topic_id in ids],
@@ -287,6 +298,7 @@ def delete_exact(
                 min_version=_WITH_IDS,
             )
         )
+        unanswered = False
         for result in response.responses:
             error = error_class(result.error_code)
             if result.error_code == 0 or error in _GONE:

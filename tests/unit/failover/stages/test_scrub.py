@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,7 +18,7 @@ from drkit.failover.stages.scrub_stage import Scrub
 from drkit.failover.stages.stage import StageContext
 from drkit.kafka.admin.cluster_admin import TopicInfo
 from drkit.kafka.admin.topic_requests import TooLate
-from drkit.model.errors import PartlyDone, Refused
+from drkit.model.errors import PartlyDone, Refused, Unreachable
 from drkit.model.topology import Link, LinkId
 
 
@@ -161,6 +162,71 @@ def test_last_records_that_can_t_be_read_in_time_are_looked_at_again_and_not_sal
             SCRUB._delete_kept(context, [OLD])
         assert told.value.remedy.startswith("Check that all brokers of primary and dr answer")
     assert "keep" not in did
+
+
+GONE = ScrubTopic("gone", "id-gone", "gone", 1, 1, 1, created_by_drkit=False)
+"""A topic that an earlier attempt has deleted."""
+
+
+def refused(context, scrub, error=Refused):
+    """A scrub of topic t that stops; whether the journal says then that topics may be deleted."""
+    journaled = []
+    context = replace(context, establish=lambda facts, _carried: journaled.append(facts.deleting))
+    with pytest.raises(error):
+        scrub._delete_kept(context, [OLD])
+    assert journaled[0], "it is journaled before anything is deleted"
+    return journaled[-1]
+
+
+@pytest.mark.parametrize(
+    ("scrub", "earlier", "deleting"),
+    [
+        (SCRUB, False, False),
+        (SCRUB, True, False),
+        (replace(SCRUB, topics=(OLD, GONE)), False, False),
+        (replace(SCRUB, topics=(OLD, GONE)), True, True),
+    ],
+    ids=["nothing", "an attempt that was killed before", "somebody else's", "an earlier attempt's"],
+)
+def test_a_scrub_that_has_deleted_nothing_does_not_say_that_it_may_have(kept, scrub, earlier, deleting):
+    context, ends, did = kept
+    ends["log"] = 6
+    context = replace(context, facts=replace(context.facts, deleting=earlier))
+    assert refused(context, scrub) is deleting
+    assert "delete" not in did
+
+
+@pytest.mark.parametrize(
+    ("told", "deleting"),
+    [
+        (Refused("topic t can't be deleted: delete.topic.enable is false"), False),
+        (Unreachable("primary does not answer"), True),
+        (TooLate("too much time had passed"), False),
+        (TooLate("too much time had passed", sent_before=True), True),
+    ],
+    ids=["refused", "not answered", "never asked for", "not answered, then too late"],
+)
+def test_what_the_cluster_may_still_delete_counts_as_deleted(kept, monkeypatch, told, deleting):
+    context, _, _ = kept
+
+    def delete(*_):
+        raise told
+
+    monkeypatch.setattr(scrub_stage, "_delete", delete)
+    assert refused(context, SCRUB, type(told) if not isinstance(told, TooLate) else Refused) is deleting
+
+
+def test_a_topic_that_is_gone_counts_as_deleted_whoever_was_asked(kept, monkeypatch):
+    context, _, _ = kept
+    there = context.estate.admin("primary").topics(["t"])
+
+    def delete(*_):
+        there.clear()
+        raise Refused("another topic can't be deleted")
+
+    monkeypatch.setattr(context.estate.admin("primary"), "topics", lambda _names: there)
+    monkeypatch.setattr(scrub_stage, "_delete", delete)
+    assert refused(context, SCRUB)
 
 
 @pytest.mark.parametrize(
