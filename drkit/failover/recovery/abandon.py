@@ -53,6 +53,8 @@ from drkit.model.wording import and_more, counted
 KIND = "abandon"
 """Kind of the run that journals it if the abandoned run's own journal can't be continued; and its stage."""
 _AWAY = frozenset({Direction.SEALED, Direction.REVERSED})
+_ALL_COMMITTED = frozenset({State.COMMITTED, State.SWITCHED, State.VERIFIED})
+"""The states of a failback whose commit is finished."""
 _LOST = "lost"
 """State of a run whose journal was lost with the store; the link still names it."""
 
@@ -328,30 +330,40 @@ def _keep_commits(context: CommandFenceContext, looked: _Looked, link: Link) -> 
 
 
 def _uncommitted(estate: ClusterContext, looked: _Looked, link: Link) -> str:
-    """Committed offsets that went with the topics that a failback deleted, and that it has not committed anew."""
+    """Committed offsets that went with the topics that a failback deleted, and that it is not known to have committed
+    anew: its commit may have been begun, and not finished."""
     record = looked.record
-    if record is None or not isinstance(record.plan, FailbackPlan) or record.journal.attempted("commit"):
+    if record is None or not isinstance(record.plan, FailbackPlan) or record.machine.state in _ALL_COMMITTED:
         return ""
     carried = record.carried if looked.carried is None else looked.carried[0]
-    if not carried or not _has_deleted(estate, record.machine.facts, record.plan, link):
+    done = record.journal.offsets_committed()
+    left = [each for each in carried if (each.group, each.target_tp) not in done]
+    old, deleted = link.id.source, _has_deleted(estate, record.machine.facts, record.plan, link)
+    if not left or deleted is False:
         return ""
-    groups = and_more(sorted({each.group for each in carried}))
+    went = f"went with the topics that were deleted on {old}"
+    if deleted is None:
+        went = f"may have gone with topics of {old}: the run was about to delete them, and {looked.unreached(old)}"
+    groups = and_more(sorted({each.group for each in left}))
+    others = len(carried) - len(left)
+    anew = f" ({counted(others, 'other')} {'is' if others == 1 else 'are'} committed there anew)" if others else ""
     return (
-        f"{counted(len(carried), 'committed offset')} of {groups} went with the topics that were deleted on "
-        f"{link.id.source}: the run's journal has them, and positions.json of its salvage, or of the salvage of the "
-        "run before, with their places in what was brought back (target_offset). The next failback of the link commits "
-        "them; if none follows, kafka-consumer-groups.sh --reset-offsets does, before these groups start there"
+        f"{counted(len(left), 'committed offset')} of {groups} {went}{anew}: the run's journal has them, and "
+        "positions.json of its salvage, or of the salvage of the run before, with their places in what was brought "
+        "back (target_offset). The next failback of the link commits them; if none follows, kafka-consumer-groups.sh "
+        "--reset-offsets does, before these groups start there"
     )
 
 
-def _has_deleted(estate: ClusterContext, facts: Facts, plan: FailbackPlan, link: Link) -> bool:
-    """Whether a failback has deleted a topic, also where it was killed while it did."""
+def _has_deleted(estate: ClusterContext, facts: Facts, plan: FailbackPlan, link: Link) -> bool | None:
+    """Whether a failback has deleted a topic, also where it was killed while it did; None: the old primary can't be
+    asked."""
     if facts.scrubbed or not facts.deleting:
         return bool(facts.scrubbed)
     try:
         there = estate.admin(link.id.source, may_be_gone=True).topics([topic.topic for topic in plan.topics])
     except DrkitError:
-        return True
+        return None
     return any(topic.topic not in there or there[topic.topic].topic_id != topic.topic_id for topic in plan.topics)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from drkit.drill.environment.log_surgery import Disk, stopped
-from drkit.failover.journal.journal import OUTCOME
+from drkit.failover.journal.journal import INTENT, OUTCOME
 from drkit.failover.planning.failback_planner import make_failback_plan
 from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.recovery.abandon import abandon_run
@@ -161,6 +161,30 @@ def test_what_dr_holds_in_place_of_what_was_brought_back_is_not_left_there(
     assert result.error is None, result.error
     assert own.values("primary", away) == own.values("dr", away)
     assert f"after-{KEPT}" in own.values("primary", away)[0]
+    assert own.committed("primary", group) == {(away, 0): 10}
+
+
+def test_a_failback_that_is_abandoned_in_its_commit_says_whose_offsets_no_cluster_has(
+    own: OwnLink, away: str, tmp_path: Path
+) -> None:
+    own.produce("primary", away, {0: ["only-here"]})  # or nothing is scrubbed
+    group = own.commit("primary", "reads", away, {0: 10})
+    killed(own, "failback", tmp_path, ("commit", INTENT, "after"))
+    assert own.committed("primary", group) == {}
+    with own.estate() as estate:
+        (said,) = [
+            each for each in abandon_run(estate, own.store.runs()[0].run, print).stands if "positions.json" in each
+        ]
+        assert f"1 committed offset of {group} went with the topics" in said
+        plan = make_failback_plan(estate, "primary")
+        result = run_failback(
+            estate,
+            plan,
+            reading_ports(own, tmp_path),
+            cluster_id=plan.target.cluster_id or "",
+            accept_unfenced=True,
+        )
+    assert result.error is None, result.error
     assert own.committed("primary", group) == {(away, 0): 10}
 
 
