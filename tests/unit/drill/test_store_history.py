@@ -17,7 +17,6 @@ from drkit.observe.drill_history import DRILL, drill_kinds, drills_document, kno
 from drkit.observe.metrics.status_metrics import DrillCollector
 from drkit.observe.readiness.check import CheckOutcome
 from drkit.observe.readiness.readiness import drills_check
-from drkit.store import open_store
 from tests.support.drills.kept_drills import TITLE, a_history, keep, name
 
 CLUSTERS = {
@@ -25,13 +24,6 @@ CLUSTERS = {
 }
 CONFIG = Config(clusters=CLUSTERS, links=(LinkConfig(source="primary", target="dr"),))
 AT = datetime(2026, 11, 20, 4, 3, tzinfo=UTC)
-
-
-@pytest.fixture
-def store():
-    opened = open_store("sqlite:///:memory:")
-    yield opened
-    opened.close()
 
 
 def run(title, verdict, days_ago, kind=DRILL):

@@ -9,17 +9,9 @@ from drkit.model.clock import now
 from drkit.model.errors import Unreachable
 from drkit.observe.history import MEASURES, RINGS, StatusHistory, aggregate, measure
 from drkit.observe.link_status import RecoveryPoint
-from drkit.store import open_store
 from tests.support.pages.page import LATENCY, LINK, partition, snapshot, worker
 
 MINUTES, QUARTERS = RINGS
-
-
-@pytest.fixture
-def store():
-    opened = open_store("sqlite:///:memory:")
-    yield opened
-    opened.close()
 
 
 def lagging(lag: int | None):

@@ -13,7 +13,7 @@ from drkit.model.topology import Link, LinkId
 from drkit.state_topic import connection
 from drkit.state_topic.copy_topic import AmbiguousCopy, copy_name, copy_under_other_aliases, find_copy, note_copy
 from drkit.state_topic.records import StateKind, key_bytes, state_topic, value_bytes
-from drkit.store import codec, open_store
+from drkit.store import codec
 
 FIRST = Link(LinkId("primary", "dr"), topics=("orders",))
 EDITED = replace(FIRST, topics=("orders", "flights"))
@@ -45,13 +45,6 @@ class Target:
         if self._source is not None:
             found[key_bytes((StateKind.NOTE, "source", "cluster_id"))] = value_bytes(self._source)
         return {key: SmallTopicRecord(key, value, 0) for key, value in found.items()}
-
-
-@pytest.fixture
-def store(tmp_path):
-    made = open_store(f"sqlite:///{tmp_path}/drkit.db")
-    yield made
-    made.close()
 
 
 @pytest.fixture

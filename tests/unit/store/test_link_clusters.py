@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 
 import pytest
 
 from drkit.model.errors import NotShown, Refused
 from drkit.model.topology import Link, LinkId
-from drkit.store import open_store
 from drkit.store.api import Store
 from drkit.store.link_notes import (
     check_clusters,
@@ -23,12 +20,6 @@ from drkit.store.link_notes import (
 )
 
 LINK = Link(LinkId("primary", "dr"), topics=(".*",))
-
-
-@pytest.fixture
-def store() -> Iterator[Store]:
-    with closing(open_store("sqlite:///:memory:")) as opened:
-        yield opened
 
 
 def test_before_a_mirror_has_run_every_cluster_will_do(store: Store) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +11,6 @@ import pytest
 from drkit.mirror.engine.producer_id import LinkProducer
 from drkit.model.clock import now
 from drkit.model.topology import LinkId
-from drkit.store import open_store
 from drkit.store.api import Store
 from drkit.store.producers import (
     employ_producer,
@@ -26,13 +23,6 @@ from drkit.store.producers import (
 from drkit.store.workers import lose_workers, lost_workers
 
 LINK = LinkId("primary", "dr")
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    made = open_store(f"sqlite:///{tmp_path}/drkit.db")
-    yield made
-    made.close()
 
 
 def next_id(store: Store, proposed: int) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -19,13 +18,6 @@ from drkit.store.transactions import TransactionNotes, forget_transactions, tran
 LINK = LinkId("a", "b")
 AT = now()
 IN, OUT = TopicPartition("in", 0), TopicPartition("out", 1)
-
-
-@pytest.fixture
-def store() -> Iterator[SqliteStore]:
-    kept = SqliteStore(":memory:")
-    yield kept
-    kept.close()
 
 
 def commit(number: int, *, known: bool = True) -> GroupTransaction:

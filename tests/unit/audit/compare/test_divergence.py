@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -15,7 +15,6 @@ from drkit.model.digests import RangeDigest
 from drkit.model.link_state import Problem
 from drkit.model.offsets import SourceBatch, Watermark
 from drkit.model.topology import LinkId, TopicPartition
-from drkit.store import open_store
 from drkit.store.api import Store
 
 AT = datetime(2026, 11, 22, 8, tzinfo=UTC)
@@ -53,13 +52,6 @@ class Source:
             tp: LogBatch(offset, offset, 3, 0 if tp == CUT and offset >= 80 else offset + 1)
             for tp, offset in offsets.items()
         }
-
-
-@pytest.fixture
-def store() -> Iterator[Store]:
-    opened = open_store("sqlite:///:memory:")
-    yield opened
-    opened.close()
 
 
 def held(

@@ -30,7 +30,6 @@ from drkit.model.clock import now
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.link_state import Direction, LinkControl, TopicState
 from drkit.model.topology import Link, LinkId
-from drkit.store import open_store
 from drkit.store.api import Store
 
 LINK = LinkId("primary", "dr")
@@ -68,13 +67,6 @@ EMPTY = {
     ],
     "files": [],
 }
-
-
-@pytest.fixture
-def store():
-    made = open_store("sqlite:///:memory:")
-    yield made
-    made.close()
 
 
 def kept(folder: Path, manifest: object) -> Path:

@@ -30,7 +30,6 @@ from drkit.model.link_state import AUDIT_DEVIATION
 from drkit.model.runs import JournalEntry, verify_chain
 from drkit.model.topology import Link, LinkId
 from drkit.observe.alert_hooks import AlertHooks
-from drkit.store import open_store
 from drkit.store.api import Store
 
 LINK = Link(LinkId("primary", "dr"), topics=(".*",))
@@ -41,13 +40,6 @@ LOST = Reconciled(
 )
 EQUAL = Reconciled(ClosedRange("orders", 4, 0, 0, 9, 0), "orders", Counts(9, 9, 9))
 UNKNOWN = Reconciled(ClosedRange("orders", 5, 0, 0, 9, 0), "orders", problem="retention took it")
-
-
-@pytest.fixture
-def store() -> Iterator[Store]:
-    made = open_store("sqlite:///:memory:")
-    yield made
-    made.close()
 
 
 class Server(HTTPServer):

@@ -53,7 +53,6 @@ from drkit.model.errors import DrkitError, PartlyDone, Refused, Unreachable
 from drkit.model.link_state import Direction, LinkControl
 from drkit.model.runs import JOURNAL_TOPIC, Anchor, AnchorPlace, Approval, JournalEntry, RunSummary
 from drkit.model.topology import LinkId
-from drkit.store import open_store
 from tests.support.wait import wait_until
 from tests.unit.failover.plan.test_plan import a_plan
 from tests.unit.failover.plan.worlds import AT
@@ -61,13 +60,6 @@ from tests.unit.failover.site.test_site_failback_plan import a_link_plan
 
 LINK = LinkId("primary", "dr")
 FACTS = Facts(mode=Mode.UNPLANNED, unfenced_accepted=True)
-
-
-@pytest.fixture
-def store():
-    opened = open_store("sqlite:///:memory:")
-    yield opened
-    opened.close()
 
 
 def config(**more):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -125,13 +125,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.at
-
-
-@pytest.fixture
-def store() -> Iterator[SqliteStore]:
-    kept = SqliteStore(":memory:")
-    yield kept
-    kept.close()
 
 
 def captured(store: SqliteStore) -> dict[str, int]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -13,19 +12,12 @@ from drkit.model.clock import now
 from drkit.model.errors import Unreachable
 from drkit.model.link_state import TARGET_PURGED, Problem
 from drkit.model.topology import LinkId, TopicPartition
-from drkit.store import open_store
 from drkit.store.api import Store
 
 LINK = LinkId("primary", "dr")
 TP = TopicPartition("t", 0)
 KINDS = frozenset({TARGET_PURGED})
 PURGED = Problem(TARGET_PURGED, "t", 0, "purged", "", halted=False, since=now())
-
-
-@pytest.fixture
-def store() -> Iterator[Store]:
-    with closing(open_store("sqlite:///:memory:")) as store:
-        yield store
 
 
 @pytest.mark.parametrize(

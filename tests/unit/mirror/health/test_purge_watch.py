@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -21,7 +20,6 @@ from drkit.model.link_state import TARGET_PURGED, Problem, TopicState
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topic_policy import TopicSettings
 from drkit.model.topology import Link, LinkId, TopicPartition
-from drkit.store import open_store
 from drkit.store.api import Store
 from tests.support.links.retaining_cluster import RetainingCluster
 
@@ -63,13 +61,6 @@ class World:
         """As `drkit link acknowledge` does, and as the mirror notices."""
         acknowledge(self.store, self.link, TARGET_PURGED, "t")
         self.problems.follow()
-
-
-@pytest.fixture
-def store() -> Iterator[Store]:
-    store = open_store("sqlite:///:memory:")
-    yield store
-    store.close()
 
 
 @pytest.fixture

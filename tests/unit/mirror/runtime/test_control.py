@@ -1,9 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,7 +30,6 @@ from drkit.model.link_state import (
 )
 from drkit.model.offsets import MOST_RANGES, OffsetMapping, Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition
-from drkit.store import open_store
 from drkit.store.api import Store
 from drkit.store.link_notes import (
     accept_no_longer,
@@ -48,12 +44,6 @@ from drkit.store.link_notes import (
 )
 
 LINK = Link(LinkId("primary", "dr"), topics=("flights", "orders"))
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with closing(open_store(f"sqlite:///{tmp_path / 'drkit.db'}")) as opened:
-        yield opened
 
 
 def decide(store: Store, link: Link, direction: Direction) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from datetime import timedelta
 
 import pytest
@@ -19,7 +18,6 @@ from drkit.model.errors import Unreachable
 from drkit.model.link_state import RECORDS_RETURNED, Problem, TopicState
 from drkit.model.offsets import GroupPosition
 from drkit.model.topology import LinkId, TopicPartition
-from drkit.store import open_store
 from drkit.store.api import Store
 from drkit.store.workers import lose_workers
 
@@ -40,13 +38,6 @@ CONDITIONAL = {
     "append_entry": "compare-and-set",
     "put_run": "of runs, which have a lease of their own",
 }
-
-
-@pytest.fixture
-def store() -> Iterator[Store]:
-    """In memory: a worker's note holds for seconds, and a disk may take as long."""
-    with closing(open_store("sqlite:///:memory:")) as kept:
-        yield kept
 
 
 class Made:

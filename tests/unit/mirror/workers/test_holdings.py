@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from drkit.mirror.engine.interface import Incident, IncidentKind
@@ -15,18 +12,10 @@ from drkit.model.errors import Fenced
 from drkit.model.link_state import TopicState
 from drkit.model.offsets import OffsetMapping
 from drkit.model.topology import Link, LinkId, TopicPartition
-from drkit.store import open_store
 from drkit.store.api import Store
 
 LINK = LinkId("primary", "dr")
 ONE, TWO = TopicPartition("t", 0), TopicPartition("t", 1)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    kept = open_store(f"sqlite:///{tmp_path / 'drkit.db'}")
-    yield kept
-    kept.close()
 
 
 def row(tp: TopicPartition, offset: int) -> OffsetMapping:

@@ -2,10 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import closing
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
@@ -13,16 +10,9 @@ from drkit.mirror.workers.leader_lease import LeaderLease, known_dead, lease_nam
 from drkit.model.clock import now
 from drkit.model.topology import LinkId
 from drkit.processes import ProcessIdentity
-from drkit.store import open_store
 from drkit.store.api import Store
 
 LINK = LinkId("primary", "dr")
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with closing(open_store(f"sqlite:///{tmp_path / 'drkit.db'}")) as opened:
-        yield opened
 
 
 def test_this_process_is_not_dead_and_runtimes_differ() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +13,6 @@ from drkit.mirror.workers.leader_lease import TTL_SECONDS, LeaderLease, lease_na
 from drkit.mirror.workers.worker import SLEEP_SECONDS, Worker
 from drkit.model.clock import now
 from drkit.model.topology import LinkId
-from drkit.store import open_store
 from drkit.store.api import Store
 from drkit.store.workers import (
     WorkerNote,
@@ -27,13 +25,6 @@ from drkit.store.workers import (
 from tests.support.wait import wait_until
 
 LINK = LinkId("primary", "dr")
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    kept = open_store(f"sqlite:///{tmp_path / 'drkit.db'}")
-    yield kept
-    kept.close()
 
 
 class Made:
