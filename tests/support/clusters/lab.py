@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -28,13 +28,13 @@ class SharedLabs:
         self._labs: list[Lab] = []
         self._doubted = False
 
-    def add(self, lab: Lab) -> None:
-        """From now on this lab is looked after."""
+    @contextmanager
+    def sharing(self, lab: Lab) -> Iterator[Lab]:
+        """Look after this lab for the length of the block, and end it."""
         self._labs.append(lab)
-
-    def remove(self, lab: Lab) -> None:
-        """It is about to end."""
+        yield lab
         self._labs.remove(lab)
+        lab.down()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed or report.outcome == "rerun":  # pytest-rerunfailures' word: failed, and tried again
@@ -84,10 +84,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory, lab_guard: Guard) -> Iterator[
     lab_guard.watch(folder)
     lab = Lab.up(folder, brokers=1, store="sqlite")
     open_store(load_config(lab.config_path).store.plain_url).close()  # as `drkit lab up` does
-    _SHARED.add(lab)
-    yield lab
-    _SHARED.remove(lab)
-    lab.down()
+    with _SHARED.sharing(lab):
+        yield lab
 
 
 USERS = {name: f"{name}secret" for name in ("mirror", "app", "reader", "other", "exact")}
@@ -124,10 +122,8 @@ def secure_lab(tmp_path_factory: pytest.TempPathFactory, lab_guard: Guard, pem: 
         | {"oauth": issuer.listener(), "oauthtls": over_tls(issuer.listener(), pem)},
     )
     open_store(load_config(lab.config_path).store.plain_url).close()
-    _SHARED.add(lab)
-    yield lab
-    _SHARED.remove(lab)
-    lab.down()
+    with _SHARED.sharing(lab):
+        yield lab
 
 
 @pytest.fixture(scope="session")
@@ -135,11 +131,8 @@ def cassandra_lab(tmp_path_factory: pytest.TempPathFactory, lab_guard: Guard) ->
     """A single Cassandra node: `cassandra-1` of a lab without clusters."""
     folder = tmp_path_factory.mktemp("cassandra")
     lab_guard.watch(folder)
-    lab = Lab.up(folder, store="cassandra", clusters=())
-    _SHARED.add(lab)
-    yield lab
-    _SHARED.remove(lab)
-    lab.down()
+    with _SHARED.sharing(Lab.up(folder, store="cassandra", clusters=())) as lab:
+        yield lab
 
 
 @pytest.fixture

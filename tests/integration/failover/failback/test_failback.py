@@ -33,6 +33,7 @@ from tests.support.collection.sampling import sampled, some_of
 from tests.support.killing.killed_process import killed
 from tests.support.links.estates import TIMEOUT, mirror, open_link, own_link, texts
 from tests.support.recovery.failback_ports import ReadingSalvager, reading_ports, salvaged
+from tests.support.recovery.failbacks import fail_over
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, some_of("failbacks", 3)]
@@ -47,13 +48,6 @@ UNFENCED = frozenset({"--accept-unfenced"})
 def cluster_id(own, alias):
     with own.estate() as estate:
         return estate.admin(alias).cluster_id()
-
-
-def fail_over(own):
-    with own.estate() as estate:
-        result = run_failover(estate, make_plan(estate, PlanRequest("dr")), accept_unfenced=True)
-    assert result.error is None
-    return result
 
 
 def fail_back(own, tmp_path, ports=None, *, accept_salvage_only=False):

@@ -11,16 +11,14 @@ import pytest
 from drkit.drill.environment.log_surgery import Disk, stopped
 from drkit.failover.journal.journal import INTENT, OUTCOME
 from drkit.failover.planning.failback_planner import make_failback_plan
-from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.recovery.abandon import abandon_run
-from drkit.failover.run.runner import RunResult
-from drkit.failover.run.service import resume_run, run_failback, run_failover
 from drkit.failover.stages.audit_stage import AuditFailed
 from drkit.lab import Lab
 from drkit.model.errors import PartlyDone
 from tests.support.killing.killed_process import killed
 from tests.support.links.estates import OwnLink, mirror
 from tests.support.recovery.failback_ports import reading_ports, salvaged
+from tests.support.recovery.failbacks import fail_back, fail_over, resume
 
 pytestmark = pytest.mark.lab
 
@@ -40,8 +38,7 @@ def away(own: OwnLink) -> str:
     for first, end in ((0, KEPT), (KEPT, RECORDS)):  # batches on dr, too, so that its log can be cut between them
         write(own, "primary", topic, "before", first, end)
         mirror(own)
-    with own.estate() as estate:
-        assert run_failover(estate, make_plan(estate, PlanRequest("dr")), accept_unfenced=True).error is None
+    fail_over(own)
     return topic
 
 
@@ -52,17 +49,6 @@ def cut(disk: Disk, topic: str) -> None:
 def emptied(disk: Disk, topic: str) -> None:
     """A partition's only replica is gone; its topic is the same one."""
     shutil.rmtree(disk.partition(topic, 0))
-
-
-def resume(own: OwnLink, salvage: Path, *, accept_salvage_only: bool = False) -> RunResult:
-    with own.estate() as estate:
-        return resume_run(
-            estate,
-            own.store.runs()[0].run,
-            reading_ports(own, salvage),
-            accept_unfenced=True,
-            accept_salvage_only=accept_salvage_only,
-        )
 
 
 @pytest.mark.parametrize(
@@ -87,11 +73,11 @@ def test_what_dr_loses_after_the_scrub_before_it_was_brought_back_stops_the_run(
         loses(disk, away)
     if written:
         write(own, "dr", away, "after", held, RECORDS + written)
-    stopped_run = resume(own, tmp_path)
+    stopped_run = resume(own, reading_ports(own, tmp_path))
     assert isinstance(stopped_run.error, AuditFailed), stopped_run.error
     assert f"{away} ({RECORDS - held} offsets): the end of the log" in stopped_run.error.what
     assert salvaged(tmp_path) == {"only-here"}
-    done = resume(own, tmp_path, accept_salvage_only=True)
+    done = resume(own, reading_ports(own, tmp_path), accept_salvage_only=True)
     assert done.error is None, done.error
     said = " ".join(stage.reason for stage in done.stages)
     assert f"gone from dr since the scrub and not brought back: {away} ({RECORDS - held} offsets)" in said
@@ -110,14 +96,7 @@ def test_what_dr_lost_before_the_plan_is_told_by_it(
         assert not plan.level
         (obstacle,) = [each for each in plan.obstacles if "lacks records that only primary still holds" in each.what]
         assert f"{away} ends earlier than what was mirrored" in obstacle.what
-        result = run_failback(
-            estate,
-            plan,
-            reading_ports(own, tmp_path),
-            cluster_id=plan.target.cluster_id or "",
-            accept_unfenced=True,
-            accept_salvage_only=True,
-        )
+    result = fail_back(own, reading_ports(own, tmp_path), accept_salvage_only=True)
     assert result.error is None, result.error
     assert own.values("primary", away) == own.values("dr", away)
     left = len(own.values("dr", away)[0])
@@ -136,7 +115,7 @@ def test_what_dr_holds_in_place_of_what_was_brought_back_is_not_left_there(
         cut(disk, away)
     if written:
         write(own, "dr", away, "after", KEPT, KEPT + written)
-    done = resume(own, tmp_path)
+    done = resume(own, reading_ports(own, tmp_path))
     if not written:  # nothing of dr is missing
         assert done.error is None, done.error
         assert own.values("primary", away) == {0: [f"before-{number}" for number in range(RECORDS)]}
@@ -149,15 +128,7 @@ def test_what_dr_holds_in_place_of_what_was_brought_back_is_not_left_there(
             each for each in abandon_run(estate, own.store.runs()[0].run, print).stands if "positions.json" in each
         ]
         assert f"1 committed offset of {group} went with the topics" in said
-        plan = make_failback_plan(estate, "primary")
-        result = run_failback(
-            estate,
-            plan,
-            reading_ports(own, tmp_path),
-            cluster_id=plan.target.cluster_id or "",
-            accept_unfenced=True,
-            accept_salvage_only=True,
-        )
+    result = fail_back(own, reading_ports(own, tmp_path), accept_salvage_only=True)
     assert result.error is None, result.error
     assert own.values("primary", away) == own.values("dr", away)
     assert f"after-{KEPT}" in own.values("primary", away)[0]
@@ -200,6 +171,6 @@ def test_a_dr_that_was_set_back_as_a_whole_and_gives_out_the_same_epochs_again_i
     with stopped(lab, "dr-1") as disk:
         disk.set_back(tmp_path / "copy")
     write(own, "dr", away, "after", RECORDS, RECORDS + 20)
-    done = resume(own, tmp_path / "salvage")
+    done = resume(own, reading_ports(own, tmp_path / "salvage"))
     assert isinstance(done.error, PartlyDone), done.error
     assert f"{away}:0 (below offset {RECORDS + 20})" in done.error.what

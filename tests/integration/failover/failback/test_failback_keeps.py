@@ -17,11 +17,10 @@ from drkit.failover.context.state_machine import Kind, State
 from drkit.failover.journal.journal import INTENT, OUTCOME
 from drkit.failover.journal.run_record import load_run
 from drkit.failover.planning.failback_planner import make_failback_plan
-from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.recovery.abandon import abandon_run
 from drkit.failover.run.run_document import run_document
 from drkit.failover.run.runner import RunResult
-from drkit.failover.run.service import resume_run, run_failback, run_failover, standing_obstacles
+from drkit.failover.run.service import resume_run, run_failback, standing_obstacles
 from drkit.failover.snapshot.selection import Selection
 from drkit.model.errors import PartlyDone, Refused
 from drkit.model.runs import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
@@ -30,30 +29,10 @@ from tests.support.collection.sampling import some_of
 from tests.support.killing.killed_process import boundaries, frozen_at, killed
 from tests.support.links.estates import TIMEOUT, mirror, texts
 from tests.support.recovery.failback_ports import reading_ports
+from tests.support.recovery.failbacks import fail_back, fail_over
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, some_of("what a failback keeps", 4)]
-
-
-def fail_over(own, selection=None):
-    with own.estate() as estate:
-        request = PlanRequest("dr", selection=selection or Selection())
-        result = run_failover(estate, make_plan(estate, request), accept_unfenced=True)
-    assert result.error is None
-    return result
-
-
-def fail_back(own, ports, *, accept_salvage_only=False, for_good=False):
-    with own.estate() as estate:
-        plan = make_failback_plan(estate, "primary", for_good=for_good)
-        return run_failback(
-            estate,
-            plan,
-            ports,
-            cluster_id=plan.target.cluster_id or "",
-            accept_unfenced=True,
-            accept_salvage_only=accept_salvage_only,
-        )
 
 
 def salvaged(folder: Path) -> Counter[str]:

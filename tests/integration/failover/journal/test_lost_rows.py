@@ -42,6 +42,16 @@ def aborted(own: OwnLink, topic: str, count: int, partitions: Sequence[int] = (0
     producer.abort_transaction(30)
 
 
+def with_gaps(own: OwnLink) -> str:
+    """A topic of one partition with three aborted transactions, so four mapping rows on a link that translates."""
+    topic = own.create("primary", "t", partitions=1)
+    for batch in "abc":
+        own.produce("primary", topic, texts(batch, 20, [0]))
+        aborted(own, topic, 5)
+    own.produce("primary", topic, texts("d", 5, [0]))
+    return topic
+
+
 def run(own: OwnLink, *words: str, code: int) -> dict[str, Any]:
     done = CliRunner().invoke(application(words[:1]), [*words, "--output", "json", "--config", str(own.config_path)])
     assert done.exit_code == code, f"{done.exit_code}: {done.stdout}\n{done.stderr}"
@@ -69,11 +79,7 @@ def lose_rows(own: OwnLink, topic: str, numbers: list[int]) -> list[int]:
 @pytest.mark.parametrize("numbers", [[0], [1], [1, 2], [3]], ids=str)
 def test_no_answer_skips_what_lost_rows_placed(lab: Lab, tmp_path: Path, unique_name: str, numbers: list[int]) -> None:
     own = own_link(lab, tmp_path, unique_name, extra='offsets = "translate"')
-    topic = own.create("primary", "t", partitions=1)
-    for batch in "abc":
-        own.produce("primary", topic, texts(batch, 20, [0]))
-        aborted(own, topic, 5)
-    own.produce("primary", topic, texts("d", 5, [0]))
+    topic = with_gaps(own)
     groups = {own.commit("primary", f"g{at}", topic, {0: at}): at for at in (1, 21, 27, 55, 79)}
     mirror(own)
     source, target = (own.records(cluster, topic)[0] for cluster in ("primary", "dr"))
@@ -107,11 +113,7 @@ def test_what_a_lost_row_told_is_not_guessed_from_the_others(
     lab: Lab, tmp_path: Path, unique_name: str, last: bool
 ) -> None:
     own = own_link(lab, tmp_path, unique_name, extra='offsets = "translate"')
-    topic = own.create("primary", "t", partitions=1)
-    for batch in "abc":
-        own.produce("primary", topic, texts(batch, 20, [0]))
-        aborted(own, topic, 5)
-    own.produce("primary", topic, texts("d", 5, [0]))
+    topic = with_gaps(own)
     value = "d-0-3" if last else "b-0-3"
     at = next(offset for offset, each in own.records("primary", topic)[0].items() if each == value)
     group = own.commit("primary", "g", topic, {0: at})
@@ -171,11 +173,7 @@ def test_rows_that_are_lost_while_the_mirror_runs_are_lost_in_the_copy_at_no_tim
     lab: Lab, tmp_path: Path, unique_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = own_link(lab, tmp_path, unique_name, extra='offsets = "translate"')
-    topic = own.create("primary", "t", partitions=1)
-    for batch in "abc":
-        own.produce("primary", topic, texts(batch, 20, [0]))
-        aborted(own, topic, 5)
-    own.produce("primary", topic, texts("d", 5, [0]))
+    topic = with_gaps(own)
     at = next(offset for offset, each in own.records("primary", topic)[0].items() if each == "b-0-3")
     group = own.commit("primary", "g", topic, {0: at})
     mirror(own)
@@ -212,11 +210,7 @@ def test_rows_that_are_lost_while_the_mirror_runs_are_lost_in_the_copy_at_no_tim
 def test_rows_that_are_lost_after_a_failover_place_nothing_exactly(lab: Lab, tmp_path: Path, unique_name: str) -> None:
     """The link is sealed, clients write to dr, and no mirror runs that could tell."""
     own = own_link(lab, tmp_path, unique_name, extra='offsets = "translate"')
-    topic = own.create("primary", "t", partitions=1)
-    for batch in "abc":
-        own.produce("primary", topic, texts(batch, 20, [0]))
-        aborted(own, topic, 5)
-    own.produce("primary", topic, texts("d", 5, [0]))
+    topic = with_gaps(own)
     at = next(offset for offset, each in own.records("primary", topic)[0].items() if each == "b-0-3")
     own.commit("primary", "g", topic, {0: at})
     mirror(own)
@@ -258,11 +252,7 @@ def test_a_store_is_not_compared_with_what_is_left_of_a_copy(
 ) -> None:
     """A row that the store had lost by then would have been in what was deleted: an empty copy knew no better."""
     own = own_link(lab, tmp_path, unique_name, extra='offsets = "translate"')
-    topic = own.create("primary", "t", partitions=1)
-    for batch in "abc":
-        own.produce("primary", topic, texts(batch, 20, [0]))
-        aborted(own, topic, 5)
-    own.produce("primary", topic, texts("d", 5, [0]))
+    topic = with_gaps(own)
     at = next(offset for offset, each in own.records("primary", topic)[0].items() if each == "b-0-3")
     mirror(own)
     exact = translated(own, topic, at)
