@@ -9,8 +9,10 @@ is the only one that touches it:
 - each attempt to connect runs on its own thread: a caller may stop waiting, and the attempt continues;
 - drkit gives up on a cluster that may be gone after `Reachability.seconds` of silence; later calls only check the
   result of the attempt that continues;
-- transient errors (`retriable` ones, lost connections, time-outs) are retried until the deadline,
-  each time on a fresh client when the connection itself failed, so that moved brokers are found;
+- transient errors (`retriable` ones, lost connections, time-outs) are retried until the deadline; where a connection
+  failed, it alone is replaced, and another broker is asked first where all brokers are now. The connections to other
+  brokers last: that one still is open shows that its broker's process is the same (`session`). The whole client is
+  replaced where no other connection is open, or none of them answers within a second;
 - then `Unreachable`, naming the cluster by its alias. Other broker errors are `DrkitError`.
 """
 
@@ -46,6 +48,8 @@ _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 0.5
 _SETUP_MS = 500
 _CLOSE_SECONDS = 0.25
+_ANEW_SECONDS = 1.0
+"""How long the brokers to which a connection is still open may take to answer after another one has failed."""
 _CHANGES = frozenset({0, 19, 20, 21, 30, 31, 33, 37, 44})
 """API keys of requests that change something: Produce, CreateTopics, DeleteTopics, DeleteRecords, CreateAcls,
 DeleteAcls, AlterConfigs, CreatePartitions, IncrementalAlterConfigs."""
@@ -228,6 +232,7 @@ class AdminConnection:
         self._config = kafka_python_config(cluster)
         self._lock = threading.Lock()
         self._client: KafkaAdminClient | None = None
+        self._doubted: KafkaAdminClient | None = None  # the client of which a connection failed, until a broker answers
         self._attempt: _Attempt | None = None
         self._patience: _Patience | None = None  # with the attempts since the last connection
         self._silent: set[tuple[str, int]] = set()
@@ -313,7 +318,7 @@ class AdminConnection:
                 raise self._silence(what, min(bound, error.seconds), str(error)) from None
             except kafka_errors.KafkaError as error:
                 if client is not None and _connection_failed(error):
-                    self._drop(client)
+                    self._replace_failed(client, error)
                 permanent = self._permanent(what, error)
                 if permanent is not None:
                     raise permanent from None
@@ -412,10 +417,7 @@ class AdminConnection:
         client = self._client
         if client is None:
             return None
-        try:
-            version: int = client._manager.broker_version_data.api_version(request_type)  # noqa: SLF001 - see above
-        except kafka_errors.KafkaError:
-            return None
+        version: int | None = client._manager.supports(request_type)  # noqa: SLF001 - see the module docstring
         return version
 
     async def gather(self, steps: Iterable[Coroutine[Any, Any, None]]) -> None:
@@ -459,9 +461,12 @@ class AdminConnection:
         with self._lock:
             if self._closed.is_set():
                 raise self._was_closed()
-            if self._client is not None:
-                return self._client
-            attempt = self._attempt or self._begun()
+            client, doubted = self._client, self._doubted
+            attempt = None if client is not None else self._attempt or self._begun()
+        if attempt is None:
+            if client is doubted and not self._answers(client, deadline):
+                return self._connected(deadline)
+            return client
         lost_patience = attempt.wait(deadline)
         if attempt.client is not None:
             return attempt.client
@@ -508,10 +513,31 @@ class AdminConnection:
         if client is not None and not wanted:
             _discard(client)
 
+    def _replace_failed(self, client: KafkaAdminClient, error: kafka_errors.KafkaError) -> None:
+        """Close the connections that failed, to be made anew; the others are asked first."""
+        if client._manager.close_failed(timed_out=isinstance(error, _TIMED_OUT)):  # noqa: SLF001 - see the module docstring
+            with self._lock:
+                self._doubted = self._client
+        else:
+            self._drop(client)
+
+    def _answers(self, client: KafkaAdminClient, deadline: Deadline) -> bool:
+        """Whether a broker that is still connected says where all brokers are now; else the client is dropped."""
+        seconds = deadline.within(_ANEW_SECONDS).left
+        try:
+            client._manager.run_within(seconds, client._manager.begin_anew)  # noqa: SLF001 - see the module docstring
+        except (kafka_errors.KafkaError, RuntimeError):
+            self._drop(client)
+            return False
+        with self._lock:
+            if self._doubted is client:
+                self._doubted = None
+        return True
+
     def _drop(self, client: KafkaAdminClient) -> None:
         with self._lock:
             if self._client is client:
-                self._client = None
+                self._client = self._doubted = None
         _discard(client)
 
     def _permanent(self, what: str, error: kafka_errors.KafkaError) -> DrkitError | None:
@@ -607,6 +633,9 @@ def _transient(attempt: _Attempt) -> bool:
     error = attempt.error
     lasting = error is not None and (_refused(error) or isinstance(error, kafka_errors.AuthorizationError))
     return isinstance(error, kafka_errors.KafkaError) and not lasting
+
+
+_TIMED_OUT = (kafka_errors.KafkaTimeoutError, kafka_errors.RequestTimedOutError)
 
 
 def _connection_failed(error: kafka_errors.KafkaError) -> bool:

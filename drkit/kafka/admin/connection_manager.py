@@ -9,6 +9,8 @@
 - a second connection starts beside a slow one: the kernel repeats a lost SYN only after a second, and the library
   waits for the first of a host's addresses before it tries the next;
 - permanent errors (certificates, passwords, protocols) are raised: the library logs them and retries;
+- it can go on with the connections that last where others have failed (`close_failed`, `begin_anew`), as long as a
+  fresh one could: the versions of each broker's requests are asked for as it is connected;
 - it tracks its sockets, so that those which the library leaves open can be closed at the end.
 """
 
@@ -56,6 +58,12 @@ _STEP_SECONDS = 0.05
 REFUSED_SECONDS = 0.25
 """A cluster counts as gone if all its bootstrap brokers refuse connections for so long (four tries)."""
 _REFUSED = "ECONNREFUSED"
+_OVERDUE_SECONDS = 1.0
+"""So long a connection owes an answer that has failed when a call ends without one."""
+_SENT_AT = 2
+"""Where a request in flight has the time at which it was sent, by the monotonic clock."""
+_ASKED_ANEW = 3
+"""How many of the brokers that are still connected are asked for metadata after another one has failed."""
 _GRACE_SECONDS = 1.0
 """How long a call waits for the I/O thread past its deadline; only DNS lookups block that thread."""
 _FRAME = re.compile(r"Invalid frame length: (\d+)\b")
@@ -144,6 +152,7 @@ class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # untype
         self.too_old: UnsupportedBroker | None = None
         self.silent: MutableSet[tuple[str, int]] = set() if silent is None else silent
         self._refused: dict[Any, Exception] = {}
+        self._places: dict[Any, tuple[str, int]] = {}  # to which a connection was made last, by node id
         self._sockets: list[socket.socket] = []  # those that may be open
 
     def bootstrap(self, timeout_ms: float | None = None, refresh: bool = True) -> None:
@@ -159,6 +168,92 @@ class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # untype
         with suppress(Exception):  # the loop has ended, and with it the requests
             self.call_soon(self.close)
         self._net._fail_pending_waiters(kafka_errors.KafkaConnectionError("given up"))  # noqa: SLF001 - as `run_within`
+
+    def close_failed(self, *, timed_out: bool) -> bool:
+        """A request has failed, or (`timed_out`) wasn't answered: close the open connections that may be why. Returns
+        whether others are open. Any thread may call it."""
+
+        def failed(connection: Any) -> bool:
+            sent = [each[_SENT_AT] for each in list(connection.in_flight_requests)[:1]]
+            overdue = any(at < time.monotonic() - _OVERDUE_SECONDS for at in sent)
+            return bool(connection.paused) or (timed_out and overdue)
+
+        def close() -> None:
+            for connection in list(self._conns.values()):
+                if connection.connected and failed(connection):
+                    connection.close(kafka_errors.KafkaConnectionError("given up"))
+
+        lasts = any(each.connected and not failed(each) for each in list(self._conns.values()))
+        if lasts:
+            self.call_soon(close)
+        return lasts
+
+    async def begin_anew(self) -> None:
+        """Learn from a broker whose connection has lasted where all brokers are now, and forget which of them failed.
+
+        Raises:
+            KafkaError: none of them answers.
+        """
+        for known in (self._backoff, self._refused, self._refusing):
+            known.clear()
+        self.trouble = None
+        lasting = [node for node, each in self._conns.items() if each.connected]
+        asked = random.sample(lasting, min(_ASKED_ANEW, len(lasting)))
+        if not asked:
+            raise kafka_errors.KafkaConnectionError("no connection is open")
+        answered: Any = Future()
+        failures: list[Exception] = []
+
+        async def ask(node: Any) -> None:
+            try:
+                response = await self.send(self.cluster.metadata_request(), node)
+            except kafka_errors.KafkaError as error:
+                failures.append(error)
+                if len(failures) == len(asked) and not answered.is_done:
+                    answered.failure(error)
+                return
+            if not answered.is_done:
+                self.cluster.update_metadata(response)
+                answered.success(None)
+
+        for node in asked:
+            self.call_soon(ask, node)
+        await answered
+        self._follow_metadata()
+
+    def _follow_metadata(self) -> None:
+        """Close connections to brokers that have moved, and begin one to another broker: any that is connected is asked
+        what is asked of any, and those that are may be cut off from the controllers."""
+        loop = self.cluster._refresh_loop_future  # noqa: SLF001 - the library's ends for good by an error of another caller
+        if loop is not None and loop.is_done:
+            self.cluster._refresh_loop_future = None  # noqa: SLF001 - as above
+            self.cluster.start_refresh_loop()
+        places = {broker.node_id: (broker.host, broker.port) for broker in self.cluster.brokers()}
+        for node, connection in list(self._conns.items()):
+            if places.get(node, self._places.get(node)) != self._places.get(node):
+                connection.close(kafka_errors.KafkaConnectionError("the broker has moved"))
+        others = [node for node, place in places.items() if node not in self._conns and place not in self.silent]
+        if others:
+            with suppress(kafka_errors.KafkaError):
+                self.get_connection(random.choice(others))  # noqa: S311 - spreads load
+
+    def get_connection(self, node_id: Any, *args: Any, **options: Any) -> Any:
+        """As the library's, but each broker is asked which requests it takes: it may have been upgraded since."""
+        known = self._conns.get(node_id)
+        connection = super().get_connection(node_id, *args, **options)
+        if connection is not known and self.config["api_version"] is None:
+            connection.broker_version_data = None
+        return connection
+
+    def supports(self, request_type: Any) -> int | None:
+        """The highest version of a request that client and connected brokers share; None: they share none."""
+        connected = [each.broker_version_data for each in list(self._conns.values()) if each.connected]
+        known = [data for data in connected or [self.broker_version_data] if data is not None]
+        try:
+            versions: list[int] = [data.api_version(request_type) for data in known]
+        except kafka_errors.KafkaError:
+            return None
+        return min(versions, default=None)
 
     def close_sockets(self) -> None:
         """Close the sockets that the library has left open. Only once the I/O thread has ended: nothing uses them then.
@@ -316,6 +411,7 @@ class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # untype
             wait(response)
 
         conn._maybe_throttle = told_first  # noqa: SLF001 - as above
+        self._places[node.node_id] = (node.host, node.port)
         await super()._connect(node, conn, **options)
         future = conn.init_future
         place = (node.host, node.port)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -13,7 +14,7 @@ from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as KafkaPartition
 from kafka.errors import KafkaError
-from kafka.protocol.admin import ElectLeadersRequest
+from kafka.protocol.admin import DescribeQuorumRequest, ElectLeadersRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from drkit.audit.compare.range_proof import choose
@@ -35,6 +36,7 @@ from tests.support.clusters import raw
 from tests.support.clusters.guard import Guard
 from tests.support.collection.sampling import some_of
 from tests.support.links.mirroring import Mirrored, Pair, Side
+from tests.support.links.topic_looks import taken_between_looks
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, some_of("mirrors of three brokers", 2)]
@@ -154,6 +156,67 @@ def test_a_broker_that_was_down_when_a_client_connected_is_asked_once_it_leads(t
             assert producers.last_sequences([Place(topic, 0)], 1) == {Place(topic, 0): None}
     finally:
         trio.restart(f"trio-{down}")
+
+
+def not_controller(cluster: ClusterConfig) -> int:
+    """A broker that isn't the active controller."""
+    log = DescribeQuorumRequest.TopicData
+    request = DescribeQuorumRequest(
+        topics=[log(topic_name="__cluster_metadata", partitions=[log.PartitionData(partition_index=0)])]
+    )
+    with AdminConnection("trio", cluster) as connection:
+        answer = connection.call("find the active controller", lambda each: each.send(request))
+    return min({1, 2, 3} - {answer.topics[0].partitions[0].leader_id})
+
+
+@pytest.mark.parametrize("fault", ["killed", "frozen"])
+def test_a_broker_that_fails_takes_no_other_ones_connection_with_it(trio: Lab, fault: str) -> None:
+    """That one has held shows that its broker's process is the same."""
+    cluster = ClusterConfig(bootstrap_servers=trio.bootstrap("trio"))
+    fails = not_controller(cluster)
+    others = {1, 2, 3} - {fails}
+    with ClusterAdmin("trio", cluster) as admin:
+        wait_until(lambda: len(admin.sessions()) == 3, 60, "connections to all")
+        before = admin.sessions()
+        (trio.kill if fault == "killed" else trio.pause)(f"trio-{fails}")
+        try:
+            with suppress(Unreachable):
+                admin.absent_everywhere({"none"})  # asks each broker, and meets the one that fails
+            during = admin.sessions()
+        finally:
+            (trio.restart if fault == "killed" else trio.resume)(f"trio-{fails}")
+        assert during == {node: before[node] for node in others}
+        wait_until(lambda: fails in admin.sessions(), 60, "a connection to it")
+        after = admin.sessions()
+        assert {node: after[node] for node in others} == during
+        assert after[fails] != before[fails]
+        assert admin.absent_everywhere({"none"}) == {"none"}
+
+
+def test_a_topic_that_is_deleted_while_a_broker_crashes_is_deleted(
+    trio: Lab, from_trio: Mirrored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The brokers that ran on had it, and say that it is gone."""
+    from_trio.configure('deletions = "mirror"')
+    goes, stays = from_trio.name("goes"), from_trio.name("stays")
+    for topic in (goes, stays):
+        create(from_trio.source, topic, 3)
+        write(from_trio.source, topic, 5, "r")
+    crashes = f"trio-{not_controller(ClusterConfig(bootstrap_servers=from_trio.source.bootstrap))}"
+    with from_trio.running():
+        for topic in (goes, stays):
+            from_trio.wait_through(topic)
+        taken_between_looks(from_trio, monkeypatch)(stays)
+        trio.kill(crashes)
+        try:
+            from_trio.source.delete(goes)
+        finally:
+            trio.restart(crashes)
+        wait_until(
+            lambda: from_trio.target.partitions(goes) == 0 or from_trio.problems("deletion_held"), 120, "a decision"
+        )
+        assert from_trio.problems("deletion_held") == []
+        wait_until(lambda: goes not in from_trio.store.topic_states(from_trio.link.id), what="it forgotten")
 
 
 def elected(bootstrap: str, topic: str) -> bool:

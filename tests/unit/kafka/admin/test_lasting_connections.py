@@ -1,0 +1,207 @@
+"""A connection that fails is replaced alone: that another one is still open shows that its broker's process is the
+same. Brokers of the test answer which requests they take, and metadata.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
+
+import pytest
+from kafka.protocol.consumer import FetchRequest
+from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
+
+from drkit.config import ClusterConfig
+from drkit.kafka.admin.admin_connection import AdminConnection
+from drkit.kafka.admin.cluster_description import sessions
+from drkit.kafka.admin.topic_requests import absent_everywhere
+from drkit.model.errors import Unreachable
+from tests.support.wait import wait_until
+
+FETCH, METADATA, API_VERSIONS, MANY = 1, 3, 18, 90
+"""API keys, and one more than the greatest of them."""
+
+
+class FakeBroker:
+    """A broker that takes any number of connections. `silent`: it reads on, and answers nothing."""
+
+    def __init__(self, node: int, stack: ExitStack) -> None:
+        self.node = node
+        self.peers: Sequence[FakeBroker] = ()
+        self.silent = False
+        self.fetch_version = 17
+        self._connections: list[socket.socket] = []
+        self._server = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=64))
+        self.port = self._server.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+        stack.callback(self.crash)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def crash(self) -> None:
+        """Nothing listens there any more, and its connections are reset."""
+        for each in (self._server, *self._connections):
+            with closing(each):
+                try:
+                    each.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    continue
+
+    def come_back(self, stack: ExitStack) -> None:
+        """As another process, at the same address."""
+        self._connections = []
+        self._server = stack.enter_context(socket.create_server(("127.0.0.1", self.port), backlog=64))
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        server = self._server
+        while True:
+            try:
+                connection = server.accept()[0]
+            except OSError:
+                return
+            self._connections.append(connection)
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, connection.makefile("rb") as stream:
+            while size := stream.read(4):
+                request = stream.read(int.from_bytes(size, "big"))
+                if self.silent:
+                    continue
+                try:
+                    connection.sendall(self._answer(request))
+                except OSError:
+                    return
+
+    def _answer(self, request: bytes) -> bytes:
+        key, version, number = (int.from_bytes(request[a:b], "big") for a, b in ((0, 2), (2, 4), (4, 8)))
+        if key == API_VERSIONS:
+            takes = [
+                ApiVersionsResponse.ApiVersion(api_key=each, min_version=0, max_version=20) for each in range(MANY)
+            ]
+            takes[FETCH].max_version = self.fetch_version
+            answer = ApiVersionsResponse(error_code=0, api_keys=takes, throttle_time_ms=0)
+        else:
+            assert key == METADATA
+            listed = [
+                MetadataResponse.MetadataResponseBroker(each.node, "127.0.0.1", each.port, None)
+                for each in (self, *self.peers)
+            ]
+            answer = MetadataResponse(
+                throttle_time_ms=0, brokers=listed, cluster_id="c", controller_id=1, topics=[], error_code=0
+            )
+        answer.API_VERSION = version
+        answer.with_header(number)
+        framed: bytes = answer.encode(header=True, framed=True)
+        return framed
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as made:
+        yield made
+
+
+@pytest.fixture
+def brokers(stack: ExitStack) -> list[FakeBroker]:
+    """Three of one cluster; the clients of the test know the first as they begin."""
+    made = [FakeBroker(node, stack) for node in (1, 2, 3)]
+    for each in made:
+        each.peers = [other for other in made if other is not each]
+    return made
+
+
+@pytest.fixture
+def connection(brokers: list[FakeBroker], stack: ExitStack) -> AdminConnection:
+    """Connected to all three."""
+    cluster = ClusterConfig(bootstrap_servers=brokers[0].address)
+    made = stack.enter_context(AdminConnection("old", cluster, timeout_seconds=3.0))
+    wait_until(lambda: len(sessions(made)) == 3, what="connections to all")
+    return made
+
+
+def meet(connection: AdminConnection) -> None:
+    """Ask each broker: one doesn't answer."""
+    with pytest.raises(Unreachable):
+        absent_everywhere(connection, {"any"})
+
+
+@pytest.mark.parametrize("failing", [1, 3], ids=["the one that is configured", "another"])
+@pytest.mark.parametrize("fault", ["crash", "silence"])
+def test_the_connections_to_other_brokers_last(
+    brokers: list[FakeBroker], connection: AdminConnection, stack: ExitStack, failing: int, fault: str
+) -> None:
+    before = sessions(connection)
+    broker = brokers[failing - 1]
+    if fault == "crash":
+        broker.crash()
+    broker.silent = True
+    meet(connection)
+    others = {node: number for node, number in before.items() if node != failing}
+    assert sessions(connection) == others
+    broker.silent = False
+    if fault == "crash":
+        broker.come_back(stack)
+    wait_until(lambda: failing in sessions(connection), what="a connection to it")
+    after = sessions(connection)
+    assert {node: after[node] for node in others} == others
+    assert after[failing] != before[failing]
+
+
+def test_where_none_lasts_all_is_begun_anew(
+    brokers: list[FakeBroker], connection: AdminConnection, stack: ExitStack
+) -> None:
+    before = sessions(connection)
+    for broker in brokers:
+        broker.crash()
+    meet(connection)
+    for broker in brokers:
+        broker.come_back(stack)
+    wait_until(lambda: len(sessions(connection)) == 3, what="connections to all")
+    assert before.items().isdisjoint(sessions(connection).items())
+
+
+def test_brokers_that_all_fall_silent_are_not_asked_over_their_old_connections_for_ever(
+    brokers: list[FakeBroker], connection: AdminConnection
+) -> None:
+    for broker in brokers:
+        broker.silent = True
+    meet(connection)
+    meet(connection)
+    for broker in brokers:
+        broker.silent = False
+    wait_until(lambda: len(sessions(connection)) == 3, what="connections to all")
+
+
+def test_a_broker_that_moved_is_found_where_it_is(
+    brokers: list[FakeBroker], connection: AdminConnection, stack: ExitStack
+) -> None:
+    before = sessions(connection)
+    brokers[2].crash()
+    moved = FakeBroker(3, stack)
+    moved.peers = brokers[:2]
+    for each, other in ((brokers[0], brokers[1]), (brokers[1], brokers[0])):
+        each.peers = (other, moved)
+    assert absent_everywhere(connection, {"any"}) == {"any"}
+    after = sessions(connection)
+    assert {node: after[node] for node in (1, 2)} == {node: before[node] for node in (1, 2)}
+    assert after[3] != before[3]
+
+
+def test_brokers_that_were_upgraded_one_by_one_are_asked_what_they_take_now(
+    brokers: list[FakeBroker], connection: AdminConnection, stack: ExitStack
+) -> None:
+
+    newest = connection.supports(FetchRequest)
+    assert newest == 17
+    for broker in brokers:
+        broker.crash()
+        broker.fetch_version = 12
+        broker.come_back(stack)
+        wait_until(lambda: len(sessions(connection)) == 3, what="connections to all")
+        assert connection.supports(FetchRequest) == 12, "what all of them take"
