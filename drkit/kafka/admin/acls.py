@@ -10,7 +10,7 @@ from kafka.protocol.admin import CreateAclsRequest, DeleteAclsRequest, DescribeA
 from kafka.protocol.admin.acl import ACLOperation, ACLPermissionType, ACLResourcePatternType, ACLResourceType
 
 from drkit.kafka.admin.admin_connection import AdminConnection, check, error_class
-from drkit.kafka.admin.topic_requests import metadata, reason
+from drkit.kafka.admin.topic_requests import every_broker, reason
 from drkit.model.errors import NoAuthorizer
 from drkit.model.topics.acls import Acl
 
@@ -42,8 +42,7 @@ def acls_by_broker(connection: AdminConnection) -> dict[int, frozenset[Acl]]:
     """
 
     async def step(connection: AdminConnection) -> dict[int, frozenset[Acl]]:
-        listed = {broker.node_id for broker in (await metadata([])(connection)).brokers}
-        return {node: await _describe(connection, node) for node in sorted(listed | connection.connected_nodes())}
+        return {node: await _describe(connection, node) for node in await every_broker(connection)}
 
     found: dict[int, frozenset[Acl]] = connection.call("read ACLs of every broker", step)
     return found

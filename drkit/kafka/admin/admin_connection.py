@@ -368,6 +368,12 @@ class AdminConnection:
             sent = manager.send(request, node_id=node_id)
         return await (sent if timeout_seconds is None else manager.wait_for(sent, timeout_seconds * 1000))
 
+    def any_broker(self) -> int | None:
+        """The broker to which `send` would send what any may answer (within a step); None: none can be asked now."""
+        client = self._client
+        node: int | None = None if client is None else client._manager.least_loaded_node()  # noqa: SLF001 - see above
+        return node
+
     def session(self, node_id: int) -> int | None:
         """Which connection to this broker is open (within a step): another number after each reconnect, and so for
         another process of the broker. None: none is."""

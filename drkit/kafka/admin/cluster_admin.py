@@ -31,13 +31,15 @@ from drkit.kafka.admin.logs.log_offsets import log_sizes
 from drkit.kafka.admin.topic_requests import (
     TOPICS_A_REQUEST,
     NewTopic,
+    Teller,
+    ToldSettings,
     TopicInfo,
     alter_request,
     create_request,
-    describe_configs,
     first_to_create,
     metadata,
     reason,
+    told_configs,
     topic_info,
 )
 from drkit.kafka.admin.write_block import BLOCK, wait_until_blocked
@@ -130,24 +132,37 @@ class ClusterAdmin(ClusterClient):
         return found
 
     def topic_configs(
-        self, names: Iterable[str], *, keys: Sequence[str] | None = None, denied: set[str] | None = None
+        self,
+        names: Iterable[str],
+        *,
+        keys: Sequence[str] | None = None,
+        denied: set[str] | None = None,
+        tellers: set[Teller] | None = None,
     ) -> dict[str, dict[str, str]]:
         """Effective configuration of topics (broker defaults included), by topic.
 
         `keys` restricts it to these settings (far cheaper over many topics). Topics that don't exist
         and settings without a value are left out. `denied` collects topics whose settings drkit's principal may not
-        read; None: such a topic raises `Refused`.
+        read; None: such a topic raises `Refused`. `tellers` collects the broker that told all of them, if the
+        connection to it has held meanwhile.
         """
         wanted = list(names)
-        found: dict[str, dict[str, str]] = {}
 
-        async def step(connection: AdminConnection) -> None:
-            for start in range(0, len(wanted), TOPICS_A_REQUEST):
-                found.update(await describe_configs(connection, wanted[start : start + TOPICS_A_REQUEST], keys, denied))
+        async def step(connection: AdminConnection) -> ToldSettings:
+            return await told_configs(connection, wanted, keys, denied, connection.any_broker())
 
-        if wanted:
-            self._connection.call("read topic configurations", step)
-        return found
+        if not wanted:
+            return {}
+        told: ToldSettings = self._connection.call("read topic configurations", step)
+        if tellers is not None and told.teller is not None:
+            tellers.add(told.teller)
+        return told.settings
+
+    def topic_configs_of(
+        self, names: Iterable[str], *, keys: Sequence[str], nodes: Iterable[int]
+    ) -> dict[int, ToldSettings]:
+        """As `topic_configs`, as each of these brokers tells it: see `topic_requests.configs_by_broker`."""
+        return topic_requests.configs_by_broker(self._connection, set(names), keys, set(nodes))
 
     def compacted(self, names: Iterable[str]) -> set[str]:
         """Those of these topics on which the log cleaner works.

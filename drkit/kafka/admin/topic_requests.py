@@ -8,8 +8,9 @@ from __future__ import annotations
 import base64
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from kafka import errors as kafka_errors
 from kafka.protocol.admin import (
@@ -57,6 +58,21 @@ class NewTopic:
     config: Mapping[str, str] = field(default_factory=dict)
 
 
+class Teller(NamedTuple):
+    """A broker, and the connection by which it told something: as long as that is the same, so is its process
+    (`AdminConnection.session`)."""
+
+    node: int
+    session: int
+
+
+class ToldSettings(NamedTuple):
+    """Settings by topic, and who told them; None: its connection was made, or lost, meanwhile."""
+
+    settings: dict[str, dict[str, str]]
+    teller: Teller | None
+
+
 Topic = TypeVar("Topic", TopicInfo, NewTopic)
 
 
@@ -69,6 +85,13 @@ def metadata(names: Sequence[str] | None) -> Callable[[AdminConnection], Any]:
         return await connection.send(MetadataRequest(topics=topics, allow_auto_topic_creation=False))
 
     return step
+
+
+async def every_broker(connection: AdminConnection) -> list[int]:
+    """The brokers that the cluster lists, and those to which a connection is open (within a step): who asks each of
+    them misses none that is cut off from the controllers."""
+    listed = {broker.node_id for broker in (await metadata([])(connection)).brokers}
+    return sorted(listed | connection.connected_nodes())
 
 
 def _id(topic_id: uuid.UUID) -> str:
@@ -160,9 +183,11 @@ async def describe_configs(
     denied: set[str] | None = None,
     *,
     node: int | None = None,
+    timeout_seconds: float | None = None,
 ) -> dict[str, dict[str, str]]:
     """Effective settings by topic (within a step); topics that don't exist are left out. `denied` collects those
-    whose settings may not be read; None: that is an error. `node`: the broker to ask; None: any.
+    whose settings may not be read; None: that is an error. `node`: the broker to ask; None: any. `timeout_seconds`: as
+    in `AdminConnection.send`.
     """
     resource = DescribeConfigsRequest.DescribeConfigsResource
     response = await connection.send(
@@ -178,6 +203,7 @@ async def describe_configs(
             min_version=1,
         ),
         node,
+        timeout_seconds=timeout_seconds,
     )
     found = {}
     for result in response.results:
@@ -189,6 +215,54 @@ async def describe_configs(
         check(result.error_code, f"topic {result.resource_name}")
         found[result.resource_name] = {entry.name: entry.value for entry in result.configs if entry.value is not None}
     return found
+
+
+_ANSWER_SECONDS = 2.0
+"""How long a broker may take to tell the settings of topics that are asked of it."""
+
+
+def configs_by_broker(
+    connection: AdminConnection, names: Collection[str], keys: Sequence[str], nodes: Collection[int]
+) -> dict[int, ToldSettings]:
+    """Effective settings of these topics as each of these brokers tells them, by node id; those that don't answer soon
+    are left out.
+
+    Raises:
+        Unreachable: the cluster doesn't answer.
+    """
+
+    async def step(connection: AdminConnection) -> dict[int, ToldSettings]:
+        found: dict[int, ToldSettings] = {}
+
+        async def ask(node: int) -> None:
+            with suppress(kafka_errors.KafkaError):  # it is down, or busy
+                told = await told_configs(connection, sorted(names), keys, set(), node, timeout_seconds=_ANSWER_SECONDS)
+                found[node] = told
+
+        await connection.gather(ask(node) for node in nodes)
+        return found
+
+    found: dict[int, ToldSettings] = connection.call("read topic configurations of brokers", step)
+    return found
+
+
+async def told_configs(
+    connection: AdminConnection,
+    names: Sequence[str],
+    keys: Sequence[str] | None,
+    denied: set[str] | None,
+    node: int | None,
+    *,
+    timeout_seconds: float | None = None,
+) -> ToldSettings:
+    """As `describe_configs`, for any number of topics, of one broker: with who told them."""
+    session = None if node is None else connection.session(node)
+    found: dict[str, dict[str, str]] = {}
+    for start in range(0, len(names), TOPICS_A_REQUEST):
+        some = names[start : start + TOPICS_A_REQUEST]
+        found |= await describe_configs(connection, some, keys, denied, node=node, timeout_seconds=timeout_seconds)
+    same = node is not None and session is not None and connection.session(node) == session
+    return ToldSettings(found, Teller(node, session) if node is not None and session is not None and same else None)
 
 
 _WITH_IDS = 6
@@ -229,13 +303,11 @@ async def absent_on_all(connection: AdminConnection, names: Collection[str]) -> 
 
 
 async def _known_by_broker(connection: AdminConnection, names: Collection[str]) -> list[dict[str, str]]:
-    """Those of these topics that each broker knows, with their ids there; hidden ones have the id of zeros. Asked are
-    those that a broker lists, and those to which a connection is open."""
+    """Those of these topics that each broker knows, with their ids there; hidden ones have the id of zeros."""
     wanted = sorted(names)
-    cluster = await connection.send(MetadataRequest(topics=[], allow_auto_topic_creation=False))
     topic_type = MetadataRequest.MetadataRequestTopic
     found = []
-    for node in sorted({broker.node_id for broker in cluster.brokers} | connection.connected_nodes()):
+    for node in await every_broker(connection):
         known: dict[str, str] = {}
         for start in range(0, len(wanted), TOPICS_A_REQUEST):
             asked = [topic_type(name=name) for name in wanted[start : start + TOPICS_A_REQUEST]]

@@ -162,7 +162,11 @@ class TopicDeletions:
 
     def _delete_ripe(self, look: TopicSnapshot) -> None:
         book, at = self._book, self._clock()
-        ripe = [t for t, missed in book.missed.items() if missed.looks >= LOOKS and at - missed.since >= SECONDS]
+        ripe = [
+            topic
+            for topic, missed in book.missed.items()
+            if missed.looks >= LOOKS and at - missed.since >= SECONDS and not self._stays_held(look, topic)
+        ]
         if not ripe:
             return
         try:
@@ -189,15 +193,19 @@ class TopicDeletions:
             log.info("%s: nothing is deleted now: %s", self._link.id, error.what)
             return set()
 
-    def _may_go(self, look: TopicSnapshot, topic: str, hold: _Hold | None) -> bool:
-        """Whether a topic may be deleted now. A held one stays held until an operator names it, or it is gone from the
-        target, too: then nothing is left to lose, and `_delete` asks all brokers."""
+    def _stays_held(self, look: TopicSnapshot, topic: str) -> bool:
+        """Whether a topic was held before, and nobody has decided since: no broker is asked about it again."""
+        return self._problems.knows(DELETION_HELD, topic) and not self._is_named(look, topic)
+
+    def _is_named(self, look: TopicSnapshot, topic: str) -> bool:
+        """Whether an operator has named a topic, or it is gone from the target, too: then nothing is left to lose, and
+        `_delete` asks all brokers."""
         name = look.states[topic].target_topic
-        gone = name not in look.target and name not in look.target_denied
-        named = topic in self._book.named or gone
-        if hold is None:
-            return named or not self._problems.knows(DELETION_HELD, topic)
-        return named and not hold.always
+        return topic in self._book.named or (name not in look.target and name not in look.target_denied)
+
+    def _may_go(self, look: TopicSnapshot, topic: str, hold: _Hold | None) -> bool:
+        """Whether a topic that isn't held yet, or was named, may be deleted now."""
+        return hold is None or (self._is_named(look, topic) and not hold.always)
 
     def _where(self, topic: str) -> str:
         return f"{topic} is gone on {self._link.id.source}; on {self._link.id.target} it stays for now"

@@ -19,6 +19,7 @@ from kafka.protocol.producer import InitProducerIdRequest, WriteTxnMarkersReques
 
 from drkit.kafka.admin.admin_connection import AdminConnection, ClusterClient, RetryLater, check, describe, error_class
 from drkit.kafka.admin.logs.log_offsets import EARLIEST, LATEST, NO_ANSWER, find_leaders, list_offsets, without_answer
+from drkit.kafka.admin.topic_requests import metadata
 from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC, partition_of
 from drkit.kafka.protocol.transaction_log import TRANSACTIONS_TOPIC
 from drkit.model.clock import Deadline
@@ -362,7 +363,8 @@ class TransactionAdmin(ClusterClient):
         """
 
         async def step(connection: AdminConnection) -> list[TransactionalId]:
-            return [each for listed in (await _listed(connection, producer_ids)).values() for each in listed]
+            brokers = (await metadata([])(connection)).brokers
+            return [each for listed in (await _listed(connection, brokers, producer_ids)).values() for each in listed]
 
         return self._connection.call("list transactions", step) if producer_ids else []
 
@@ -377,9 +379,9 @@ class TransactionAdmin(ClusterClient):
         """
 
         async def step(connection: AdminConnection) -> list[CoordinatedTransaction]:
-            await _require_coordinators(connection)
+            brokers = await _with_coordinators(connection)
             found = []
-            for node, listed in (await _listed(connection, producer_ids)).items():
+            for node, listed in (await _listed(connection, brokers, producer_ids)).items():
                 names = [each.name for each in listed if each.ongoing or each.deciding]
                 if not names:
                     continue
@@ -407,24 +409,25 @@ class TransactionAdmin(ClusterClient):
         return list_offsets(self._connection, "look at log ends", dict.fromkeys(tps, LATEST))
 
 
-async def _require_coordinators(connection: AdminConnection) -> None:
-    """Raise unless each part of the coordinators' log has a leader, which coordinates its transactions."""
-    topic_type = MetadataRequest.MetadataRequestTopic
-    metadata = await connection.send(
-        MetadataRequest(topics=[topic_type(name=TRANSACTIONS_TOPIC)], allow_auto_topic_creation=False)
-    )
-    (topic,) = metadata.topics
+async def _with_coordinators(connection: AdminConnection) -> list[Any]:
+    """The brokers that the cluster lists. Raises unless each part of the coordinators' log has a leader, which
+    coordinates its transactions."""
+    found = await metadata([TRANSACTIONS_TOPIC])(connection)
+    (topic,) = found.topics
     check(topic.error_code, f"look at {TRANSACTIONS_TOPIC}")
     for partition in topic.partitions:
         if partition.leader_id < 0:
             raise RetryLater(f"{TRANSACTIONS_TOPIC}:{partition.partition_index} has no leader")
+    brokers: list[Any] = found.brokers
+    return brokers
 
 
-async def _listed(connection: AdminConnection, producer_ids: Collection[int]) -> dict[int, list[TransactionalId]]:
+async def _listed(
+    connection: AdminConnection, brokers: Iterable[Any], producer_ids: Collection[int]
+) -> dict[int, list[TransactionalId]]:
     """By the broker that coordinates them: the transactional producers that have these producer ids now."""
-    metadata = await connection.send(MetadataRequest(topics=[], allow_auto_topic_creation=False))
     found: dict[int, list[TransactionalId]] = {}
-    for broker in metadata.brokers:
+    for broker in brokers:
         request = ListTransactionsRequest(state_filters=[], producer_id_filters=list(producer_ids))
         response = await connection.send(request, broker.node_id)
         error = error_class(response.error_code)

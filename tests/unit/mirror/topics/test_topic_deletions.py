@@ -58,7 +58,11 @@ class Cluster:
     def cluster_id(self) -> str:
         return self.cluster
 
+    asked: int = 0
+    """How often each of its brokers was asked for topics."""
+
     def absent_everywhere(self, names: list[str]) -> set[str]:
+        self.asked += 1
         if self.silent:
             raise Unreachable("no answer")
         return set(names) - self.known
@@ -138,6 +142,24 @@ class World:
     def name(self, topic: str) -> None:
         """As an operator does with `drkit link acknowledge`."""
         acknowledge(self.store, LINK, DELETION_HELD, topic)
+
+
+def test_no_broker_is_asked_again_about_what_is_held_until_an_operator_names_it() -> None:
+    """Many may be held for days."""
+    world = World("a", "b", "c")
+    world.source.metadata = None
+    world.looks("a", "b")
+    assert world.held() == {"a", "b"}
+    before = world.source.asked
+    world.looks("a", "b", count=5)
+    assert world.source.asked == before
+    world.restart()
+    world.looks("a", "b", count=5)
+    assert world.source.asked == before, "nor by the next mirror"
+    world.name("a")
+    world.looks("a", "b", count=1)
+    assert world.target.deleted == {"a": "t-a"}
+    assert world.held() == {"b"}
 
 
 def test_a_topic_goes_by_its_id_and_is_forgotten() -> None:
