@@ -7,6 +7,7 @@ all of it at that time (`as_mirrored`).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.logs.source_divergence import divergence
@@ -38,12 +39,24 @@ def as_mirrored(
     )
 
 
-def diverged(admin: ClusterAdmin, marks: Iterable[Watermark]) -> dict[TopicPartition, int]:
-    """Partitions that no longer hold what was read of them up to these watermarks, and the offset from which they
-    don't."""
+class ComparedLogs(NamedTuple):
+    """`diverged`: partitions that no longer hold what was read of them, and the offset from which they don't;
+    `unproven`: others of which nothing shows that they still do: their cleaner has written the last batch anew, or
+    removed it, nobody knows that batch, or no leader answers."""
+
+    diverged: dict[TopicPartition, int]
+    unproven: frozenset[TopicPartition]
+
+
+def compare_logs(admin: ClusterAdmin, marks: Iterable[Watermark]) -> ComparedLogs:
+    """Compare partitions with what was read of them up to these watermarks.
+
+    Raises:
+        Unreachable: no broker answers.
+    """
     by_tp = {mark.tp: mark for mark in marks}
     if not by_tp:
-        return {}
+        return ComparedLogs({}, frozenset())
     epochs = {tp: mark.leader_epoch for tp, mark in by_tp.items() if mark.leader_epoch is not None}
     ends = admin.epoch_ends(epochs)
     log_ends = admin.end_offsets(by_tp, committed=False)
@@ -52,5 +65,10 @@ def diverged(admin: ClusterAdmin, marks: Iterable[Watermark]) -> dict[TopicParti
         for tp, mark in by_tp.items()
         if (found := divergence(mark, ends.get(tp), log_ends.get(tp, 0))) is not None
     }
-    replaced = compare_batches(admin, [mark for tp, mark in by_tp.items() if tp not in lost]).replaced
-    return lost | {tp: by_tp[tp].source_start for tp in replaced}
+    batches = compare_batches(admin, [mark for tp, mark in by_tp.items() if tp not in lost])
+    diverged = lost | {tp: by_tp[tp].source_start for tp in batches.replaced}
+    left = by_tp.keys() - diverged.keys() - batches.same
+    starts = admin.start_offsets(left, partial=True) if left else {}
+    # a log that begins where reading had ended, or behind it, has nothing left that could be compared
+    unproven = {tp for tp in left if starts.get(tp, 0) < by_tp[tp].source_through}
+    return ComparedLogs(diverged, frozenset(unproven))

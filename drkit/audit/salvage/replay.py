@@ -11,7 +11,7 @@ waited for.
 A record that was `new` when it was salvaged need not be now: it is conflicting if others have written its key since,
 to the compared topic or to the topic that is replayed into. If the compared topic is another one by now, or has lost
 the end that it was compared with (its last batch there tells, as it may have grown again), all that it holds was
-written since.
+written since; so it counts, too, where that batch can't tell, as the cleaner wrote it anew.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from drkit.kafka.client.data_client import StreamError
 from drkit.kafka.client.log_reader import LogReader
 from drkit.kafka.config.client_config import aiokafka_config
 from drkit.kafka.protocol.record_columns import RecordColumns
-from drkit.lag.diverged_logs import as_mirrored, diverged
+from drkit.lag.diverged_logs import ComparedLogs, as_mirrored, compare_logs
 from drkit.model.audit.audit_result import SalvageClass, TopicChoice
 from drkit.model.clock import Deadline
 from drkit.model.errors import ConfigError, DrkitError, Refused, Unreachable
@@ -122,7 +122,7 @@ def replay(
         tps = [TopicPartition(topic, number) for number in range(partitions)]
         with ClusterAdmin(link.target, cluster) as admin:
             logs = _settled_logs(admin, {*tps, *_compared(manifest)}, say)
-            compared, cut = _still_compared(manifest, admin, logs)
+            compared, changed = _still_compared(manifest, admin, logs)
             policies = admin.topic_configs({tp.topic for tp in logs}, keys=(CLEANUP, "retention.ms"))
             dense = {name for name, settings in policies.items() if not is_compacted(settings)}
         others = compared.keys() - set(tps)
@@ -131,7 +131,7 @@ def replay(
         for rows in _batches(folder):
             seen.expect(rows)
         own = {tp: logs[tp] for tp in tps}
-        warnings = (*_cut_since(cut, link.target), *_warnings(topic, policies.get(topic, {}), own, seen.oldest))
+        warnings = (*_changed_since(changed, link.target), *_warnings(topic, policies.get(topic, {}), own, seen.oldest))
         for words in warnings:
             say(words)
         _read(cluster, link.target, dense, own, lambda tp, record: seen.add(tp.partition, record, compared.get(tp, 0)))
@@ -266,17 +266,17 @@ def _compared(manifest: Mapping[str, Any]) -> dict[TopicPartition, int]:
 
 def _still_compared(
     manifest: Mapping[str, Any], admin: ClusterAdmin, logs: Mapping[TopicPartition, tuple[int, int]]
-) -> tuple[dict[TopicPartition, int], list[TopicPartition]]:
-    """As `_compared`, and 0 where the log is another one now, or has lost its end since (it may have grown again):
-    nothing of it is known from then. Second, the partitions that have lost their end."""
+) -> tuple[dict[TopicPartition, int], ComparedLogs]:
+    """As `_compared`, and 0 where the log is another one now, has lost its end since (it may have grown again), or
+    may have: nothing of it is known from then. Second, which of the same logs those are."""
     ids = {each["target_topic"]: each["target_topic_id"] for each in manifest["partitions"]}
     here = {name: info.topic_id for name, info in admin.topics(sorted(ids)).items()}
     same_cluster = admin.cluster_id() == manifest["target_cluster_id"]
     known = {tp for tp in _compared(manifest) if same_cluster and tp in logs and here.get(tp.topic) == ids[tp.topic]}
     marks = [mark for each in manifest["partitions"] if (mark := _as_mirrored(each)).tp in known]
-    cut = sorted(diverged(admin, marks))
-    known -= set(cut)
-    return {tp: through if tp in known else 0 for tp, through in _compared(manifest).items()}, cut
+    found = compare_logs(admin, marks)
+    known -= found.diverged.keys() | found.unproven
+    return {tp: through if tp in known else 0 for tp, through in _compared(manifest).items()}, found
 
 
 def _as_mirrored(compared: Mapping[str, Any]) -> Watermark:
@@ -288,13 +288,19 @@ def _as_mirrored(compared: Mapping[str, Any]) -> Watermark:
     return as_mirrored(tp, compared["target_through"], leader_epoch=batch["leader_epoch"], last=last)
 
 
-def _cut_since(cut: Sequence[TopicPartition], cluster: str) -> Iterator[str]:
-    """What it means that these partitions lost their ends since the salvage, in words."""
-    if cut:
+def _changed_since(logs: ComparedLogs, cluster: str) -> Iterator[str]:
+    """What it means that these partitions lost their ends since the salvage, or may have, in words."""
+    if logs.diverged:
         yield (
-            f"{and_more([str(tp) for tp in cut])} on {cluster} lost the end that the salvage was compared with: all "
-            "that stands there counts as written since, and records that were identical may be gone (--approve "
-            "identical writes them again)"
+            f"{and_more(sorted(map(str, logs.diverged)))} on {cluster} lost the end that the salvage was compared "
+            "with: all that stands there counts as written since, and records that were identical may be gone "
+            "(--approve identical writes them again)"
+        )
+    if logs.unproven:
+        yield (
+            f"nothing shows that {and_more(sorted(map(str, logs.unproven)))} on {cluster} still hold what the salvage "
+            "was compared with (the cleaner worked there, or no leader answers): all that stands there counts as "
+            "written since (--approve conflicting writes salvaged records behind it)"
         )
 
 

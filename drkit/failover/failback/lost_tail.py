@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from drkit.failover.context.live_log import LastBatch, LiveLog, TopicKept
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.lag.diverged_logs import as_mirrored, diverged
+from drkit.lag.diverged_logs import as_mirrored, compare_logs
 from drkit.model.offsets import SourceBatch, Watermark
 from drkit.model.topology import TopicPartition
 
@@ -35,14 +35,14 @@ def lost_tails(admin: ClusterAdmin, kept: Mapping[str, TopicKept]) -> dict[Topic
     Raises:
         Unreachable: no broker answers.
     """
-    return diverged(
+    return compare_logs(
         admin,
         [
             _as_mirrored(TopicPartition(name, number), each, end)
             for name, each in kept.items()
             for number, end in each.live.ends.items()
         ],
-    )
+    ).diverged
 
 
 def _as_mirrored(tp: TopicPartition, kept: TopicKept, end: int) -> Watermark:

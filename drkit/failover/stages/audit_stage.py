@@ -17,7 +17,7 @@ from drkit.failover.plan.failback_plan import ScrubTopic
 from drkit.failover.stages.salvage_stage import unreadable_salvages
 from drkit.failover.stages.stage import StageContext, StageReport
 from drkit.kafka.client.record_probe import LogPosition, ProbedRecord
-from drkit.lag.diverged_logs import diverged
+from drkit.lag.diverged_logs import compare_logs
 from drkit.model.errors import ExitCode, PartlyDone
 from drkit.model.link_state import RETENTION_GAP, Problem
 from drkit.model.runs import ACCEPT_SALVAGE_ONLY
@@ -271,7 +271,7 @@ class Audit:
         those of which the way back had copied some of that before: the audit compares them."""
         admin, marks = context.estate.admin(self.live), context.estate.store.watermarks(context.link.id)
         lost = lost_tails(admin, {topic.live_topic: context.facts.kept[topic.topic] for topic in topics})
-        copied = diverged(admin, [marks[tp] for tp in lost if tp in marks])
+        copied = compare_logs(admin, [marks[tp] for tp in lost if tp in marks]).diverged
         return {tp: each for tp, each in lost.items() if tp not in copied}
 
     def _kept(self, context: StageContext, topic: ScrubTopic) -> bool:

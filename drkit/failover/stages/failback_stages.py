@@ -29,16 +29,16 @@ from drkit.failover.snapshot.take_snapshot import mirror_at_work, observe
 from drkit.failover.stages.audit_stage import TORN, AuditFailed, refuse_missing, seed_anew
 from drkit.failover.stages.directory_update import publish
 from drkit.failover.stages.failover_stages import publication
-from drkit.failover.stages.fence_stages import OFFSETS, behind, settle_watermarks, wait_for_mirror
+from drkit.failover.stages.fence_stages import behind, settle_watermarks, wait_for_mirror
 from drkit.failover.stages.late_writes import find_late_writes
 from drkit.failover.stages.promote_topics import release
 from drkit.failover.stages.remove_filler import trimmed_again
 from drkit.failover.stages.salvage_stage import check_cluster, free_folder, unreadable_places
 from drkit.failover.stages.scrub_stage import restore_configs, to_be_aligned
 from drkit.failover.stages.stage import StageContext, StageReport, check_direction, decide_link, sealed_before
-from drkit.kafka.client.record_probe import LogPosition
-from drkit.lag.diverged_logs import diverged
-from drkit.lag.last_records import compare_records
+from drkit.lag.diverged_logs import compare_logs
+from drkit.lag.divergence_check import tail_below
+from drkit.lag.problems_now import link_sides
 from drkit.model.clock import now, to_millis
 from drkit.model.errors import DrkitError, PartlyDone, Refused, Unreachable
 from drkit.model.link_state import Direction, Problem, TopicState
@@ -57,7 +57,6 @@ CATCH_UP_SECONDS = 3600.0
 FENCED_PATIENCE_SECONDS = 15.0
 """Behind the fence both clusters turn clients away: how long to wait for one that is down."""
 _ROUNDS = 5
-_RECORD_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,38 +363,50 @@ class DrainBack:
         other records in its place: an end that the mirror had reached before says nothing then.
 
         A cluster that was set back as a whole gives out the same leader epochs again: where a log ends below what was
-        mirrored, its last records are compared with what was made of those offsets then.
+        brought back, or its last batch doesn't tell, its last records are compared with those of the old primary.
+
+        Raises:
+            PartlyDone: that can't be found out now.
         """
-        views = [view for view in snapshot.partitions.values() if view.watermark is not None]
-        kept = diverged(context.estate.admin(self.live), [view.watermark for view in views if view.watermark])
+        views = {view.tp: view for view in snapshot.partitions.values() if str(view.tp) in ends}
+        marks = {tp: view.watermark for tp, view in views.items() if view.watermark is not None}
+        logs = compare_logs(context.estate.admin(self.live), marks.values())
         found = {
-            tp: f"offsets {begin} to {ends[str(tp)] - 1}" for tp, begin in kept.items() if ends.get(str(tp), 0) > begin
+            tp: f"offsets {begin} to {ends[str(tp)] - 1}"
+            for tp, begin in logs.diverged.items()
+            if ends[str(tp)] > begin
         }
-        for view in views:
-            end, mark = ends.get(str(view.tp)), view.watermark
-            if view.tp in found or mark is None or end is None or end >= mark.source_through:
-                continue
-            if self._holds_others(context, view, end):
-                found[view.tp] = f"below offset {end}"
+        doubtful = {
+            tp: min(ends[str(tp)], mark.source_through)
+            for tp, mark in marks.items()
+            if tp not in found and (tp in logs.unproven or ends[str(tp)] < mark.source_through)
+        }
+        unknown = {
+            tp: "no mapping row says where its records are"
+            for tp, end in doubtful.items()
+            if end > marks[tp].source_start and not views[tp].rows
+        }
+        store = context.estate.store
+        tail = tail_below(
+            doubtful,
+            marks,
+            link=context.link.id,
+            store=store,
+            sides=lambda: link_sides(context.estate, context.link, store, left=False),
+        )
+        found |= {tp: f"from offset {tail.same_until[tp]} on" for tp in tail.first}
+        unknown |= tail.unread
+        if unknown and not found:
+            raise self._not_known(context, unknown)
         return [f"{tp} ({what})" for tp, what in sorted(found.items())]
 
-    def _holds_others(self, context: StageContext, view: PartitionView, end: int) -> bool:
-        """Whether the last records below this end of a live cluster's log are others than those that were brought back,
-        or none of them can be compared."""
-        begin = max(view.source_start or 0, end - OFFSETS)
-        rows = [row for row in view.rows if row.source_offset < end]
-        if begin >= end:
-            return False
-        if not rows or context.link.alters:
-            return True
-        places = {}
-        for row, until in zip(rows, [*(row.source_offset for row in rows[1:]), end], strict=True):
-            for offset in range(max(begin, row.source_offset), until):
-                places[LogPosition(view.target_tp, offset + row.delta)] = LogPosition(view.tp, offset)
-        compared = compare_records(
-            context.estate.admin(self.live), context.estate.admin(self.cluster), places, seconds=_RECORD_SECONDS
+    def _not_known(self, context: StageContext, unknown: Mapping[TopicPartition, str]) -> PartlyDone:
+        return PartlyDone(
+            f"whether {self.live} still holds what was brought back isn't known of "
+            f"{and_more([f'{tp} ({why})' for tp, why in sorted(unknown.items())])}",
+            meaning=f"It may hold other records in their place, which {self.cluster} doesn't have; no group has moved",
+            remedy=f"Once all brokers answer: drkit resume {context.run}. {seed_anew(context, self.cluster)}",
         )
-        return bool(compared.differ or compared.unread) or not compared.equal
 
     def _written_anew(self, context: StageContext, cut: Sequence[str]) -> AuditFailed:
         return AuditFailed(

@@ -233,3 +233,29 @@ def test_a_compared_topic_that_lost_its_end_and_grew_again_holds_what_was_writte
     # of the first keys there are records now that the salvage was compared with, and newer ones: both count
     assert (found.written, found.conflicting_since) == (15, 5)
     assert f"{topic}:0 on dr lost the end that the salvage was compared with" in found.warnings[0]
+
+
+def test_where_the_cleaner_may_have_written_the_compared_end_anew_what_stands_there_counts_as_written_since(
+    lab, bench, unique_name, tmp_path
+):
+    """A dr that was set back as a whole gives out its leader epochs again, and a compacted log's last batch tells
+    nothing: newer values stand where the last two records were compared."""
+    topic = bench.create(unique_name, config={"cleanup.policy": "compact"})
+    into = bench.create(f"{unique_name}.replayed", on=["dr"])
+    compared = numbered(6, "compared")
+    for each in compared[:4]:
+        bench.produce("dr", topic, 0, [each])
+    with stopped(lab, "dr-1") as disk:
+        disk.copy_to(tmp_path / "copy")
+    for each in compared[4:]:
+        bench.produce("dr", topic, 0, [each])
+    folder = kept(tmp_path / "kept", bench, topic, numbered(20), compared=6)
+    with stopped(lab, "dr-1") as disk:
+        disk.set_back(tmp_path / "copy")
+    for each in numbered(5, "newer"):
+        bench.produce("dr", topic, 0, [each])
+
+    found = replay(folder, into, LINK, bench.config, bench.store)
+
+    assert (found.written, found.conflicting_since) == (15, 5)
+    assert f"nothing shows that {topic}:0 on dr still hold" in found.warnings[0]
