@@ -147,14 +147,7 @@ def test_a_failback_that_is_abandoned_in_its_commit_says_whose_offsets_no_cluste
             each for each in abandon_run(estate, own.store.runs()[0].run, print).stands if "positions.json" in each
         ]
         assert f"1 committed offset of {group} went with the topics" in said
-        plan = make_failback_plan(estate, "primary")
-        result = run_failback(
-            estate,
-            plan,
-            reading_ports(own, tmp_path),
-            cluster_id=plan.target.cluster_id or "",
-            accept_unfenced=True,
-        )
+    result = fail_back(own, reading_ports(own, tmp_path))
     assert result.error is None, result.error
     assert own.committed("primary", group) == {(away, 0): 10}
 
