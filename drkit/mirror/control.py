@@ -89,11 +89,11 @@ def link_to_run(store: LinkStore, configured: Link) -> Link:
 def read_orders(store: LinkStore, link: Link) -> Orders:
     """The control state of `link`; for a way back, also that of the link that it reverses."""
     own = store.link_control(link.id)
-    if own is not None and own.direction in {Direction.SEALED, Direction.REVERSED}:
+    if own is not None and not own.direction.serves_source:
         return Orders(refusal=_refusal(link, own))
     if link.inverse:
         there = store.link_control(link.id.reversed())
-        if there is None or there.direction not in {Direction.SEALED, Direction.REVERSED}:
+        if there is None or there.direction.serves_source:
             return Orders(refusal=_loop(link))
     if own is None:
         return Orders()

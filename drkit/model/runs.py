@@ -334,7 +334,7 @@ def older(notes: Mapping[str, str], record: FenceRecord) -> list[str]:
 
 def serving_cluster(link: Link, direction: Direction | None) -> str:
     """The cluster that clients of a configured link should use, by the link's direction (None: undecided)."""
-    away = direction in {Direction.SEALED, Direction.REVERSED}
+    away = direction is not None and not direction.serves_source
     return link.id.target if away else link.id.source
 
 

@@ -236,14 +236,13 @@ def _visible_filler(
     store: Store, link: Link, control: LinkControl | None, source: ClusterLogEnds, target: ClusterLogEnds, at: datetime
 ) -> list[Problem]:
     """Filler that clients can read: on the target of a failed-over link, and on its source if a failback aligned it."""
-    away = {Direction.SEALED, Direction.REVERSED}
     found: list[Problem] = []
     if link.inverse:
         return found  # reported once, for the configured link
-    if control is not None and control.direction in away:
+    if control is not None and not control.direction.serves_source:
         found += filler_problems(store, link, target.start, target.end, target.ids, at)
     back = store.link_control(link.reversed().id)
-    if back is not None and back.direction in away:
+    if back is not None and not back.direction.serves_source:
         found += filler_problems(store, link.reversed(), source.start, source.end, source.ids, at)
     return found
 
@@ -412,7 +411,7 @@ def _state(
 ) -> tuple[str, str | None]:
     """The link's state in the contract's words, and the reason if needed. `silent`: clusters that don't answer;
     `unheard`: why no mirror seems to run."""
-    if control is not None and control.direction in {Direction.SEALED, Direction.REVERSED}:
+    if control is not None and not control.direction.serves_source:
         return control.direction.value, control.reason or None
     if control is not None and control.direction is Direction.PAUSED:
         return "paused", control.reason or None

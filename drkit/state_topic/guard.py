@@ -16,7 +16,7 @@ from drkit.state_topic import connection
 from drkit.state_topic.copy_topic import AmbiguousCopy, copy_name, copy_under_other_aliases, find_copy, note_copy
 from drkit.state_topic.link_copy import LinkCopy, copy_of
 from drkit.state_topic.records import StateKind, section_of
-from drkit.state_topic.store_age import FAILED_OVER, is_later, older_than, recovery_of
+from drkit.state_topic.store_age import is_later, older_than, recovery_of
 from drkit.store.api import Store, WholeStore
 
 log = logging.getLogger(__name__)
@@ -156,7 +156,7 @@ def check_restored(link: Link, store: Store, admin: ClusterAdmin, target: Cluste
 
 def _check_decision(link: Link, store: Store, newest: LinkControl | None) -> None:
     control = store.link_control(link.id)
-    if newest is None or newest.direction not in FAILED_OVER or not is_later(newest, control):
+    if newest is None or newest.direction.serves_source or not is_later(newest, control):
         return
     version = 0 if control is None else control.version
     by = f" by run {newest.run}" if newest.run else ""

@@ -26,7 +26,6 @@ from drkit.model.link_state import (
     RECORDS_UNMAPPED,
     SOURCE_TRUNCATED,
     STORE_OLDER,
-    Direction,
     LinkControl,
     Problem,
 )
@@ -39,8 +38,6 @@ from drkit.state_topic.records import begins_with
 from drkit.store.api import Store
 from drkit.store.link_notes import NEVER_MIRRORED
 
-FAILED_OVER = frozenset({Direction.SEALED, Direction.REVERSED})
-"""Directions of a link whose target has clients."""
 KEPT_SECONDS = 15.0
 """How long what a comparison found counts, at least (`ComparedStores`)."""
 KEPT_TIMES = 20
@@ -135,7 +132,7 @@ def older_than(copy: LinkCopy, store: Store, link: Link, target: ClusterAdmin) -
     }
     later = sorted(tp for tp, found in beyond.items() if found.observed_at > marks[tp].observed_at)
     earlier = {tp: found for tp, found in beyond.items() if tp not in later}
-    served = any(each is not None and each.direction in FAILED_OVER for each in (copy.control, control))
+    served = any(each is not None and not each.direction.serves_source for each in (copy.control, control))
     if not served and not link.shares_target:  # else others write there
         partitions = sorted([*later, *_within_the_log(earlier, link, target)])
     else:
@@ -232,8 +229,8 @@ def _failed_back_since(copied: LinkControl | None, kept: LinkControl | None) -> 
     return (
         copied is not None
         and kept is not None
-        and copied.direction in FAILED_OVER
-        and kept.direction not in FAILED_OVER
+        and not copied.direction.serves_source
+        and kept.direction.serves_source
         and kept.version > copied.version
     )
 

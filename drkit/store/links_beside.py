@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from drkit.model.link_state import Direction
 from drkit.model.topology import Link
 from drkit.store.api import LinkStore
-
-FAILED_AWAY = frozenset({Direction.SEALED, Direction.REVERSED})
-"""The directions of a link whose source was failed away from, and isn't back yet."""
 
 
 def links_beside(store: LinkStore, link: Link, configured: Iterable[Link]) -> list[Link]:
@@ -26,4 +22,4 @@ def links_beside(store: LinkStore, link: Link, configured: Iterable[Link]) -> li
     if not link.inverse:
         return others
     controls = {each.id: store.link_control(each.id) for each in others}
-    return [each for each in others if (control := controls[each.id]) is None or control.direction not in FAILED_AWAY]
+    return [each for each in others if (control := controls[each.id]) is None or control.direction.serves_source]

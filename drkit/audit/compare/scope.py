@@ -27,7 +27,7 @@ from drkit.model.audit.audit_result import ANY_AGE, AuditRequest, PlacementBasis
 from drkit.model.clock import now, to_millis
 from drkit.model.digests import RangeDigest
 from drkit.model.errors import ConfigError, DrkitError
-from drkit.model.link_state import Direction, Problem, TopicState
+from drkit.model.link_state import Problem, TopicState
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topics.removing import is_compacted
 from drkit.model.topology import Link, LinkId, TopicPartition
@@ -202,7 +202,7 @@ def observe_scope(request: AuditRequest, store: Store, config: Config) -> Scope:
         since = _hidden_since(source_admin, source) if request.unseen_since not in {None, ANY_AGE} else {}
         held = source_held(link.id, store, source_admin, source, digests, watermarks)
         differing = differing_from(link.id, store, source_admin, watermarks, source.starts)
-        sealed = control is not None and control.direction in {Direction.SEALED, Direction.REVERSED}
+        sealed = control is not None and not control.direction.serves_source
         builder = _ScopeBuilder(
             link, store, states, watermarks, digests, held, differing, source, since, target, sealed=sealed
         )

@@ -17,7 +17,7 @@ from drkit.kafka.client.record_probe import OffsetRange
 from drkit.mapping.target_start import missing_until
 from drkit.model.audit.audit_result import PlacementBasis
 from drkit.model.clock import now, to_millis
-from drkit.model.link_state import TARGET_PURGED, Direction, LinkControl, TopicState
+from drkit.model.link_state import TARGET_PURGED, LinkControl, TopicState
 from drkit.model.offsets import Watermark, merged_ranges
 from drkit.model.topology import Link, TopicPartition
 from drkit.store.api import Store
@@ -45,7 +45,7 @@ def removed_records(
     Raises:
         Unreachable: a cluster or the store doesn't answer.
     """
-    moved = control is not None and control.direction in {Direction.SEALED, Direction.REVERSED}
+    moved = control is not None and not control.direction.serves_source
     marks = {each.tp: watermarks[each.tp] for each in partitions if each.mirrored_through is not None}
     missing: dict[TopicPartition, Missing] = {}
     for each in partitions:

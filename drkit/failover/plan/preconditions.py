@@ -82,7 +82,7 @@ def _is_there(view: PartitionView) -> bool:
 def _decided_already(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
     control = snapshot.control
     link = snapshot.link.id
-    if control is None or control.direction not in {Direction.SEALED, Direction.REVERSED}:
+    if control is None or control.direction.serves_source:
         return
     by = f" by run {control.run}" if control.run else ""
     if control.direction is Direction.REVERSED:

@@ -52,7 +52,6 @@ from drkit.model.wording import and_more, counted
 
 KIND = "abandon"
 """Kind of the run that journals it if the abandoned run's own journal can't be continued; and its stage."""
-_AWAY = frozenset({Direction.SEALED, Direction.REVERSED})
 _ALL_COMMITTED = frozenset({State.COMMITTED, State.SWITCHED, State.VERIFIED})
 """The states of a failback whose commit is finished."""
 _LOST = "lost"
@@ -252,7 +251,7 @@ def _decide(context: CommandFenceContext, looked: _Looked) -> Direction:
         if back is not None and back.direction is Direction.SEALED:
             _set(context, link.reversed(), Direction.ACTIVE, looked, "its failback was abandoned")
         looked.stands.append(f"{link} is reversed: data flows {link.reversed()}")
-    elif direction in _AWAY:
+    elif direction is Direction.SEALED:
         looked.stands.append(f"{link} is {direction}")
     if ours and record is None and control is not None and direction is control.direction:
         _set(context, link, direction, looked, f"run {looked.summary.run}, which decided it, was abandoned")

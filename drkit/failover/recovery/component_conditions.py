@@ -16,12 +16,9 @@ from drkit.failover.recovery.fence_command import why_unreached
 from drkit.failover.recovery.way_out import FAIL_OVER, ComponentCondition, Situation, WayOut, furthest, way_out
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.model.errors import DrkitError, answered, unreached
-from drkit.model.link_state import Direction
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.state_topic.store_age import recovery_of
 from drkit.store.link_notes import known_target_cluster
-
-_AWAY = frozenset({Direction.SEALED, Direction.REVERSED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +78,7 @@ def advise(estate: ClusterContext, link: Link, unfinished: Unfinished | None) ->
     up = {alias: error is None for alias, error in errors.items()}
     conditions = {alias: ComponentCondition.UP if there else ComponentCondition.DOWN for alias, there in up.items()}
     control = estate.store.link_control(ids)
-    away = control is not None and control.direction in _AWAY
+    away = control is not None and not control.direction.serves_source
     now = Situation(Kind.FAILOVER if away else None, Mode.UNPLANNED, State.CLOSED)
     if unfinished is not None:
         conditions |= dict.fromkeys(replaced_clusters(estate, unfinished.plan, up), ComponentCondition.REPLACED)

@@ -119,7 +119,7 @@ class Rollback:
         """Lift the source's fence, whichever run put it, unless the link was failed away from before."""
         source = self.link.id.source
         control = self.estate.store.link_control(self.link.id)
-        away = control is not None and control.direction in {Direction.SEALED, Direction.REVERSED}
+        away = control is not None and not control.direction.serves_source
         record = fence_record(self.estate.store, self.link.id, source)
         if away or record is None or record.state is FenceState.OPEN:
             return ""

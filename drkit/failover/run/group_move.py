@@ -46,7 +46,7 @@ def find_move(estate: ClusterContext, group: str, run: str | None = None, link: 
     moved = estate.link(plan.link)
     control = estate.store.link_control(plan.link)
     gone_back = _gone_back(estate, record)
-    if gone_back or control is None or control.direction not in {Direction.SEALED, Direction.REVERSED}:
+    if gone_back or control is None or control.direction.serves_source:
         raise Refused(
             f"{plan.link} was turned back after {record.run}{f' by {gone_back}' if gone_back else ''}",
             meaning="Its mapping now describes another move, so it can't identify records any more",

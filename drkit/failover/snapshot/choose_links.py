@@ -14,7 +14,6 @@ from drkit.model.link_patterns import matching
 from drkit.model.link_state import Direction
 from drkit.model.topology import Link, LinkId
 from drkit.state_topic.guard import check_recovered
-from drkit.store.links_beside import FAILED_AWAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +141,7 @@ def failed_away(estate: ClusterContext, links: Sequence[Link]) -> list[Link]:
 def was_failed_away(estate: ClusterContext, link: LinkId) -> bool:
     """Whether a link's source was failed away from, and isn't back yet."""
     control = estate.store.link_control(link)
-    return control is not None and control.direction in FAILED_AWAY
+    return control is not None and not control.direction.serves_source
 
 
 def _moved_before(estate: ClusterContext, link: LinkId) -> LinkLeftOut | None:

@@ -12,7 +12,6 @@ from drkit.cli.output import OutputMode
 from drkit.cli.wiring.context import Invocation, LinkOption, verb
 from drkit.model.clock import iso
 from drkit.model.errors import ConfigError, DrkitError, Refused, Unreachable
-from drkit.model.link_state import Direction
 from drkit.model.topology import Link
 
 if TYPE_CHECKING:
@@ -124,7 +123,7 @@ def _of_link(run: Invocation, link: Link) -> dict[str, object]:
                 remedy="Name a cluster: drkit endpoint CLUSTER",
             ) from error
         raise
-    away = control is not None and control.direction in {Direction.SEALED, Direction.REVERSED}
+    away = control is not None and not control.direction.serves_source
     found = _document(run, link.id.target if away else link.id.source, "store")
     since = None if control is None else iso(control.changed_at)
     return {**found, "link": str(link.id), "epoch": None if control is None else control.version, "since": since}

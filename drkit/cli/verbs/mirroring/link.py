@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from drkit.cli.wiring.context import Invocation, verb
 from drkit.model.errors import ConfigError, Refused
-from drkit.model.link_state import SOURCE_GAP, Direction, LinkControl
+from drkit.model.link_state import SOURCE_GAP, LinkControl
 from drkit.model.runs import CLUSTER_ID
 from drkit.model.topology import Link, LinkId
 from drkit.model.wording import and_more, counted
@@ -191,7 +191,7 @@ def trim_link(
     chosen = _link(run, link)
     check_recovered(run.store(), chosen)
     control = run.store().link_control(chosen.id)
-    if control is None or control.direction not in {Direction.SEALED, Direction.REVERSED}:
+    if control is None or control.direction.serves_source:
         raise Refused(
             f"link {chosen.id} is neither sealed nor reversed",
             meaning="Its mirror removes filler itself, and a failover removes what a mirror left",

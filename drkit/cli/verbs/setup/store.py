@@ -216,7 +216,7 @@ def way_on(found: Recovered, *, source_answers: bool) -> WayOut:
     ids = found.link.id
     control = found.control
     groups = " ".join(f"--group {shlex.quote(name)}" for name in found.group_names)
-    if control is not None and control.direction in {Direction.SEALED, Direction.REVERSED}:
+    if control is not None and not control.direction.serves_source:
         by = f"run {control.run}, whose journal is lost" if control.run else "an operator"
         moves = (MOVE_AGAIN,) if groups else ()
         which = "the first command moves groups, the second" if groups else "this command"
