@@ -13,12 +13,12 @@ from functools import cache
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.client.record_probe import LogPosition, ProbedRecord
 from drkit.mapping.mapping_rows import source_at
+from drkit.mapping.target_start import MappingRows
 from drkit.mapping.translate import translate_by_rows
 from drkit.model.errors import AuthenticationError, Refused, Unreachable
 from drkit.model.link_state import RECREATED, Problem
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import Link, TopicPartition
-from drkit.store.api import MappingStore
 
 _RECORDS_SECONDS = 5.0
 
@@ -56,7 +56,7 @@ class _Search:
 
 def with_exact_ends(
     admin: Callable[[], ClusterAdmin],
-    store: MappingStore,
+    rows: MappingRows,
     link: Link,
     marks: Mapping[TopicPartition, Watermark],
     problems: Sequence[Problem],
@@ -66,7 +66,7 @@ def with_exact_ends(
 
     Args:
         admin: connects to the target.
-        store: the mapping.
+        rows: the mapping.
         link: the link.
         marks: watermarks.
         problems: of the link.
@@ -76,17 +76,17 @@ def with_exact_ends(
     """
     if link.shares_target:
         return list(problems)
-    rows_of = cache(lambda tp: store.mappings(link.id, tp, marks[tp].epoch))  # a partition may have many problems
+    rows_of = cache(lambda tp: rows.mappings(link.id, tp, marks[tp].epoch))  # a partition may have many problems
     searches: dict[int, tuple[Sequence[OffsetMapping], _Search]] = {}
     for number, problem in enumerate(problems):
         tp = TopicPartition(problem.topic, -1 if problem.partition is None else problem.partition)
         if not problem.unsure_from or problem.kind in RECREATED or tp not in marks:
             continue
-        rows = rows_of(tp)
-        end = translate_by_rows(problem.unsure_from, rows, marks[tp]).target_offset
+        its = rows_of(tp)
+        end = translate_by_rows(problem.unsure_from, its, marks[tp]).target_offset
         if end is not None:
             there = TopicPartition(link.target_topic(tp.topic), tp.partition)
-            searches[number] = rows, _Search(there, max(rows[0].target_offset, marks[tp].target_start), end)
+            searches[number] = its, _Search(there, max(its[0].target_offset, marks[tp].target_start), end)
     try:
         _search(admin, [search for _, search in searches.values()])
     except (Unreachable, AuthenticationError, Refused):

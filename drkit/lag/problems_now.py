@@ -132,15 +132,16 @@ def problems_now(
 ) -> ProblemsNow:
     """See the module docstring. If a cluster doesn't answer, the recorded problems and open questions remain.
 
-    `rows`: the store's mapping rows, if available; None: reads them from the store.
+    `rows`: the store's mapping rows, if they are read already; None: reads them from the store.
     """
+    rows = rows or store
     record = replace(record, halted=frozenset((each.topic, each.partition) for each in problems if each.halted))
     replaced = _replaced_target(store, record, logs, at)
     seen = _seen_now(clusters, store, record, logs, problems, at, rows, replaced)
     if replaced is not None:
         return replace(seen, problems=[replaced, *seen.problems])
     target = partial(clusters.admin, record.link.id.target, may_be_gone=True)
-    exact = with_exact_ends(target, store, record.link, {**record.watermarks, **seen.settled}, seen.problems)
+    exact = with_exact_ends(target, rows, record.link, {**record.watermarks, **seen.settled}, seen.problems)
     return replace(seen, problems=exact)
 
 
@@ -163,11 +164,11 @@ def _seen_now(
     logs: LogsSeen,
     problems: Sequence[Problem],
     at: datetime,
-    rows: MappingRows | None,
+    rows: MappingRows,
     replaced: Problem | None,
 ) -> ProblemsNow:
     if not record.flowing:
-        return _left_behind(clusters, store, record, logs, problems, at, rows or store, replaced)
+        return _left_behind(clusters, store, record, logs, problems, at, rows, replaced)
     link = record.link
     seen = (
         DivergenceProblems(list(problems))
@@ -176,11 +177,11 @@ def _seen_now(
     )
     lost = _lost_topics(clusters, record, logs, replaced)
     found, unjudged = seen.problems, dict(seen.unjudged)
-    strangers, settled, unknown, own_ends = _beyond_watermarks(clusters, store, record, logs, found, lost, at)
+    strangers, settled, unknown, own_ends = _beyond_watermarks(clusters, store, rows, record, logs, found, lost, at)
     found, unjudged = found + strangers, {**unjudged, **unknown}
     if not logs.source_gone:
         found, deeper = _further_down(clusters, store, record, logs, found, problems, lost)
-        others, reasons = _other_records(clusters, record, logs, rows or store, found, lost, settled, at)
+        others, reasons = _other_records(clusters, record, logs, rows, found, lost, settled, at)
         found = found + others
         unjudged |= deeper | reasons | _ending_early(record, logs, found, at)
     if not link.inverse:
@@ -190,7 +191,7 @@ def _seen_now(
         found = found + _hidden(clusters, record, logs, found, at)
     starts = LogStarts(logs.source_start, logs.target_start)
     alone = {tp: settled.get(tp, mark) for tp, mark in record.watermarks.items() if _unwatched(record, mark, at)}
-    found, purges = with_unseen_purges(clusters, store, rows or store, link, alone, starts, found, at)
+    found, purges = with_unseen_purges(clusters, store, rows, link, alone, starts, found, at)
     lost_more = {
         TopicPartition(each.topic, each.partition): each.reason
         for each in found
@@ -323,6 +324,7 @@ class _Beyond(NamedTuple):
 def _beyond_watermarks(
     clusters: Clusters,
     store: Store,
+    rows: MappingRows,
     record: LinkRecord,
     logs: LogsSeen,
     problems: Sequence[Problem],
@@ -358,7 +360,7 @@ def _beyond_watermarks(
     settled, found = {}, []
     for tp, mark in marks.items():
         own_end = own_ends.get(tp, ends[there[tp]])
-        known = store.mappings(link.id, tp, mark.epoch)
+        known = rows.mappings(link.id, tp, mark.epoch)
         settled[tp] = settled_watermark(mark, known, own_end, source_end=logs.source_end.get(tp)).watermark
         if tp in seen.written_from and not _named(tp, told):
             reason = (

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from typing import Protocol
 
 from drkit.mapping.mapping_rows import (
@@ -33,21 +33,34 @@ class MappingSource(Protocol):
     def mappings(self, link: LinkId, tp: TopicPartition, epoch: int) -> list[OffsetMapping]:
         """All rows of a partition in an epoch, ascending by source offset."""
 
+    def mappings_of(self, link: LinkId, places: Sequence[tuple[TopicPartition, int]]) -> Iterator[list[OffsetMapping]]:
+        """`mappings` of many partitions, each in an epoch, in their order."""
+
     def problems(self, link: LinkId) -> list[Problem]:
         """The known problems of the link."""
 
 
 class PartitionRows:
-    """The store's mapping rows, each partition's read once, when first needed, with those that it `lost`."""
+    """The store's mapping rows, each partition's read once, with those that it `lost`: when first needed, or many
+    together (`read`)."""
 
     def __init__(self, store: MappingSource, lost: LostRows | None = None) -> None:
+        self._store = store
         self._lost = lost or {}
-        self._read = cache(store.mappings)
+        self._found: dict[tuple[LinkId, TopicPartition, int], Sequence[OffsetMapping]] = {}
+
+    def read(self, link: LinkId, places: Iterable[tuple[TopicPartition, int]]) -> None:
+        """Read these partitions, each in an epoch, now: one by one, thousands take seconds."""
+        wanted = [place for place in places if (link, *place) not in self._found]
+        for (tp, epoch), rows in zip(wanted, self._store.mappings_of(link, wanted), strict=True):
+            self._found[link, tp, epoch] = rows
 
     def mappings(self, link: LinkId, tp: TopicPartition, epoch: int) -> Sequence[OffsetMapping]:
         """All rows of a partition in an epoch, ascending by source offset."""
         lost = [row for row in self._lost.get(tp, ()) if row.epoch == epoch]
-        rows = self._read(link, tp, epoch)
+        rows = self._found.get((link, tp, epoch))
+        if rows is None:
+            rows = self._found[link, tp, epoch] = self._store.mappings(link, tp, epoch)
         return sorted({*rows, *lost}) if lost else rows
 
     def next_mapping(self, link: LinkId, tp: TopicPartition, epoch: int, source_offset: int) -> OffsetMapping | None:

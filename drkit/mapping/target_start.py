@@ -10,7 +10,7 @@ the first row: a new leader that missed a DeleteRecords request undoes it.)
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -21,7 +21,10 @@ from drkit.model.wording import counted
 
 
 class MappingRows(Protocol):
-    """Single-row look-ups of a store (`drkit.store.api.MappingStore` has them)."""
+    """Look-ups in mapping rows (`drkit.store.api.MappingStore` has them, and rows that were read before)."""
+
+    def mappings(self, link: LinkId, tp: TopicPartition, epoch: int) -> Sequence[OffsetMapping]:
+        """All rows of a partition in an epoch, ascending by source offset."""
 
     def next_mapping(self, link: LinkId, tp: TopicPartition, epoch: int, source_offset: int) -> OffsetMapping | None:
         """The first row strictly above `source_offset`."""

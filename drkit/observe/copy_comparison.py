@@ -66,6 +66,7 @@ def compared_problems(
     """
     link, marks = record.link, record.watermarks.values()
     rows = PartitionRows(store, age.lost)
+    rows.read(link.id, ((tp, mark.epoch) for tp, mark in record.watermarks.items()))
     unproven = dict.fromkeys(
         age.unproven, not_compared(link.id, "the copy doesn't prove this partition's mapping rows")
     )
@@ -74,7 +75,7 @@ def compared_problems(
         age = NOT_OLDER
     problems = [*problems, *older_store_problems(link, age, marks, target.end, at)]
     logs = logs_seen(source, target)
-    return problems_now(clusters, store, record, logs, problems, at, rows=rows if age.lost else None)
+    return problems_now(clusters, store, record, logs, problems, at, rows=rows)
 
 
 def provable_ends(

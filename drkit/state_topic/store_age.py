@@ -161,31 +161,40 @@ def _lost_rows(
     A mirror may be running: before it removes rows it takes the watermark back. So what seems lost is looked at twice.
     """
     marks = {tp: mark for tp, mark in marks.items() if tp.topic not in other}
-    missing = {tp for tp in copy.partitions.keys() | copy.headless if _lacked(copy, store, link, marks, tp)}
-    marks = store.watermarks(link.id) if missing else {}
-    for tp in missing:
-        if lost := _lacked(copy, store, link, marks, tp):
-            yield tp, lost
+    missing = dict(_lacked(copy, store, link, marks, copy.partitions.keys() | copy.headless))
+    if missing:
+        yield from _lacked(copy, store, link, store.watermarks(link.id), missing)
 
 
 def _lacked(
-    copy: LinkCopy, store: Store, link: Link, marks: Mapping[TopicPartition, Watermark], tp: TopicPartition
-) -> list[OffsetMapping]:
-    """The rows of a partition that only the copy has; `marks`: read before them."""
-    kept = marks.get(tp)
-    if tp in copy.headless:
-        mark = copy.unproven[tp]
-        if kept is None or kept.epoch != mark.epoch or kept.source_through < mark.source_through:
-            return []
-        rows = store.mappings(link.id, tp, mark.epoch)
-        return [] if _are_counted(copy, tp, rows) else rows[:1]
-    mark, copied = copy.partitions[tp]
-    if kept is None or kept.epoch != mark.epoch:
-        return []
-    below = min(mark.source_through, kept.source_through)
-    there = {row for row in copied if row.source_offset < below}
-    here = {row for row in store.mappings(link.id, tp, mark.epoch) if row.source_offset < below}
-    return sorted(there - here) if here < there else []
+    copy: LinkCopy,
+    store: Store,
+    link: Link,
+    marks: Mapping[TopicPartition, Watermark],
+    partitions: Iterable[TopicPartition],
+) -> Iterator[tuple[TopicPartition, list[OffsetMapping]]]:
+    """Of these partitions, the rows that only the copy has; `marks`: read before them."""
+    alike = [tp for tp in sorted(partitions) if tp in marks and _is_comparable(copy, tp, marks[tp])]
+    for tp, rows in zip(alike, store.mappings_of(link.id, [(tp, marks[tp].epoch) for tp in alike]), strict=True):
+        if tp in copy.headless:
+            lost = [] if _are_counted(copy, tp, rows) else rows[:1]
+        else:
+            mark, copied = copy.partitions[tp]
+            below = min(mark.source_through, marks[tp].source_through)
+            there = {row for row in copied if row.source_offset < below}
+            here = {row for row in rows if row.source_offset < below}
+            lost = sorted(there - here) if here < there else []
+        if lost:
+            yield tp, lost
+
+
+def _is_comparable(copy: LinkCopy, tp: TopicPartition, kept: Watermark) -> bool:
+    """Whether the store's watermark of a partition is of the copy's epoch, and, where the copy tells by its own
+    watermark alone which rows there were, reaches as far."""
+    if tp not in copy.headless:
+        return kept.epoch == copy.partitions[tp].watermark.epoch
+    mark = copy.unproven[tp]
+    return kept.epoch == mark.epoch and kept.source_through >= mark.source_through
 
 
 def _are_counted(copy: LinkCopy, tp: TopicPartition, rows: Iterable[OffsetMapping]) -> bool:
@@ -197,11 +206,11 @@ def _not_compared(
     copy: LinkCopy, store: Store, link: Link, marks: Mapping[TopicPartition, Watermark]
 ) -> Iterator[TopicPartition]:
     """The partitions of which the copy doesn't have the rows that its watermark counts, nor the store."""
-    for tp in copy.unproven.keys() & copy.counted.keys() & marks.keys():
-        if marks[tp].epoch == copy.unproven[tp].epoch:
-            rows = store.mappings(link.id, tp, marks[tp].epoch)
-            if not _are_counted(copy, tp, rows):
-                yield tp
+    known = copy.unproven.keys() & copy.counted.keys() & marks.keys()
+    alike = sorted(tp for tp in known if marks[tp].epoch == copy.unproven[tp].epoch)
+    for tp, rows in zip(alike, store.mappings_of(link.id, [(tp, marks[tp].epoch) for tp in alike]), strict=True):
+        if not _are_counted(copy, tp, rows):
+            yield tp
 
 
 def _of_other_topics(copy: LinkCopy, store: Store, link: Link) -> set[str]:

@@ -57,6 +57,10 @@ class MappingStore(Protocol):
     def mappings(self, link: LinkId, tp: TopicPartition, epoch: int) -> list[OffsetMapping]:
         """All rows of a partition in an epoch, ascending by source offset."""
 
+    def mappings_of(self, link: LinkId, places: Sequence[tuple[TopicPartition, int]]) -> Iterator[list[OffsetMapping]]:
+        """`mappings` of many partitions, each in an epoch, in the order of `places`; many are asked at once, a bounded
+        number is held at once."""
+
     def floor_mapping(self, link: LinkId, tp: TopicPartition, epoch: int, source_offset: int) -> OffsetMapping | None:
         """The newest row at or below `source_offset`."""
 

@@ -206,8 +206,7 @@ def _contents(store: WholeStore) -> Iterator[tuple[str, LinkId | None, Iterable[
         yield "group_state", link, map(state_row, store.group_states(link))
         yield "watermark", link, map(codec.watermark_row, store.watermarks(link).values())
         places = store.places(link)
-        for tp, epoch in places:
-            rows = store.mappings(link, tp, epoch)
+        for (tp, epoch), rows in zip(places, store.mappings_of(link, places), strict=True):
             yield "mapping", link, ((*tp, epoch, row.source_offset, row.target_offset) for row in rows)
         for tp, epoch in places:
             digests = store.range_digests(link, tp, epoch)

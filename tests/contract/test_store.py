@@ -73,6 +73,20 @@ def test_rows_are_apart_by_link_topic_partition_and_epoch(store, link):
     assert store.mappings(link.reversed(), TP, 0) == rows(TP, (5, 5))
 
 
+def test_rows_of_many_partitions_come_in_the_order_that_they_are_asked_for(store, link):
+    """Those of a link with thousands of partitions are read together."""
+    places = [(TopicPartition(PLAIN.topic, number), 0) for number in range(2_500)]
+    store.append_mappings(link, [row for tp, _ in places[::2] for row in rows(tp, (7, tp.partition), (9, 9_000))])
+    store.append_mappings(link, rows(TP, (4, 4), epoch=1))
+    asked = [(TP, 1), *reversed(places), (TP, 0)]
+    found = dict(zip(asked, store.mappings_of(link, asked), strict=True))
+    assert found == {place: store.mappings(link, *place) for place in asked[:3] + asked[-3:]} | {
+        (tp, 0): rows(tp, (7, tp.partition), (9, 9_000)) if tp.partition % 2 == 0 else [] for tp, _ in places
+    }
+    assert found[TP, 1] == rows(TP, (4, 4), epoch=1)
+    assert list(store.mappings_of(link, [])) == []
+
+
 def test_writing_a_row_twice_changes_nothing_and_another_target_replaces_it(store, link):
     kept = rows(TP, (0, 0), (10, 8))
     store.append_mappings(link, kept)

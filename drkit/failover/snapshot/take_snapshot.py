@@ -82,6 +82,11 @@ class _Memory:
     past: Mapping[Key, PastPosition] = field(default_factory=dict)
     left: tuple[str, ...] = ()
 
+    def places(self) -> set[tuple[TopicPartition, int]]:
+        """The partitions on record, each in the epoch of its topic."""
+        found = {(tp, mark.epoch) for tp, mark in self.watermarks.items() if tp.topic not in self.topics}
+        return found | {(tp, state.epoch) for state in self.topics.values() for tp in state.tps()}
+
 
 def observe(
     estate: ClusterContext,
@@ -150,6 +155,7 @@ def observe(
     if unseen and target_groups and target.view.reachable:
         target = _with_groups(estate, link, target, unseen)
     rows = PartitionRows(estate.store, age.lost)  # after the target's ends
+    rows.read(link.id, memory.places())
     flowing = settle if compare is None else compare
     left = compare is None and not flowing
     seen_now = _problems_now(estate, link, memory, source, target, rows, age, flowing=flowing, left=left)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from drkit.model.digests import RangeDigest
 from drkit.model.errors import Fenced
@@ -84,6 +84,9 @@ class ClaimedMappings:
 
     def mappings(self, link: LinkId, tp: TopicPartition, epoch: int) -> list[OffsetMapping]:
         return self._store.mappings(link, tp, epoch)
+
+    def mappings_of(self, link: LinkId, places: Sequence[tuple[TopicPartition, int]]) -> Iterator[list[OffsetMapping]]:
+        return self._store.mappings_of(link, places)
 
     def floor_mapping(self, link: LinkId, tp: TopicPartition, epoch: int, source_offset: int) -> OffsetMapping | None:
         return self._store.floor_mapping(link, tp, epoch, source_offset)

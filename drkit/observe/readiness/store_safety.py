@@ -147,13 +147,16 @@ def _compared(
         for tp, mark in marks.items()
     }
     epochs = {state.topic: state.epoch for state in store.topic_states(link.id).values()}
+    held = [tp for tp, found in copy.partitions.items() if found.rows and tp in marks]
+    places = [(tp, copy.partitions[tp].watermark.epoch) for tp in held]
+    bare = {tp for tp, rows in zip(held, store.mappings_of(link.id, places), strict=True) if not rows}
     lost = sorted(
         tp
         for tp, mark in copy.watermarks.items()
         if mark.epoch >= epochs.get(tp.topic, 0)  # else the topic was accepted as a new one since
         if tp not in marks
         or (marks[tp].epoch, marks[tp].source_through) < (mark.epoch, mark.source_through)
-        or (tp in copy.partitions and copy.partitions[tp].rows and not store.mappings(link.id, tp, mark.epoch))
+        or tp in bare
     )
     gone = {(p.group, p.topic, p.partition) for p in copy.positions}
     gone -= {(p.group, p.topic, p.partition) for p in store.group_positions(link.id)}

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -75,6 +75,11 @@ class CassandraStore(CassandraTimeline, CassandraDigests, CassandraContents):
     def mappings(self, link: LinkId, tp: TopicPartition, epoch: int) -> list[OffsetMapping]:
         found = self._session.rows(self._do.mappings, (str(link), *tp, epoch))
         return [OffsetMapping(*tp, epoch, source, target) for source, target in found if source is not None]
+
+    def mappings_of(self, link: LinkId, places: Sequence[tuple[TopicPartition, int]]) -> Iterator[list[OffsetMapping]]:
+        asked = [(str(link), *tp, epoch) for tp, epoch in places]
+        for (tp, epoch), found in zip(places, self._session.rows_of_each(self._do.mappings, asked), strict=True):
+            yield [OffsetMapping(*tp, epoch, source, target) for source, target in found if source is not None]
 
     def floor_mapping(self, link: LinkId, tp: TopicPartition, epoch: int, source_offset: int) -> OffsetMapping | None:
         row = self._session.row(self._do.floor_mapping, (str(link), *tp, epoch, source_offset))

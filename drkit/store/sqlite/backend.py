@@ -163,6 +163,10 @@ class SqliteStore:
         )
         return [OffsetMapping(*tp, epoch, source, target) for source, target in found]
 
+    def mappings_of(self, link: LinkId, places: Sequence[tuple[TopicPartition, int]]) -> Iterator[list[OffsetMapping]]:
+        for tp, epoch in places:  # a query costs microseconds
+            yield self.mappings(link, tp, epoch)
+
     def floor_mapping(self, link: LinkId, tp: TopicPartition, epoch: int, source_offset: int) -> OffsetMapping | None:
         return self._mapping(link, tp, epoch, "source_offset <= ? ORDER BY source_offset DESC", source_offset)
 

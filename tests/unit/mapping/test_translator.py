@@ -284,3 +284,16 @@ def test_what_is_kept_of_a_partition(store):
     assert (translator.first(empty), translator.floor(empty, 5)) == (None, None)
     assert (translator.first(nowhere), translator.floor(nowhere, 5), translator.mirrored(nowhere)) == (None, None, None)
     assert translator.watermark(nowhere) is None
+
+
+def test_rows_that_were_read_together_are_not_read_again(store, monkeypatch):
+    """Thousands of partitions one by one take seconds on Cassandra: a status and a plan read all of them at once."""
+    lost = OffsetMapping(TOPIC, PARTITION, 2, 30, 20)
+    rows, empty = PartitionRows(store, {TP: [lost]}), TopicPartition(TOPIC, PARTITION + 1)
+    rows.read(LINK, [(TP, 2), (empty, 1), (TP, 1)])
+    monkeypatch.setattr(store, "mappings", None)
+    assert rows.mappings(LINK, TP, 2) == [*ROWS, lost]
+    assert rows.mappings(LINK, TP, 1) == OLDER
+    assert rows.mappings(LINK, empty, 1) == []
+    monkeypatch.setattr(store, "mappings_of", lambda _, places: iter([] if not places else None))
+    rows.read(LINK, [(TP, 2), (TP, 1)])
