@@ -30,7 +30,7 @@ from rich.text import Text
 from drkit.cli.process.interrupts import deferred
 from drkit.model.clock import iso, now
 from drkit.model.errors import ConfigError, DrkitError, Interrupted, Terminated, error_body
-from drkit.model.process import log_context
+from drkit.model.process import link_worked_on
 from drkit.model.topology import Link, LinkId, TopicPartition
 
 _OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -91,7 +91,7 @@ def event_line(
 ) -> str:
     """One event as a line of JSON, without its end. Nothing in it is a control character."""
     said = {key: value for key, value in about.items() if value is not None}
-    where = dict.fromkeys(ABOUT) | log_context()._asdict() | said
+    where = dict.fromkeys(ABOUT) | {"link": link_worked_on()} | said
     event = {"at": iso(at or now()), "level": level, "logger": logger, "message": message} | where | more
     return json.dumps(event, default=str)
 

@@ -1,4 +1,4 @@
-"""What belongs to the whole process: its signals, its umask, and the link and run that its log tells of."""
+"""What belongs to the whole process: its signals, its umask, and the link that its log tells of."""
 
 from __future__ import annotations
 
@@ -11,36 +11,29 @@ from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from functools import partial
 from types import FrameType
-from typing import NamedTuple, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
+
+from drkit.model.topology import LinkId
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 _link: ContextVar[str | None] = ContextVar("drkit_link", default=None)
-_run: ContextVar[str | None] = ContextVar("drkit_run", default=None)
 
 
-class LogContext(NamedTuple):
-    """Names of a link and of a run; None: no particular one."""
-
-    link: str | None
-    run: str | None
-
-
-def log_context() -> LogContext:
-    """The context of the calling thread."""
-    return LogContext(_link.get(), _run.get())
+def link_worked_on() -> str | None:
+    """The name of the link that the calling thread works on; None: no particular one."""
+    return _link.get()
 
 
 @contextmanager
-def working_on(*, link: str | None = None, run: str | None = None) -> Iterator[None]:
-    """Within the block, this thread's log events name this link, this run, or both."""
-    tokens = [(variable, variable.set(value)) for variable, value in ((_link, link), (_run, run)) if value is not None]
+def working_on(link: LinkId) -> Iterator[None]:
+    """Within the block, this thread's log events name this link."""
+    token = _link.set(str(link))
     try:
         yield
     finally:
-        for variable, token in tokens:
-            variable.reset(token)
+        _link.reset(token)
 
 
 def keeping_context(work: Callable[_P, _R]) -> Callable[_P, _R]:

@@ -132,15 +132,14 @@ class ZoneLookup:
     zones: DataFrame
     shifts: DataFrame
 
-    def join(self, rows: DataFrame, offset: str, *, how: str = "inner") -> DataFrame:
-        """Give each row its zone's `delta`, `valid_from` and `valid_until`.
+    def join(self, rows: DataFrame, offset: str) -> DataFrame:
+        """Give each row its zone's `delta`, `valid_from` and `valid_until`; rows outside of every zone are dropped.
 
         Args:
             rows: has `p` and the column that `offset` names.
             offset: the column to look up.
-            how: `inner` drops rows outside of every zone, `left` gives them nulls.
         """
-        bucketed = rows.join(self.shifts, "p", how).withColumn("wanted", F.expr(f"shiftright({offset}, shift)"))
+        bucketed = rows.join(self.shifts, "p").withColumn("wanted", F.expr(f"shiftright({offset}, shift)"))
         at = F.col(offset)
         return bucketed.join(
             self.zones,
@@ -148,7 +147,6 @@ class ZoneLookup:
             & (F.col("wanted") == F.col("bucket"))
             & (at >= F.col("first"))
             & (at < F.col("until")),
-            how,
         ).drop("zp", "bucket", "wanted", "shift", "first", "until")
 
 

@@ -56,8 +56,8 @@ def topic_ids_of(context: QuiescenceContext, link: Link, *, may_be_gone: bool = 
     return {name: info.topic_id for name, info in found.items() if link.covers_topic(name)}
 
 
-def frozen_ends(context: QuiescenceContext, link: Link, seconds: float = QUIET_SECONDS) -> dict[str, int]:
-    """The source's log ends, once they didn't move for `seconds`.
+def frozen_ends(context: QuiescenceContext, link: Link) -> dict[str, int]:
+    """The source's log ends, once they didn't move for `QUIET_SECONDS`.
 
     Raises:
         Refused: they move, so somebody still writes.
@@ -70,7 +70,7 @@ def frozen_ends(context: QuiescenceContext, link: Link, seconds: float = QUIET_S
         moving[:] = differing(before, ends_of(context, link))
         return bool(moving)
 
-    if context.wait(moves, seconds):
+    if context.wait(moves, QUIET_SECONDS):
         raise still_written(link.id.source, moving)
     return before
 

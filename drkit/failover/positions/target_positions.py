@@ -52,12 +52,10 @@ def compare_checks(
     alias: str,
     places: Iterable[LogPosition],
     before: Sequence[PositionCheck],
-    *,
-    seconds: float = LOOK_SECONDS,
 ) -> PositionComparison:
     """Compare the records at these positions with the earlier ones."""
     known = {standing.place: standing.peeked for standing in before}
-    now = _peek(estate, alias, places, seconds=seconds)
+    now = _peek(estate, alias, places)
     nothing = ProbedRecord(reason="it was not read before")
     matches = {place: compare(known.get(place, nothing), here, removable=False) for place, here in now.items()}
     odd = [place for place, match in matches.items() if match is Match.DIFFERENT]
@@ -67,15 +65,13 @@ def compare_checks(
     return PositionComparison(count(matches.values()), tuple(wrong))
 
 
-def _peek(
-    estate: ClusterContext, alias: str, places: Iterable[LogPosition], *, seconds: float = LOOK_SECONDS
-) -> dict[LogPosition, ProbedRecord]:
+def _peek(estate: ClusterContext, alias: str, places: Iterable[LogPosition]) -> dict[LogPosition, ProbedRecord]:
     """The records; if a cluster refuses or fails, every position is unknown, with the reason."""
     wanted = list(places)
     if not wanted:
         return {}
     try:
-        return estate.admin(alias).probe_records(wanted, seconds=seconds)
+        return estate.admin(alias).probe_records(wanted, seconds=LOOK_SECONDS)
     except DrkitError as error:
         return dict.fromkeys(wanted, ProbedRecord(reason=str(error)))
 

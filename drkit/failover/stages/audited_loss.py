@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 AUDIT_SECONDS = 60.0
 
 
-def complete_evidence(estate: ClusterContext, link: Link, *, seconds: float = AUDIT_SECONDS) -> Loss | None:
+def complete_evidence(estate: ClusterContext, link: Link) -> Loss | None:
     """Count what the failover that sealed a link lost, and journal it; None: the loss is already exact.
 
     The caller holds the link's run lease.
@@ -63,7 +63,7 @@ def complete_evidence(estate: ClusterContext, link: Link, *, seconds: float = AU
     record = sealing_failover(estate, link)
     if record is None or not needs_audit(record.machine.facts):
         return None
-    loss = count_loss(estate, link, record, seconds=seconds)
+    loss = count_loss(estate, link, record)
     record.journal.anchor = estate.anchors.on(record.plan.target.alias)
     record.journal.write(AUDITED, AUDITED, LOSS.dump_json(loss).decode())
     return loss
@@ -87,7 +87,7 @@ def needs_audit(facts: Facts) -> bool:
     return loss.lower_bound or loss.records is None or (loss.basis == "audited" and loss.upper_bound)
 
 
-def count_loss(estate: ClusterContext, link: Link, record: RunRecord, *, seconds: float) -> Loss:
+def count_loss(estate: ClusterContext, link: Link, record: RunRecord) -> Loss:
     """The records of the old primary that never reached the target, and the age of the oldest at the fence.
 
     Ages use the records' timestamps. Records that retention has removed there can't be counted: then the result is a
@@ -143,7 +143,7 @@ def count_loss(estate: ClusterContext, link: Link, record: RunRecord, *, seconds
             "run's evidence stays as it was observed",
             remedy=f"Where the old data of {source} is found again: count it there, drkit runs {record.run} --audit",
         )
-    scanned = [found for each in (missing.tails, *missing.gaps) for found in _scan(estate, link, each, seconds)]
+    scanned = [found for each in (missing.tails, *missing.gaps) for found in _scan(estate, link, each)]
     unsure += record.machine.facts.loss.unjudged if record.machine.facts.loss is not None else ()
     unsure += [f"{tp} was not read to its end: {each.reason}" for tp, each in scanned if each.reason]
     undecided = sum(each.undecided for _, each in scanned)
@@ -308,11 +308,11 @@ def _is_mirrored(tp: TopicPartition, states: Mapping[str, TopicState], topics: M
 
 
 def _scan(
-    estate: ClusterContext, link: Link, ranges: Mapping[TopicPartition, OffsetRange], seconds: float
+    estate: ClusterContext, link: Link, ranges: Mapping[TopicPartition, OffsetRange]
 ) -> list[tuple[TopicPartition, CarriedRecords]]:
     """What the link carries of these ranges; an unreadable one says so."""
     try:
-        return sorted(count_carried(estate, link, ranges, seconds=seconds).items(), key=lambda found: found[0])
+        return sorted(count_carried(estate, link, ranges, seconds=AUDIT_SECONDS).items(), key=lambda found: found[0])
     except DrkitError as error:
         return [(tp, CarriedRecords(reason=error.what)) for tp in sorted(ranges)]
 

@@ -256,7 +256,7 @@ class _Worker(threading.Thread):
 
     def run(self) -> None:
         """Run until the end; an error is said at once, the other links continue. A service waits for its store."""
-        with working_on(link=str(self.link.id)):
+        with working_on(self.link.id):
             self._work()
 
     def _work(self) -> None:
@@ -304,7 +304,7 @@ def _end(run: Invocation, workers: list[_Worker], *, until_caught_up: bool) -> N
             )
     if until_caught_up and any(report.halted or report.missing or not report.caught_up for report in reports):
         for report in reports:
-            with working_on(link=str(report.link.id)):
+            with working_on(report.link.id):
                 _print_end(run, report)
         run.exit(ExitCode.FAILED)
 
@@ -358,7 +358,7 @@ class _Listener:
                     self._said[event.link] = event.at.timestamp()
                     self._progress(event)
             elif isinstance(event, DoneEvent):
-                with working_on(link=str(event.link)):
+                with working_on(event.link):
                     self._writer.log.print(
                         Text(f"{event.link}: ended in order, {counted(event.records, 'record')} mirrored")
                     )
@@ -381,7 +381,7 @@ class _Listener:
     def error(self, link: LinkId, error: DrkitError) -> None:
         """Say how a link's runtime ended."""
         self.health.tell(str(link), ENDED, error.what)
-        with self._lock, working_on(link=str(link)):
+        with self._lock, working_on(link):
             if self._writer.mode is OutputMode.JSON:
                 self._writer.line({"type": "error", "link": str(link), "error": error_body(error)})
             replace(self._writer, mode=OutputMode.HUMAN).error(error)

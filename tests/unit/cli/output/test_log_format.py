@@ -12,7 +12,7 @@ from drkit.cli.application import application
 from drkit.cli.output import ABOUT, JsonLines, LogFormat, OutputMode, OutputWriter, TextLines, event_console, writer_for
 from drkit.mirror.runtime.periodic_task import Periodic
 from drkit.model.errors import DrkitError
-from drkit.model.process import keeping_context, log_context, working_on
+from drkit.model.process import keeping_context, link_worked_on, working_on
 from drkit.model.topology import LinkId, TopicPartition
 
 LINK = LinkId("primary", "dr")
@@ -38,24 +38,22 @@ def test_what_an_event_is_about_follows_from_its_words_its_writer_and_its_thread
     log, events, _ = written
     log.warning("%s %s: looks again", LINK, TopicPartition("flights", 3))
     log.warning("%s: cleared", LINK, extra={"topic": "orders", "partition": 0})
-    with working_on(link="a->b"):
-        log.warning("a store")
-        with working_on(run="01RUN"):
-            threads = [threading.Thread(target=target) for target in (keeping_context(lambda: log.warning("in")),)]
-            for thread in threads:
-                thread.start()
-                thread.join()
-            Periodic("p", 1.0, lambda: None, threading.Event())
+    with working_on(LinkId("a", "b")):
+        log.warning("a store", extra={"run": "01RUN"})
+        thread = threading.Thread(target=keeping_context(lambda: log.warning("in")))
+        thread.start()
+        thread.join()
+        Periodic("p", 1.0, lambda: None, threading.Event())
     log.warning("nothing is known")
     found = [tuple(event[key] for key in ABOUT) for event in events()]
     assert found == [
         ("primary->dr", "flights", 3, None),
         ("primary->dr", "orders", 0, None),
-        ("a->b", None, None, None),
         ("a->b", None, None, "01RUN"),
+        ("a->b", None, None, None),
         (None, None, None, None),
     ]
-    assert log_context() == (None, None)
+    assert link_worked_on() is None
     assert events()[0]["message"] == "primary->dr flights:3: looks again"
     assert (events()[0]["level"], events()[0]["logger"]) == ("warning", "drkit.test_log_format")
 
