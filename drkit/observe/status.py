@@ -44,7 +44,7 @@ from drkit.state_topic.guard import begun, interrupted
 from drkit.state_topic.store_age import ComparedStores
 from drkit.store.api import Store
 from drkit.store.link_notes import behind_captured, unmovable_groups
-from drkit.store.workers import WorkerNote, fresh, read_workers, worker_statistics
+from drkit.store.workers import WorkerNote, fresh, lease_name, read_workers, worker_statistics
 
 _FRESH_SECONDS = 5.0
 """A running mirror checks each partition about once a second; one that hasn't for so long has stopped."""
@@ -124,7 +124,7 @@ def _link_status(
     watermarks = {tp: mark for tp, mark in store.watermarks(link.id).items() if covers(tp.topic)}
     topics = store.topic_states(link.id)
     problems = list(store.problems(link.id))
-    lease = store.lease(f"mirror:{link.id}")
+    lease = store.lease(lease_name(link.id))
     by_store = store.time()
     noted = read_workers(store, link.id)
     workers = sorted(

@@ -24,7 +24,7 @@ from drkit.model.errors import Refused
 from drkit.model.statistics import WorkerStatistics
 from drkit.model.topology import LinkId
 from drkit.model.wording import and_more
-from drkit.store.api import LinkStore
+from drkit.store.api import LinkStore, Store
 from drkit.store.codec import from_micros
 from drkit.store.producers import PRODUCER_LEASES
 
@@ -89,6 +89,19 @@ def read_workers(store: LinkStore, link: LinkId) -> list[WorkerNote]:
 def live_workers(store: LinkStore, link: LinkId, at: datetime) -> list[WorkerNote]:
     """The workers whose notes are valid at `at`, by the store's clock."""
     return [worker for worker in read_workers(store, link) if worker.expires_at > at]
+
+
+def lease_name(link: LinkId) -> str:
+    """The name of the lease of a link's leader."""
+    return f"mirror:{link}"
+
+
+def mirror_at_work(store: Store, link: LinkId) -> str | None:
+    """The leader of the link's mirror, or else one of its workers; None: no mirror runs."""
+    at, lease = store.time(), store.lease(lease_name(link))
+    if lease is not None and lease.expires_at > at:
+        return lease.owner
+    return next((worker.owner for worker in live_workers(store, link, at)), None)
 
 
 def forget_workers(store: LinkStore, link: LinkId, owners: list[str]) -> None:

@@ -16,7 +16,6 @@ from drkit.failover.fencing.write_block import settings_before
 from drkit.failover.journal.run_record import KINDS, load_anchored_run, since_brought_back
 from drkit.failover.plan.failback_plan import FailbackPlan, ScrubTopic
 from drkit.failover.snapshot.snapshot import ClusterView
-from drkit.failover.snapshot.take_snapshot import mirror_at_work
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
 from drkit.kafka.admin.write_block import is_blocked
 from drkit.kafka.client.purged_records import Missing, find_purged
@@ -38,6 +37,7 @@ from drkit.model.topology import Link, LinkId, TopicPartition, is_canary
 from drkit.state_topic.other_store import mirrors_of_other_stores
 from drkit.store.api import Store
 from drkit.store.link_notes import known_target_cluster
+from drkit.store.workers import mirror_at_work
 
 _RECORDS_SECONDS = 20.0
 
@@ -123,7 +123,7 @@ def running_mirror(estate: ClusterContext, link: Link) -> str | None:
 
 
 def _mirror(estate: ClusterContext, link: Link) -> str | None:
-    if (worker := mirror_at_work(estate, link)) is not None:
+    if (worker := mirror_at_work(estate.store, link.id)) is not None:
         return worker
     groups = estate.groups(link.id.target)
     found = mirrors_of_other_stores(groups, link, estate.store, estate.config.store.plain_url)

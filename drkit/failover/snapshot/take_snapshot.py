@@ -38,7 +38,7 @@ from drkit.state_topic.guard import check_recovered
 from drkit.state_topic.store_age import NOT_OLDER, StoreAge, older_store_problems
 from drkit.store.link_notes import behind_captured, check_source_cluster, known_source_cluster, unmovable_groups
 from drkit.store.transactions import suspected_groups, transaction_history
-from drkit.store.workers import live_workers
+from drkit.store.workers import mirror_at_work
 
 _MOST = 1_000
 _SECONDS = 5.0
@@ -264,15 +264,6 @@ def _transactions(
     return without_empty_gaps(estate, link.id.target, history, partitions)
 
 
-def mirror_at_work(estate: ClusterContext, link: Link) -> str | None:
-    """The leader of the link's mirror, or else one of its workers; None: no mirror runs."""
-    at = estate.store.time()
-    lease = estate.store.lease(f"mirror:{link.id}")
-    if lease is not None and lease.expires_at > at:
-        return lease.owner
-    return next((worker.owner for worker in live_workers(estate.store, link.id, at)), None)
-
-
 def _remember(estate: ClusterContext, link: Link) -> _Memory:
     """Everything but groups. Before the source is asked: so its ends are at or beyond the watermarks."""
     store = estate.store
@@ -284,7 +275,7 @@ def _remember(estate: ClusterContext, link: Link) -> _Memory:
         watermarks={
             tp: mark for tp, mark in store.watermarks(link.id).items() if covers(tp.topic) and not is_canary(tp.topic)
         },
-        mirror=mirror_at_work(estate, link),
+        mirror=mirror_at_work(estate.store, link.id),
         left=tuple(sorted(name for name in topics if not covers(name))),
     )
 

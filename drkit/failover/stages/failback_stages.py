@@ -25,7 +25,7 @@ from drkit.failover.fencing.quiescence import QUIET_SECONDS, differing, ends_of,
 from drkit.failover.plan.failback_plan import ScrubTopic
 from drkit.failover.plan.loss import loss_at
 from drkit.failover.snapshot.snapshot import PartitionView, Snapshot
-from drkit.failover.snapshot.take_snapshot import mirror_at_work, observe
+from drkit.failover.snapshot.take_snapshot import observe
 from drkit.failover.stages.audit_stage import TORN, AuditFailed, refuse_missing, seed_anew
 from drkit.failover.stages.directory_update import publish
 from drkit.failover.stages.failover_stages import publication
@@ -51,6 +51,7 @@ from drkit.model.totals import total
 from drkit.model.wording import and_more, counted
 from drkit.store.link_notes import note_clusters
 from drkit.store.transactions import forget_transactions
+from drkit.store.workers import mirror_at_work
 
 MIRROR_SECONDS = 60.0
 CATCH_UP_SECONDS = 3600.0
@@ -576,7 +577,7 @@ def catch_up(
     """
     before = _through(context)
     ends = ends_of(context, context.link)
-    while (worker := mirror_at_work(context.estate, context.link)) is not None:
+    while (worker := mirror_at_work(context.estate.store, context.link.id)) is not None:
         # A killed mirror's lease and note outlive it for a while.
         context.say(f"{worker} mirrors {context.link.id}: waiting until it has caught up, or has stopped")
         said: set[str] = set()
@@ -611,7 +612,7 @@ def _caught_up_or_gone(context: StageContext, ends: Mapping[str, int], said: set
         if problem.halted and problem.reason not in said:
             said.add(problem.reason)
             context.say(f"{context.link.id} waits: {problem.reason}. {problem.remedy}")
-    over = mirror_at_work(context.estate, context.link) is None or bool(_halted(context, begun))
+    over = mirror_at_work(context.estate.store, context.link.id) is None or bool(_halted(context, begun))
     return over or not _behind(context, ends)
 
 

@@ -22,7 +22,7 @@ from drkit.failover.plan.failover_plan import AcceptedLoss
 from drkit.failover.plan.loss import loss_at
 from drkit.failover.plan.preconditions import records_of, within
 from drkit.failover.snapshot.snapshot import PartitionView, Snapshot
-from drkit.failover.snapshot.take_snapshot import mirror_at_work, observe
+from drkit.failover.snapshot.take_snapshot import observe
 from drkit.failover.stages.stage import StageContext, StageReport, decide_link, sealed_before
 from drkit.kafka.client.record_probe import LogPosition
 from drkit.lag.batch_comparison import compare_batches, replaced_reason, set_back_remedy
@@ -35,6 +35,7 @@ from drkit.model.topology import TopicPartition
 from drkit.model.wording import and_more, counted
 from drkit.state_topic.other_store import mirrors_of_other_stores, other_store
 from drkit.store.link_notes import replace_positions
+from drkit.store.workers import mirror_at_work
 
 MIRROR_SECONDS = 60.0
 DRAIN_SECONDS = 300.0
@@ -376,11 +377,11 @@ def wait_for_mirror(context: StageContext, seconds: float) -> None:
     holder: list[str] = []
 
     def gone() -> bool:
-        found = mirror_at_work(context.estate, context.link)
+        found = mirror_at_work(context.estate.store, context.link.id)
         holder[:] = [found] if found else []
         return found is None
 
-    if mirror_at_work(context.estate, context.link) is not None:
+    if mirror_at_work(context.estate.store, context.link.id) is not None:
         context.say("waiting for the mirror to stop")
     if not context.wait(gone, seconds):
         raise PartlyDone(

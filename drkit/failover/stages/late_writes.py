@@ -17,7 +17,6 @@ from itertools import pairwise
 from drkit.failover.context.state_machine import Facts, Loss, Mode, TopicLoss
 from drkit.failover.fencing.cluster_fence import ClusterFence
 from drkit.failover.fencing.quiescence import ends_of, topic_ids_of
-from drkit.failover.snapshot.take_snapshot import mirror_at_work
 from drkit.failover.stages.stage import StageContext
 from drkit.lag.beyond_watermarks import beyond_watermarks
 from drkit.model.clock import now
@@ -26,6 +25,7 @@ from drkit.model.link_state import TopicState
 from drkit.model.offsets import OffsetMapping, merged_ranges, without_ranges
 from drkit.model.topology import TopicPartition, is_canary
 from drkit.model.wording import and_more
+from drkit.store.workers import mirror_at_work
 
 
 def find_late_writes(context: StageContext, *, turned: bool) -> tuple[Facts, str]:
@@ -53,7 +53,9 @@ def find_late_writes(context: StageContext, *, turned: bool) -> tuple[Facts, str
     late = {tp: (before[tp], end) for tp, end in after.items() if end > before[tp]}
     shorter = [f"{tp} ({end})" for tp, end in sorted(after.items()) if end < before[tp]]
     if late and turned:
-        facts, said = _beside_the_mirror(context, mirror_at_work(context.estate, context.link.reversed()), late, ids)
+        facts, said = _beside_the_mirror(
+            context, mirror_at_work(context.estate.store, context.link.reversed().id), late, ids
+        )
     elif late:
         facts, said = _late(context, late)
     else:

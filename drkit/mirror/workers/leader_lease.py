@@ -23,6 +23,7 @@ from drkit.model.link_state import Lease
 from drkit.model.topology import LinkId
 from drkit.processes import ProcessIdentity
 from drkit.store.api import LeaseStore
+from drkit.store.workers import lease_name
 
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -30,11 +31,6 @@ _T = TypeVar("_T")
 TTL_SECONDS = 10.0
 MARGIN_SECONDS = 2.0
 _PARTS = 5
-
-
-def lease_name(link: LinkId) -> str:
-    """The name of a link's worker lease."""
-    return f"mirror:{link}"
 
 
 class WhileLeading(Generic[_T]):

@@ -23,9 +23,9 @@ from pathlib import Path
 from drkit.drill.environment.log_surgery import Disk, stopped
 from drkit.failover.context.state_machine import Kind, Mode, State
 from drkit.failover.recovery.way_out import Component, ComponentCondition
-from drkit.failover.snapshot.take_snapshot import mirror_at_work
 from drkit.lab.layout import cluster_uuid
 from drkit.store import open_store
+from drkit.store.workers import mirror_at_work
 from tests.support.links.estates import texts
 from tests.support.recovery.prepared_runs import PreparedRun, Site, ended
 from tests.support.recovery.recovery_cells import Fault
@@ -180,7 +180,7 @@ def _frozen_at_work(run: PreparedRun, child: subprocess.Popen[bytes]) -> None:
     with contextlib.closing(mine.store), mine.estate() as estate:
         ways = (mine.link, mine.link.reversed())
         wait_until(
-            lambda: child.poll() is not None or any(mirror_at_work(estate, way) for way in ways),
+            lambda: child.poll() is not None or any(mirror_at_work(estate.store, way.id) for way in ways),
             180,  # 37 of them start at once
             what="a running mirror, or refused",
         )

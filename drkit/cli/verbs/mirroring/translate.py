@@ -153,13 +153,11 @@ def _translator(run: Invocation, link: Link, tps: Collection[TopicPartition]) ->
     from drkit.observe.cluster_log_ends import ClusterLogEnds, logs_by_source, logs_seen, silent_by_source
     from drkit.observe.copy_comparison import compared_problems, link_age, provable_ends
     from drkit.state_topic.guard import check_recovered
-    from drkit.store.workers import live_workers
+    from drkit.store.workers import mirror_at_work
 
     store, at = run.store(), now()
     check_recovered(store, link)
-    control, lease = store.link_control(link.id), store.lease(f"mirror:{link.id}")
-    by_store = store.time()
-    running = (lease is not None and lease.expires_at > by_store) or any(live_workers(store, link.id, by_store))
+    control, running = store.link_control(link.id), mirror_at_work(store, link.id) is not None
     flowing = control is None or control.direction.serves_source
     topics = store.topic_states(link.id)
     problems = store.problems(link.id)

@@ -18,7 +18,6 @@ from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.recovery.abandon import abandon_run
 from drkit.failover.recovery.fence_command import why_unreached
 from drkit.failover.run.service import resume_run, run_failback, run_failover, standing_obstacles
-from drkit.failover.snapshot.take_snapshot import mirror_at_work
 from drkit.failover.stages.audited_loss import complete_evidence
 from drkit.failover.stages.failback_stages import FENCED_PATIENCE_SECONDS
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
@@ -28,6 +27,7 @@ from drkit.model.link_state import Direction
 from drkit.model.runs import ACCEPT_UNFENCED
 from drkit.model.topology import Link
 from drkit.state_topic.records import state_topic
+from drkit.store.workers import mirror_at_work
 from tests.support.clusters.secured import allow, denials, fenced_problems, killed_at, put, verb, with_writer, write
 from tests.support.collection.sampling import some_of
 from tests.support.links.estates import (
@@ -234,7 +234,7 @@ def test_what_a_super_user_writes_behind_the_drain_of_a_failback_counts_where_it
     own.produce("dr", topic, texts("late", 5))
     killed_at(own, "resume", ("switch", "set_link_control", "after"), str(salvage))
     with mirroring(own), own.estate() as estate:
-        wait_until(lambda: mirror_at_work(estate, own.link), what="the mirror")
+        wait_until(lambda: mirror_at_work(estate.store, own.link.id), what="the mirror")
         result = resume_run(estate, own.store.runs()[0].run, reading_ports(own, salvage))
     assert result.error is None
     assert result.machine.facts.late == {f"{topic}:0": (15, 20), f"{topic}:1": (15, 20)}

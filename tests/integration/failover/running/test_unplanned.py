@@ -25,7 +25,7 @@ from drkit.failover.run.run_document import run_document
 from drkit.failover.run.service import plan_again, resume_run, run_failover, standing_obstacles
 from drkit.failover.snapshot.point_in_time import TimeBasis, parse_moment
 from drkit.failover.snapshot.selection import Selection
-from drkit.failover.snapshot.take_snapshot import mirror_at_work, observe
+from drkit.failover.snapshot.take_snapshot import observe
 from drkit.failover.stages import fence_stages
 from drkit.failover.stages.audited_loss import complete_evidence
 from drkit.failover.stages.fence_stages import Fence
@@ -36,6 +36,7 @@ from drkit.model.link_state import Direction
 from drkit.model.offsets import Certainty
 from drkit.model.topology import TopicPartition
 from drkit.observe.status import link_statuses
+from drkit.store.workers import mirror_at_work
 from tests.support.collection.sampling import some_of
 from tests.support.commands.kafka_tools import consumer_groups
 from tests.support.links.estates import TIMEOUT, mirror, mirroring, own_link, texts, without_primary
@@ -319,7 +320,7 @@ def test_what_an_open_transaction_holds_back_is_no_zero_loss(own, monkeypatch):
         monkeypatch.setattr(failover_planner, "Fence", partial(Fence, seconds=2.0))
         with mirroring(own):
             with own.estate() as estate:
-                wait_until(lambda: mirror_at_work(estate, own.link), what="the mirror")
+                wait_until(lambda: mirror_at_work(estate.store, own.link.id), what="the mirror")
             _plan, kept = away(own, catch_up=True)
             assert isinstance(kept.error, Refused)
             assert "21 records of primary would be lost although it answers" in kept.error.what

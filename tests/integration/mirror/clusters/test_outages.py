@@ -6,9 +6,9 @@ import pytest
 
 from drkit.config import ClusterConfig
 from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
-from drkit.mirror.workers.leader_lease import lease_name
 from drkit.model.errors import Unreachable
 from drkit.model.topology import TopicPartition
+from drkit.store.workers import lease_name
 from tests.support.links.mirroring import Mirrored
 from tests.support.wait import wait_until
 

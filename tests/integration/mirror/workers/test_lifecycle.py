@@ -11,11 +11,12 @@ import pytest
 from drkit.mirror.control import link_to_run
 from drkit.mirror.runtime.events import ProgressEvent
 from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
-from drkit.mirror.workers.leader_lease import LeaderLease, lease_name
+from drkit.mirror.workers.leader_lease import LeaderLease
 from drkit.model.clock import now
 from drkit.model.errors import Refused
 from drkit.model.link_state import Direction, LinkControl
 from drkit.model.topology import TopicPartition
+from drkit.store.workers import lease_name
 from tests.support.collection.sampling import some_of
 from tests.support.links.mirroring import Mirrored, Side
 from tests.support.wait import wait_until

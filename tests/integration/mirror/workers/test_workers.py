@@ -13,11 +13,10 @@ from contextlib import contextmanager
 import psutil
 import pytest
 
-from drkit.mirror.workers.leader_lease import lease_name
 from drkit.model.clock import now
 from drkit.model.link_state import Direction, LinkControl
 from drkit.model.topology import TopicPartition
-from drkit.store.workers import WorkerNote, live_workers
+from drkit.store.workers import WorkerNote, lease_name, live_workers
 from tests.support.collection.sampling import among
 from tests.support.links.mirroring import Mirrored
 from tests.support.wait import wait_until

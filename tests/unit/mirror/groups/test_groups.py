@@ -13,7 +13,7 @@ from drkit.kafka.groups.coordinator import CommittedOffset, FetchedOffsets
 from drkit.kafka.groups.group_admin import GroupInfo, GroupListing
 from drkit.kafka.groups.offsets_topic import OffsetsTopicEnds, partition_of
 from drkit.mirror.groups.group_capture import REFRESH_SECONDS, SWEEP_SECONDS, GroupCapture
-from drkit.mirror.workers.leader_lease import LeaderLease, WhileLeading, lease_name
+from drkit.mirror.workers.leader_lease import LeaderLease, WhileLeading
 from drkit.model.clock import now
 from drkit.model.errors import NotShown, Refused
 from drkit.model.groups import GroupState
@@ -21,6 +21,7 @@ from drkit.model.link_state import SOURCE_TRUNCATED, Problem, TopicState
 from drkit.model.topology import Link, LinkId, TimelinePolicy, TopicPartition
 from drkit.store.link_notes import behind_captured, note_clusters
 from drkit.store.sqlite.backend import SqliteStore
+from drkit.store.workers import lease_name
 
 PARTITIONS = 50
 LINK = Link(LinkId("a", "b"), ("t",), timeline=TimelinePolicy(max_rows=10**12))  # looks follow at once here

@@ -11,7 +11,7 @@ import pytest
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.workers import worker as module
 from drkit.mirror.workers.fenced_store import UNCONDITIONAL, fenced_stores
-from drkit.mirror.workers.leader_lease import LeaderLease, lease_name
+from drkit.mirror.workers.leader_lease import LeaderLease
 from drkit.mirror.workers.worker import Worker
 from drkit.model.clock import now
 from drkit.model.errors import Unreachable
@@ -19,7 +19,7 @@ from drkit.model.link_state import RECORDS_RETURNED, Problem, TopicState
 from drkit.model.offsets import GroupPosition
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.api import Store
-from drkit.store.workers import lose_workers
+from drkit.store.workers import lease_name, lose_workers
 
 LINK = LinkId("primary", "dr")
 TP = TopicPartition("flights", 0)

@@ -6,11 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from drkit.mirror.workers.leader_lease import LeaderLease, known_dead, lease_name, this_process
+from drkit.mirror.workers.leader_lease import LeaderLease, known_dead, this_process
 from drkit.model.clock import now
 from drkit.model.topology import LinkId
 from drkit.processes import ProcessIdentity
 from drkit.store.api import Store
+from drkit.store.workers import lease_name
 
 LINK = LinkId("primary", "dr")
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from drkit.mirror.workers import worker as module
-from drkit.mirror.workers.leader_lease import TTL_SECONDS, LeaderLease, lease_name
+from drkit.mirror.workers.leader_lease import TTL_SECONDS, LeaderLease
 from drkit.mirror.workers.worker import SLEEP_SECONDS, Worker
 from drkit.model.clock import now
 from drkit.model.topology import LinkId
@@ -17,6 +17,7 @@ from drkit.store.api import Store
 from drkit.store.workers import (
     WorkerNote,
     forget_lost_workers,
+    lease_name,
     live_workers,
     lost_workers,
     put_worker,
