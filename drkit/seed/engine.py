@@ -294,12 +294,13 @@ class SparkEngine:
                 return {**answer, **self._grant(name)}
         return self._kept(rows, mine)
 
-    def _kept(self, rows: Sequence[OffsetMapping], mine: frozenset[TopicPartition]) -> dict[str, Any]:
-        """Make the rows of `mine` durable. Without the lock: it may take as long as the store is down."""
+    def _kept(self, rows: Sequence[OffsetMapping], mine: Mapping[TopicPartition, int]) -> dict[str, Any]:
+        """Make the rows of `mine` durable, under these claims. Without the lock: it may take as long as the store is
+        down."""
         owned = [row for row in rows if _place(row) in mine]
         try:
             if owned:
-                self._keep_rows(owned)
+                self._keep_rows(owned, mine)
         except Stopped:
             return {"kept": False}
         except DrkitError as error:
@@ -307,7 +308,7 @@ class SparkEngine:
         finally:
             with self._lock:
                 self._ledger.kept(mine)
-        return {"kept": True, "withdrawn": sorted({_place(row) for row in rows} - mine)}
+        return {"kept": True, "withdrawn": sorted({_place(row) for row in rows} - mine.keys())}
 
     def _grant(self, name: str) -> dict[str, Any]:
         """Let a task produce for a while, if the session may; returns its current share of the link's limit."""

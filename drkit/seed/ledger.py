@@ -306,10 +306,12 @@ class SeedLedger:
         task.may_until = max(task.may_until, self._clock() + seconds)  # it may not know yet that it may not
         return seconds
 
-    def keep(self, name: str, tps: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
-        """Those of these that this task has now: their rows may be stored. Call `kept` for them afterwards."""
-        mine = frozenset(tps) & {tp for tp, _ in self._of(self._tasks[name])}
-        self._keeping.update(mine)
+    def keep(self, name: str, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The claims of those of these that this task has now: their rows may be stored. Call `kept` for them
+        afterwards."""
+        asked = frozenset(tps)
+        mine = {tp: part.start.claim for tp, part in self._of(self._tasks[name]) if tp in asked}
+        self._keeping.update(mine.keys())
         return mine
 
     def kept(self, tps: Iterable[TopicPartition]) -> None:

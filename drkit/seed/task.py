@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -142,8 +142,9 @@ class _Task:
         self._trimmer.trim(target, producer_id, begin, below)
         self._trimmed.add((target, below))
 
-    def keep_rows(self, rows: Sequence[OffsetMapping]) -> None:
-        """Returns when the driver has them durable. See `drkit.mirror.engine.interface.KeepRows`."""
+    def keep_rows(self, rows: Sequence[OffsetMapping], _: Mapping[TopicPartition, int]) -> None:
+        """Returns when the driver has them durable, under the claims that it knows. See
+        `drkit.mirror.engine.interface.KeepRows`."""
         try:
             answer = self._rows.ask("rows", task=self._name, rows=rows_document(rows))
         except (OSError, EOFError):

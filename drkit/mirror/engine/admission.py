@@ -156,10 +156,12 @@ class Admission:
         return rows
 
     async def _keep(self, rows: list[OffsetMapping], waiting: list[BatchPartition]) -> None:
-        """Make rows durable, then let their partitions continue; withdrawn ones wait until they are forgotten."""
+        """Make rows durable, then let their partitions continue, or report why they are halted; withdrawn ones wait
+        until they are forgotten."""
         withdrawn: frozenset[TopicPartition] = frozenset()
+        claims = {partition.tp: partition.claim for partition in waiting}
         try:
-            await asyncio.get_running_loop().run_in_executor(None, self._keep_rows, rows)
+            await asyncio.get_running_loop().run_in_executor(None, self._keep_rows, rows, claims)
         except Stopped:
             return
         except Withdrawn as found:
@@ -168,15 +170,17 @@ class Admission:
             log.warning("mapping rows could not be kept: %s", error)
             for partition in waiting:
                 self._stash.pop(partition, None)
+                partition.rows_refused()
             self._flow.uncertain(waiting, f"its mapping rows could not be kept: {error}")
             return
         for partition in waiting:
             if partition.tp in withdrawn:
                 continue
             stashed = self._stash.pop(partition, [])
+            partition.rows_kept()
+            self._flow.settle(partition)
             if not partition.active:
                 continue
-            partition.rows_kept()
             if (sender := partition.offer()) is not None:
                 sender.pump()
             if stashed:

@@ -156,7 +156,7 @@ class EngineState:
         self.settle(partition)
 
     def settle(self, partition: BatchPartition) -> None:
-        """Report a halted partition once none of its requests is outstanding."""
+        """Report a halted partition once none of its requests is outstanding and no row of it is being stored."""
         if partition.incident is None and partition.ending is None:
             return  # the usual case, called after each acknowledgement
         incident = partition.settled()

@@ -48,8 +48,8 @@ class BatchBelow(NamedTuple):
 NOTHING_BELOW = BatchBelow(UNKNOWN_EPOCH, None)
 
 
-KeepRows = Callable[[Sequence[OffsetMapping]], None]
-"""Makes mapping rows durable before it returns.
+KeepRows = Callable[[Sequence[OffsetMapping], Mapping[TopicPartition, int]], None]
+"""Makes mapping rows durable before it returns; second: the `claim` of each partition's `PartitionStart`.
 
 Raises `Stopped` when told to stop meanwhile, `Withdrawn` where only some rows are stored.
 """
@@ -110,7 +110,7 @@ class PartitionStart:
     no other topic of the name is read or written, where brokers use ids. `target_leader_epoch`: of the
     target's leader, seen before its log was read; -1: any may lead. `looked_at`: when the source was compared, in
     monotonic seconds; None: nobody knows. `dense_from`: from this source offset on the log has no gaps: its topic
-    isn't compacted.
+    isn't compacted. `claim`: the generation with which its mapping rows are stored.
     """
 
     tp: TopicPartition
@@ -132,6 +132,7 @@ class PartitionStart:
     target_leader_epoch: int = -1
     looked_at: float | None = None
     dense_from: int = HOLES_ANYWHERE
+    claim: int = 0
 
 
 class PartitionProgress(NamedTuple):

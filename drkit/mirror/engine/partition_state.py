@@ -116,7 +116,7 @@ class BatchPartition:
 
         read      `read_by` → `fetched` → `admit` (→ `rows_kept`) → `take_append`, `take_markers` → `acknowledge`
         not read  `hold`, `rest`, `fill`, `put_aside`, and while rows are being stored
-        stopped   `halt` or `halt_after`, reported by `settled`; `forget`
+        stopped   `halt` or `halt_after`, reported by `settled`; `forget`. Not reported while rows are being stored
 
     Attributes for others to read:
     `reader`, `writer`: its current fetcher and sender, or None.
@@ -124,7 +124,7 @@ class BatchPartition:
     batch is asked for from its begin; `at_batch_end`: a batch ends right below that, so no other one begins there.
     `next_admit`: the source offset that the next admitted batches must begin at. `next_source`, `next_target`: of the
     next admitted record. `outstanding`: requests in flight.
-    `incident`: why it is halted; reported to the runtime once nothing is outstanding.
+    `incident`: why it is halted; reported to the runtime once nothing is outstanding and no row is being stored.
     `ending`: why it will halt once its queue is written. `deviation`: why offsets differ from here on, until
     reported. `heard_at`: when the broker that read it before last answered (monotonic seconds);
     `looked_at`: when both sides were compared before it was started.
@@ -137,7 +137,7 @@ class BatchPartition:
     `pending_bytes`: queued or in flight. `known`: the broker surely knows the producer's sequence, so it refuses a
     batch whose predecessor it refused; `apart`: the last request must be answered before another is sent.
     `ranges`: folds acknowledged appends into range digests, where they are kept. `shared`: its target has other
-    writers, so no offset is expected and no row is kept; `target_leader_epoch`: like `PartitionStart`'s.
+    writers, so no offset is expected and no row is kept; `target_leader_epoch`, `claim`: like `PartitionStart`'s.
     `source_topic_id`, `target_topic_id`: Kafka's 16 bytes, or empty. `stable`: the source's last stable offset as the
     last answer says it, if one does, and since when (monotonic seconds) a transaction is open there (None: none is).
     """
@@ -156,6 +156,7 @@ class BatchPartition:
         "aside",
         "at_batch_end",
         "behind",
+        "claim",
         "damaged",
         "delta",
         "deviation",
@@ -207,6 +208,7 @@ class BatchPartition:
         self._topic_ids = start.source_topic_id, start.target_topic_id
         self.source_topic_id, self.target_topic_id = map(id_bytes, self._topic_ids)
         self.epoch = start.epoch
+        self.claim = start.claim
         self.limit = self.most = start.max_message_bytes
         self.delta = start.delta
         self.preserve = start.preserve and matches
@@ -376,6 +378,10 @@ class BatchPartition:
         self.keeping = False
         self._touch()
 
+    def rows_refused(self) -> None:
+        """The rows of `admit` are not durable, and never will be: what needs them isn't sent."""
+        self.keeping = False
+
     def take_deviation(self) -> str | None:
         """Why offsets differ from here on, once."""
         why, self.deviation = self.deviation, None
@@ -533,10 +539,12 @@ class BatchPartition:
         self._touch()
 
     def settled(self) -> Incident | None:
-        """The reason of a halt, once: as soon as none of its requests is outstanding."""
+        """The reason of a halt, once: as soon as none of its requests is outstanding, and its rows are durable or
+        surely won't be. A row that is stored after the next start has read the rows would stay, and be wrong.
+        """
         if self.ending is not None and self.incident is None and not (self.queue or self.outstanding):
             self.incident = self.ending
-        if self.incident is None or self.outstanding or not self.wanted:
+        if self.incident is None or self.outstanding or self.keeping or not self.wanted:
             return None
         self.wanted = False
         return self.incident
@@ -567,6 +575,7 @@ class BatchPartition:
             source_topic_id=self._topic_ids[0],
             target_topic_id=self._topic_ids[1],
             dense_from=self._dense_from,
+            claim=self.claim,
         )
 
     # -- inside ------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from drkit.mirror.engine.interface import Stopped
 from drkit.model.errors import Fenced, Unreachable
 from drkit.model.offsets import OffsetMapping
 from drkit.model.topology import LinkId
-from drkit.store.api import MappingStore
+from drkit.store.api import Claims, MappingStore
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,8 @@ class MappingWriter:
         link: the link.
         store: where rows are kept.
         may_write: whether this worker may produce; otherwise its rows are not stored.
-        fenced: called with partitions that another worker has taken.
+        fenced: called with partitions that another worker has taken, or this one itself for a later start; and the
+            claims of the rows.
         stop: ends the waiting.
     """
 
@@ -34,7 +35,7 @@ class MappingWriter:
         link: LinkId,
         store: MappingStore,
         may_write: Callable[[], bool],
-        fenced: Callable[[Fenced], None],
+        fenced: Callable[[Fenced, Claims], None],
         stop: threading.Event,
     ) -> None:
         self.stalled: str | None = None
@@ -44,25 +45,26 @@ class MappingWriter:
         self._fenced = fenced
         self._stop = stop
 
-    def keep(self, rows: Sequence[OffsetMapping]) -> None:
-        """Return once the rows are durable. `stalled` says why that takes long.
+    def keep(self, rows: Sequence[OffsetMapping], claims: Claims) -> None:
+        """Return once the rows are durable. `stalled` says why that takes long. `claims`: those with which the rows'
+        partitions were started; they don't change however long the store is away.
 
         Raises:
             Stopped: told to stop meanwhile; the rows may or may not be stored.
-            Fenced: another worker has taken partitions: their rows are not stored, nothing may be produced.
+            Fenced: partitions have newer claims: their rows are not stored, nothing may be produced.
             DrkitError: the store refuses them permanently.
         """
         pause = _FIRST_PAUSE
         while not self._stop.is_set():
             if self._may_write():
                 try:
-                    self._store.append_mappings(self._link, rows)
+                    self._store.append_mappings(self._link, rows, claims)
                 except Unreachable as error:
                     if self.stalled is None:
                         log.warning("%s: waiting for the store, mapping rows can't be kept: %s", self._link, error)
                     self.stalled = str(error)
                 except Fenced as error:
-                    self._fenced(error)
+                    self._fenced(error, claims)
                     raise
                 else:
                     if self.stalled is not None:

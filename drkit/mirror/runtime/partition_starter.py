@@ -9,6 +9,7 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from drkit.mirror.engine.interface import (
     RECORD_REJECTED,
@@ -130,12 +131,16 @@ class PartitionStarter:
         more = len(left) == most
         try:
             self._unhalt(left)
-            claimed = self._rebalance.claim(left) if left else {}
+            claims = self._rebalance.claim(left) if left else {}
+            claimed = {tp: ready for tp, ready in left.items() if tp in claims}
             if claimed:
                 self._problems.take_over(claimed)
             resumed = []
             if claimed:
-                resumed = self._resumer.resume(claimed, self._ending, self._doubted, leave=self._leave)
+                resumed = [
+                    replace(each, start=replace(each.start, claim=claims[each.start.tp]))
+                    for each in self._resumer.resume(claimed, self._ending, self._doubted, leave=self._leave)
+                ]
             for watch in (self._purges, self._returned):
                 watch.begin([each.watermark for each in resumed])
             for each in resumed:
@@ -147,6 +152,7 @@ class PartitionStarter:
             if claimed and not self._ending.is_set():
                 self._note_failed([tp for tp in left if tp in claimed])
             if resumed:
+                self._rebalance.started([each.start.tp for each in resumed])
                 self._start(resumed, take)
         except Fenced as error:
             self._rebalance.fenced(error)

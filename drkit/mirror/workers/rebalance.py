@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from drkit.config.schema.config import ClusterConfig
@@ -30,7 +30,7 @@ from drkit.mirror.workers.worker import Worker
 from drkit.model.errors import DrkitError, Fenced, Unreachable
 from drkit.model.offsets import Watermark
 from drkit.model.topology import Link, TopicPartition
-from drkit.store.api import Store
+from drkit.store.api import Claims, Store
 
 log = logging.getLogger(__name__)
 
@@ -141,14 +141,17 @@ class Rebalance:
         self._holdings.drop(gone)
         return gone
 
-    def claim(self, wanted: dict[TopicPartition, ReadyTopic]) -> dict[TopicPartition, ReadyTopic]:
-        """Claim partitions before they are resumed; returns those that this worker holds now.
+    def claim(self, wanted: Mapping[TopicPartition, ReadyTopic]) -> Claims:
+        """Claim partitions anew before they are resumed; returns the claims of those that this worker holds now.
 
         Raises:
             Unreachable: the store doesn't answer.
         """
-        held = self._holdings.take((tp, ready.state.epoch) for tp, ready in wanted.items())
-        return {tp: ready for tp, ready in wanted.items() if tp in held}
+        return self._holdings.take((tp, ready.state.epoch) for tp, ready in wanted.items())
+
+    def started(self, tps: Iterable[TopicPartition]) -> None:
+        """These are started with their claims."""
+        self._holdings.started(tps)
 
     # -- changes -----------------------------------------------------------------------------------
 
@@ -174,10 +177,11 @@ class Rebalance:
             self.assignment.again()
         self._wake()
 
-    def fenced(self, error: Fenced) -> None:
-        """Another worker has claimed partitions that this one was about to write."""
-        taken = [tp for tp in error.partitions if tp in self._holdings.claims()]
-        if taken:  # otherwise this worker has just released them itself
+    def fenced(self, error: Fenced, claims: Claims | None = None) -> None:
+        """Another worker has claimed partitions that this one was about to write, with these claims (None: the current
+        ones)."""
+        taken = self._holdings.lost(error.partitions, claims)
+        if taken:  # otherwise this worker has just released them itself, or claimed them for another start
             log.warning("%s: %s", self._link.id, error)
             self._drop(taken)
 

@@ -62,9 +62,10 @@ class Made:
             keep_rows=self.keep,
             may_produce=lambda: self.may,
         )
-        self.engine.start([PartitionStart(TP, "t", 1, 0, 0, 0, 1_000)])
+        self.engine.start([PartitionStart(TP, "t", 1, 0, 0, 0, 1_000, claim=7)])
 
-    def keep(self, rows: Any) -> None:
+    def keep(self, rows: Any, claims: Any) -> None:
+        assert claims == {TP: 7}, "those with which the session started them"
         if self.refusal is not None:
             raise self.refusal
         if self.slow is not None:
@@ -241,7 +242,7 @@ def test_tasks_share_the_link_s_limit_as_many_as_they_are(monkeypatch: pytest.Mo
         jobs,
         lambda: GOALS,
         lambda _: (),
-        keep_rows=lambda _: None,
+        keep_rows=lambda *_: None,
         may_produce=lambda: True,
         bytes_per_second=900,
     )

@@ -137,7 +137,7 @@ def test_a_task_whose_rows_line_is_dead_ends_itself() -> None:
 
     def look() -> None:
         with pytest.raises(Stopped):
-            driven.keep_rows(ROWS)
+            driven.keep_rows(ROWS, {})
         assert not driven.valid()
 
     driver.rows, engine.each_look = cut, look
@@ -151,7 +151,7 @@ def test_rows_that_were_not_kept_for_the_end_of_it_all_end_the_task() -> None:
     driven = made(driver)
     driver.rows = lambda: {"over": True, "kept": False}
     with pytest.raises(Stopped):
-        driven.keep_rows(ROWS)
+        driven.keep_rows(ROWS, {})
     run(driven, engine)
     assert "done" not in driver.asked
 
@@ -161,7 +161,7 @@ def test_partitions_that_are_not_its_own_any_more_are_named() -> None:
     driven = made(driver)
     driver.rows = lambda: {"kept": True, "withdrawn": [["t", 1]]}
     with pytest.raises(Withdrawn) as found:
-        driven.keep_rows(ROWS)
+        driven.keep_rows(ROWS, {})
     assert found.value.tps == {TopicPartition("t", 1)}
     assert driven.valid()
 

@@ -44,7 +44,7 @@ def test_a_near_replica_is_read_and_the_leader_when_it_is_gone(racks: Lab, lab: 
     engine = BatchEngine(
         ("racks", ClusterConfig(bootstrap_servers=racks.bootstrap("racks"))),
         ("dr", dr),
-        keep_rows=lambda _: None,
+        keep_rows=lambda *_: None,
         may_produce=lambda: True,
         trim=lambda *_: None,
         rack=f"rack-{near.node_id}",

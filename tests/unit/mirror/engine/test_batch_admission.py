@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
+
+import pytest
 
 from drkit.kafka.client.data_client import DataClient
 from drkit.kafka.protocol.coalescing import scan
@@ -18,6 +20,7 @@ from drkit.mirror.engine.fetcher import Read
 from drkit.mirror.engine.interface import Incident, IncidentKind, PartitionStart, Withdrawn
 from drkit.mirror.engine.partition_state import Append, BatchPartition
 from drkit.model.digests import RangeDigest
+from drkit.model.errors import DrkitError
 from drkit.model.offsets import OffsetMapping, SourceBatch
 from drkit.model.topology import TopicPartition
 from tests.support.links.batches import batch_bytes
@@ -41,7 +44,7 @@ def test_a_read_that_was_dropped_is_noticed() -> None:
         committed=True,
         throttle=None,
     )
-    admission = Admission(flow, lambda _: None, lambda work: work.close())
+    admission = Admission(flow, lambda *_: None, lambda work: work.close())
     start = PartitionStart(TopicPartition("t", 0), "t", 1, 0, 0, 0, 1_000_000, preserve=True)
     partition = flow.partitions[start.tp] = BatchPartition(start)
     admission.admit([read(partition, 0, 0)])
@@ -82,7 +85,7 @@ def test_what_is_read_behind_a_record_that_can_not_be_appended_is_no_reason_to_p
     record stands nothing but what the target refuses, and no hole of the source."""
     flow, told = a_flow()
     partition = added(flow)
-    admission = Admission(flow, lambda _: None, lambda work: work.close())
+    admission = Admission(flow, lambda *_: None, lambda work: work.close())
     large = memoryview(batch_bytes([(1, None, bytes(2_000_000), [])], base_offset=10))
     admission.admit([read(partition, 0, 0), Read(partition, 10, scan(large)[0], ()), read(partition, 11, 11)])
     assert partition.next_source == 10
@@ -108,7 +111,7 @@ def test_partitions_go_on_though_one_read_with_them_was_withdrawn() -> None:
     )
     kept: list[TopicPartition] = []
 
-    def keep(rows: Sequence[OffsetMapping]) -> None:
+    def keep(rows: Sequence[OffsetMapping], _: Mapping[TopicPartition, int]) -> None:
         kept.extend(TopicPartition(row.topic, row.partition) for row in rows)
         raise Withdrawn([first.tp])
 
@@ -126,6 +129,30 @@ def test_partitions_go_on_though_one_read_with_them_was_withdrawn() -> None:
     admission.admit([read(first, 10, 10)])
     assert first.next_admit == 10, "nothing of it continues"
     admission.forget(first)
+
+
+@pytest.mark.parametrize("refusal", [None, DrkitError("the store takes none")], ids=["stored", "refused"])
+def test_a_partition_that_halts_while_its_rows_are_being_stored_is_told_once_that_has_ended(
+    refusal: DrkitError | None,
+) -> None:
+    """Else the next start would read the mapping before the row is there: nothing would ever remove it."""
+    flow, told = a_flow()
+    start = PartitionStart(TopicPartition("t", 0), "t", 1, 0, 0, -1, 1_000_000, claim=7)
+    partition = flow.partitions[start.tp] = BatchPartition(start)
+
+    def keep(_: Sequence[OffsetMapping], claims: Mapping[TopicPartition, int]) -> None:
+        assert claims == {partition.tp: 7}, "those of its start"
+        assert told == [], "the store was away until now"
+        if refusal is not None:
+            raise refusal
+
+    jobs: list[Coroutine[Any, Any, None]] = []
+    admission = Admission(flow, keep, jobs.append)
+    admission.admit([read(partition, 0, 0)])
+    flow.halt_partition(partition, IncidentKind.UNCERTAIN, "the target's broker 1 didn't answer")
+    assert told == []
+    asyncio.run(jobs[0])
+    assert [incident.reason for incident in told] == ["the target's broker 1 didn't answer"]
 
 
 class Asked:
@@ -146,7 +173,7 @@ class Asked:
 
 
 def altered(
-    flow: EngineState, asked: Asked, keep_rows: Any = lambda _: None
+    flow: EngineState, asked: Asked, keep_rows: Any = lambda *_: None
 ) -> tuple[Admission, list[asyncio.Task[None]]]:
     """An admission on the running loop whose link alters records."""
     jobs: list[asyncio.Task[None]] = []
@@ -162,7 +189,7 @@ def test_altered_records_are_admitted_in_order_and_their_rows_kept_first() -> No
         flow, told = a_flow()
         asked = Asked(without=range(3, 5))
         partition = added(flow)
-        admission, jobs = altered(flow, asked, kept.extend)
+        admission, jobs = altered(flow, asked, lambda rows, _: kept.extend(rows))
         admission.admit([read(partition, 0, 0)])
         admission.admit([read(partition, 10, 10)])
         assert flow.memory.held > 0

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, cast
+
 import pytest
 
 from drkit.mirror.engine.interface import Incident, IncidentKind
+from drkit.mirror.runtime.mapping_writer import MappingWriter
 from drkit.mirror.topics.topic_snapshot import ReadyTopic
 from drkit.mirror.workers.assignment import Assignment
 from drkit.mirror.workers.partition_claims import ClaimedMappings, PartitionClaims
-from drkit.model.errors import Fenced
+from drkit.model.errors import Fenced, Unreachable
 from drkit.model.link_state import TopicState
-from drkit.model.offsets import OffsetMapping
+from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition
-from drkit.store.api import Store
+from drkit.store.api import Claims, Store
 
 LINK = LinkId("primary", "dr")
 ONE, TWO = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -27,13 +33,13 @@ def test_what_is_held_is_written_with_its_generation_and_claimed_once(store: Sto
     mappings = ClaimedMappings(store, holdings)
     with pytest.raises(Fenced):
         mappings.append_mappings(LINK, [row(ONE, 0)])
-    assert holdings.take([(ONE, 1)]) == {ONE}
+    assert holdings.take([(ONE, 1)]).keys() == {ONE}
     before = holdings.claims()
     mappings.append_mappings(LINK, [row(ONE, 0)])
-    assert holdings.take([(ONE, 1), (TWO, 1)]) == {ONE, TWO}
+    assert holdings.take([(ONE, 1), (TWO, 1)]).keys() == {ONE, TWO}
     assert holdings.claims()[ONE] == before[ONE], "what is held already isn't claimed again"
     assert TWO not in before, "claims that were given out stay as they were"
-    assert holdings.take([(ONE, 2)]) == {ONE}
+    assert holdings.take([(ONE, 2)]).keys() == {ONE}
     assert holdings.claims()[ONE] > before[ONE], "another epoch is another claim"
 
 
@@ -62,6 +68,117 @@ def test_one_of_two_workers_is_fenced_by_the_other(store: Store) -> None:
     assert fenced.value.partitions == (ONE,)
     ClaimedMappings(store, late).append_mappings(LINK, [row(ONE, 5)])
     assert store.mappings(LINK, ONE, 1) == [row(ONE, 5)]
+
+
+def test_each_start_has_a_claim_of_its_own_and_what_an_earlier_one_sends_late_is_refused(store: Store) -> None:
+    """The store was away while a row was to be stored: the next start has read the mapping without it since."""
+    holdings = PartitionClaims(LINK, store)
+    before = holdings.take([(ONE, 1), (TWO, 1)])
+    holdings.started([ONE])
+    after = holdings.take([(ONE, 1), (TWO, 1)])
+    assert after[ONE] > before[ONE]
+    assert after[TWO] == before[TWO], "it was never started: it is only tried again"
+    writer = MappingWriter(LINK, ClaimedMappings(store, holdings), lambda: True, lambda *_: None, threading.Event())
+    with pytest.raises(Fenced):
+        writer.keep([row(ONE, 24)], before)
+    assert store.mappings(LINK, ONE, 1) == []
+    writer.keep([row(ONE, 30)], after)
+    assert store.mappings(LINK, ONE, 1) == [row(ONE, 30)]
+
+
+def test_rows_keep_the_claims_of_their_start_however_long_the_store_is_away(store: Store) -> None:
+    """The worker slept: its partitions were dropped, and taken again before the store answered."""
+    holdings = PartitionClaims(LINK, store)
+    before = holdings.take([(ONE, 1)])
+    flaky = Flaky(store, lambda: (holdings.drop([ONE]), holdings.take([(ONE, 1)])))
+    mappings = ClaimedMappings(cast("Store", flaky), holdings)
+    refused: list[list[TopicPartition]] = []
+
+    def fenced(error: Fenced, claims: Claims) -> None:
+        refused.append(holdings.lost(error.partitions, claims))
+
+    writer = MappingWriter(LINK, mappings, lambda: True, fenced, threading.Event())
+    with pytest.raises(Fenced):
+        writer.keep([row(ONE, 24)], before)
+    assert store.mappings(LINK, ONE, 1) == []
+    assert refused == [[]], "no other worker has it, and the new start goes on"
+
+
+def test_only_what_another_worker_has_claimed_is_lost(store: Store) -> None:
+    early, late = PartitionClaims(LINK, store), PartitionClaims(LINK, store)
+    claims = early.take([(ONE, 1), (TWO, 1)])
+    late.take([(ONE, 1), (TWO, 1)])
+    early.drop([TWO])
+    assert early.lost([ONE, TWO], claims) == early.lost([ONE, TWO], None) == [ONE]
+
+
+def test_what_is_dropped_while_it_is_being_claimed_is_not_held(store: Store) -> None:
+    """The group gave it to another worker meanwhile: when it comes back it is claimed again, a generation newer."""
+    slow = Flaky(store)
+    holdings = PartitionClaims(LINK, cast("Store", slow))
+    slow.claimed = lambda: holdings.drop([ONE])
+    assert holdings.take([(ONE, 1), (TWO, 1)]).keys() == {TWO}
+    assert holdings.claims().keys() == {TWO}
+    PartitionClaims(LINK, store).take([(ONE, 1)])
+    slow.claimed = lambda: None
+    assert holdings.take([(ONE, 1)]).keys() == {ONE}
+    ClaimedMappings(store, holdings).append_mappings(LINK, [row(ONE, 0)])
+
+
+def test_a_claim_of_which_nobody_knows_whether_it_was_made_is_not_held(store: Store) -> None:
+    """Watermarks with the former one could be lost without a word."""
+    slow = Flaky(store)
+    holdings = PartitionClaims(LINK, cast("Store", slow))
+    holdings.take([(ONE, 1), (TWO, 1)])
+    holdings.started([ONE])
+
+    def lost() -> None:
+        raise Unreachable("the answer was lost")
+
+    slow.claimed = lost
+    with pytest.raises(Unreachable):
+        holdings.take([(ONE, 1), (TWO, 1)])
+    assert holdings.claims().keys() == {TWO}
+    slow.claimed = lambda: None
+    assert holdings.take([(ONE, 1), (TWO, 1)]).keys() == {ONE, TWO}
+
+
+def test_no_watermark_is_written_with_a_claim_that_is_just_being_replaced(store: Store) -> None:
+    slow = Flaky(store)
+    holdings = PartitionClaims(LINK, cast("Store", slow))
+    mappings = ClaimedMappings(store, holdings)
+    holdings.take([(ONE, 1)])
+    holdings.started([ONE])
+    mark = Watermark(*ONE, 1, 5, 5, 0, 5, 0, datetime.now(UTC))
+    writing = threading.Thread(target=mappings.put_watermarks, args=(LINK, [mark]))
+    slow.claimed = writing.start
+    holdings.take([(ONE, 1)])
+    writing.join()
+    assert store.watermarks(LINK)[ONE].source_through == 5
+
+
+class Flaky:
+    """A store of which the first rows aren't taken: `away` is what happens meanwhile. `claimed`: what happens right
+    after a claim is made, before its answer is there."""
+
+    def __init__(self, store: Store, away: Callable[[], object] | None = None) -> None:
+        self._store = store
+        self._away = away
+        self.claimed: Callable[[], object] = lambda: None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def claim(self, link: LinkId, places: Sequence[tuple[TopicPartition, int]], generation: int) -> None:
+        self._store.claim(link, places, generation)
+        self.claimed()
+
+    def append_mappings(self, link: LinkId, rows: Sequence[OffsetMapping], claims: Claims) -> None:
+        if self._away is not None:
+            away, self._away = self._away, None
+            away()
+            raise Unreachable("the store is down")
+        self._store.append_mappings(link, rows, claims)
 
 
 def ready() -> dict[str, ReadyTopic]:
