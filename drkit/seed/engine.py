@@ -105,7 +105,7 @@ class SparkEngine:
         self._ledger = SeedLedger()
         self._failure: BaseException | None = None
         self._why: BaseException | None = None  # the last failure of a task, as reported by Spark
-        self._cut_off = self._lost = False
+        self._cut_off = self._late = False
         self._closing = threading.Event()
         self._key = secrets.token_bytes(32)
         self._board = DriverServer(jobs.bind, jobs.port, self._key, self._answer, self._gone)
@@ -176,8 +176,8 @@ class SparkEngine:
             return self._ledger.in_flight()
 
     def unsettled(self) -> bool:
-        """See `Engine.unsettled`: a task that was lost may still write; one that ended did so with its answers."""
-        return self._lost or self.in_flight() > 0
+        """See `Engine.unsettled`: a task that was lost may still write, and one that ended says whether it may."""
+        return self._late or self.in_flight() > 0
 
     def statistics(self) -> EngineStatistics:
         """See `Engine.statistics`."""
@@ -291,6 +291,7 @@ class SparkEngine:
                 answer = self._ledger.heartbeat(name, said)
                 if said["ask"] == "done":
                     self._ledger.done(name, said["handed"])
+                    self._late = self._late or said["unsettled"]
                 return {**answer, **self._grant(name)}
         return self._kept(rows, mine)
 
@@ -339,7 +340,7 @@ class SparkEngine:
             if self._closing.is_set() or not mine:
                 return
             self._ledger.gone(name)
-            self._lost = True
+            self._late = True
             if self._ledger.losses > _LOST_IN_A_ROW:
                 self._failure = (
                     self._failure

@@ -184,7 +184,7 @@ class _Task:
         engine.close()
         handed = {tp: engine.handed_over(tp) for tp in self._generations}
         starts = [start_document(start, self._generations[tp], 0) for tp, start in handed.items() if start is not None]
-        self._line.ask("done", handed=starts, **self._state(engine, late))
+        self._line.ask("done", handed=starts, unsettled=engine.unsettled(), **self._state(engine, late))
         return engine.moved()
 
     def _settle(self, engine: BatchEngine) -> bool:

@@ -189,8 +189,7 @@ class BatchEngine:
 
     def unsettled(self) -> bool:
         """See `Engine.unsettled`. May be called from any thread."""
-        flow = self._flow
-        return flow is not None and (bool(flow.unanswered) or any(p.outstanding for p in self._partitions().values()))
+        return self._flow is not None and self._flow.unsettled()
 
     def statistics(self) -> EngineStatistics:
         """The engine's counters. May be called from any thread."""
@@ -368,7 +367,7 @@ class BatchEngine:
             partition = flow.partitions.pop(tp, None)
             if partition is None:
                 continue
-            flow.free(partition.forget())
+            flow.remove(partition)
             self._admission.forget(partition)
             self._placement.remove(partition)
         self._stir()

@@ -109,6 +109,8 @@ class EngineState:
         """Digests of ranges that ended, until they are taken."""
         self.unanswered: set[TopicPartition] = set()
         """Partitions of which an append or a marker went without an answer, and none was acknowledged since."""
+        self.removed: set[BatchPartition] = set()
+        """Partitions that left the engine with requests in flight; some of these may be answered since."""
         self.moving: set[BatchPartition] = set()
         """Partitions to be read from another broker now."""
         self.failure: BaseException | None = None
@@ -162,6 +164,16 @@ class EngineState:
         incident = partition.settled()
         if incident is not None and self.partitions.get(partition.tp) is partition:
             self._tell(incident)
+
+    def remove(self, partition: BatchPartition) -> None:
+        """A partition leaves the engine. What it has in flight may still reach the target."""
+        self.free(partition.forget())
+        self.removed = {each for each in (*self.removed, partition) if each.outstanding}
+
+    def unsettled(self) -> bool:
+        """See `Engine.unsettled`. May be called from any thread."""
+        in_flight = (*list(self.partitions.values()), *self.removed)
+        return bool(self.unanswered) or any(partition.outstanding for partition in in_flight)
 
     def uncertain(self, partitions: Iterable[BatchPartition], reason: str) -> None:
         """Halt these because the target's content is unknown."""

@@ -309,7 +309,8 @@ class Sender:
     def _settle(self, partition: BatchPartition, item: Append, result: Produced) -> None:
         flow = self._flow
         if result.error == 0 and partition.incident is None:
-            flow.unanswered.discard(partition.tp)  # it came before this append, or its sequence number is a past one
+            if partition.wanted:  # it came before this append, or its sequence number is a past one
+                flow.unanswered.discard(partition.tp)
             if result.append_time >= 0 and not partition.filling and not partition.shared:
                 partition.window.stop(_stamped(partition, item))
             misplaced = partition.acknowledge(item, result.base_offset + item.count - 1)

@@ -83,7 +83,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
 
 
 def heartbeat(generation: int, through: int, **more: Any) -> dict[str, Any]:
-    told = {"incidents": [], "notices": [], "in_flight": 0, "orders": 0}
+    told = {"incidents": [], "notices": [], "in_flight": 0, "orders": 0, "unsettled": False}
     counted = EngineStatistics(records=through).document()
     return {"parts": [["t", 0, generation, through, through, -1, None]], "counted": counted, **told, **more}
 
@@ -233,6 +233,14 @@ def test_a_lost_partition_is_told_only_when_its_rows_are_in_the_store_or_never_w
     assert len(made.kept) == 1
     asking.join()
     rows.close()
+
+
+@pytest.mark.parametrize("unsettled", [False, True])
+def test_what_a_task_left_unanswered_may_still_be_written_after_the_seed(made: Made, unsettled: bool) -> None:
+    name, line = made.jobs.take(0)
+    line.ask("work", task=name)
+    line.ask("done", task=name, handed=[], **heartbeat(0, 0, unsettled=unsettled))
+    assert made.engine.unsettled() is unsettled
 
 
 def test_tasks_share_the_link_s_limit_as_many_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,6 +126,52 @@ def test_records_that_the_target_stamped_itself_are_not_taken_for_mirrored() -> 
     assert "stamped 10 records from source offset 0 itself" in incident.reason
 
 
+def test_what_a_partition_has_in_flight_when_it_leaves_may_reach_the_target_until_it_is_answered() -> None:
+    """Else a worker that left so would be taken for one that left in order, and a failover would fence nobody off."""
+
+    async def story(sender: Sender, partition: BatchPartition, broker: Broker) -> None:
+        flow = sender._flow
+        partition.known = True
+        await offered(sender, partition, NOW, NOW)
+        del flow.partitions[partition.tp]
+        flow.remove(partition)
+        broker.answer(0, 0)
+        await settle()
+        assert flow.unsettled(), "the second isn't answered"
+        broker.answer(1, -1, error=6)  # NOT_LEADER_OR_FOLLOWER
+        await settle()
+        assert not flow.unsettled()
+
+    assert play(story) == []
+
+
+def test_what_a_partition_had_in_flight_that_left_and_was_never_answered_may_reach_the_target() -> None:
+    async def story(sender: Sender, partition: BatchPartition, broker: Broker) -> None:
+        flow = sender._flow
+        await offered(sender, partition, NOW)
+        del flow.partitions[partition.tp]
+        flow.remove(partition)
+        broker.asked[0](Reply(None, ConnectionResetError()))
+        await settle()
+        assert partition.outstanding == 0
+        assert flow.unsettled()
+
+    assert play(story) == []
+
+
+def test_an_answer_to_a_start_that_is_over_says_nothing_of_what_a_later_one_sent() -> None:
+    async def story(sender: Sender, partition: BatchPartition, broker: Broker) -> None:
+        flow = sender._flow
+        await offered(sender, partition, NOW)
+        flow.remove(partition)
+        flow.unanswered.add(partition.tp)  # the later start's, through another broker
+        broker.answer(0, 0)
+        await settle()
+        assert flow.unsettled()
+
+    play(story)
+
+
 def test_the_first_batch_goes_alone_then_they_are_pipelined() -> None:
     async def story(sender: Sender, partition: BatchPartition, broker: Broker) -> None:
         await offered(sender, partition, NOW, NOW, NOW, NOW)

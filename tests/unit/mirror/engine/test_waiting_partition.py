@@ -47,3 +47,12 @@ def test_one_that_waits_for_its_next_start_is_nowhere(engine: BatchEngine) -> No
     assert engine.positions() == engine.at_rest() == {}
     busy.set()
     wait_until(lambda: engine.positions() == {TP: PartitionProgress(30, 40)}, what="its position")
+
+
+def test_an_engine_is_unsettled_by_what_a_partition_that_left_has_in_flight(engine: BatchEngine) -> None:
+    engine.start([PartitionStart(TP, "orders", 1, 40, 40, 0, 1_000_000)])
+    wait_until(lambda: TP in engine._partitions(), what="its start")
+    engine._partitions()[TP].ask_end()
+    engine.forget([TP])
+    wait_until(lambda: engine.positions() == {}, what="its end")
+    assert engine.unsettled()
