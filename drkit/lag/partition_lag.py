@@ -28,7 +28,6 @@ from drkit.model.link_state import (
     SOURCE_TRUNCATED,
     STORE_RECOVERED,
     TOPIC_RECREATED,
-    TRANSACTION_OPEN,
     Problem,
 )
 from drkit.model.offsets import OffsetMapping, Watermark
@@ -140,7 +139,6 @@ def partition_lag(
         through = _through(mark, unlooked)
         why = f"{unlooked[0].reason}; what it holds from source offset {through:,} on was not seen since"
         return PartitionLag(None, through, since=unlooked[0].since, reason=why)
-    live = end is not None
     start, end = mark.source_start if start is None else start, mark.source_end if end is None else end
     through, since, reason = _through(mark, mine), doubts.lost_since, doubts.unjudged
     every = False
@@ -161,24 +159,8 @@ def partition_lag(
         records += gap.until - gap.begin
         since = gap.since if since is None else min(since, gap.since)
     at_least = doubts.unjudged is not None
-    found = PartitionLag(
+    return PartitionLag(
         records, through, gaps, since, reason, at_least, parted_end=end if parted else None, at_most=every
-    )
-    return _behind_open_transactions(found, mine, seen=live)
-
-
-def _behind_open_transactions(lag: PartitionLag, problems: Iterable[Problem], *, seen: bool) -> PartitionLag:
-    """This, where a transaction is known to have been open for long: what stands behind it is as old. `seen`: how much
-    that is, because the source answers."""
-    opened = [problem for problem in problems if problem.kind == TRANSACTION_OPEN]
-    if not opened or (seen and not lag.records):
-        return lag
-    since = min([each.since for each in opened] if lag.since is None else [lag.since, *(p.since for p in opened)])
-    return replace(
-        lag,
-        since=since,
-        reason=lag.reason if seen else lag.reason or opened[0].reason,
-        at_least=lag.at_least or not seen,
     )
 
 

@@ -70,6 +70,7 @@ def invert_watermark(watermark: Watermark, *, topic: str | None = None, epoch: i
         behind_since=None,
         leader_epoch=None,
         source_batch=None,
+        waiting=None,
     )
 
 

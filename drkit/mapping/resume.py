@@ -211,5 +211,6 @@ def settled_watermark(
         behind_since=None if point.source_offset >= mark.source_end else mark.behind_since,
         leader_epoch=mark.epoch_at(point.source_offset),
         source_batch=mark.batch_below(point.source_offset),
+        waiting=mark.waiting_beyond(point.source_offset),
     )
     return SettledWatermark(moved, point.reason)

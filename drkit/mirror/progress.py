@@ -9,6 +9,11 @@ Idle partitions are observed in turns (`drkit.mirror.round_robin`), those that m
 times until the position has passed them. If there are too many, neighbours are merged so that the result can only be
 too old, never too young.
 
+Where a link leaves out what is undecided, the source's high watermarks are kept the same way: what stands behind an
+open transaction waits since a high watermark beyond the position was first seen (`Watermark.waiting`), and still does
+when that transaction ends and another one holds it back. Of one that was open when a mirror began to look, its
+coordinator says when it began (`undated`, `date`).
+
 Digests of ended ranges are stored with the next watermarks, that of an open range every few seconds; those below the
 target's log start are removed when it has moved.
 """
@@ -31,7 +36,7 @@ from drkit.model.clock import now
 from drkit.model.digests import RangeDigest
 from drkit.model.errors import Fenced
 from drkit.model.link_state import TopicState
-from drkit.model.offsets import Watermark
+from drkit.model.offsets import WaitingRecords, Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.api import MappingStore
 
@@ -61,6 +66,12 @@ class SeenEnds:
             merged = [(pairs[i][0], pairs[min(i + 1, len(pairs) - 1)][1]) for i in range(0, len(pairs), 2)]
             self._seen = deque(merged)
 
+    def date(self, at: datetime, end: int) -> None:
+        """Note that the source's end was `end` at an earlier time than it was seen."""
+        while self._seen and self._seen[0][1] <= end:
+            self._seen.popleft()
+        self._seen.appendleft((at, end))
+
     def behind_since(self, through: int) -> datetime | None:
         """When an end beyond `through` was first seen, or None."""
         while self._seen and self._seen[0][1] <= through:
@@ -74,6 +85,8 @@ class _Tracked:
     `last`: the last observation that differed from the one before; `seen_at`: when it was last repeated. `looked`: the
     partition's position then. `said`: counts the watermarks that differ from the observed one; `kept_said`: the count
     at the stored one. `halted_at`: the position at which it is halted until an operator decides; None: it isn't.
+    `highs`, `high`: the high watermarks, and the last one (0: none was seen). `undated`: what stood behind an open
+    transaction when the mirror began to look, until the time since when is known exactly, or that is decided.
     """
 
     __slots__ = (
@@ -82,6 +95,8 @@ class _Tracked:
         "digests_from",
         "ends",
         "halted_at",
+        "high",
+        "highs",
         "kept",
         "kept_at",
         "kept_said",
@@ -90,6 +105,7 @@ class _Tracked:
         "said",
         "seen_at",
         "target",
+        "undated",
     )
 
     def __init__(self, watermark: Watermark, target: TopicPartition) -> None:
@@ -97,13 +113,21 @@ class _Tracked:
         self.seen_at = watermark.observed_at
         self.looked: PartitionProgress | None = None
         self._shown = watermark
-        self._made_of: tuple[Watermark, PartitionProgress, BatchBelow] | None = None
+        self._made_of: tuple[Watermark, PartitionProgress, BatchBelow, int, _Undated | None] | None = None
         self.said = self.kept_said = 0
         self.target = target
         self.halted_at: PartitionProgress | None = None
         self.ends = SeenEnds()
         if watermark.behind_since is not None:
             self.ends.note(watermark.behind_since, watermark.source_end)
+        self.highs, self.high = SeenEnds(), 0
+        self.undated: _Undated | None = None
+        if (waiting := watermark.waiting) is not None:
+            self.high = waiting.until
+            if waiting.since is not None:
+                self.highs.note(waiting.since, waiting.until)
+            if waiting.at_most:
+                self.undated = _Undated(watermark.source_end, waiting, watermark.observed_at)
         self.kept: Watermark | None = None
         self.kept_at = 0.0
         self.digests_from = (1, 0)  # epoch and target start below which no digest is stored
@@ -113,11 +137,18 @@ class _Tracked:
         self.halted_at = PartitionProgress(self._shown.source_through, self._shown.target_end)
         self._made_of = None
 
-    def see(self, at: datetime, start: int, end: int) -> None:
-        """Note the source's log."""
+    def see(self, at: datetime, start: int, end: int, high: int | None) -> None:
+        """Note the source's log. `high`: its high watermark, where the link leaves out what is undecided."""
         if self.halted_at is not None and end < self.last.source_end:
             self.ends = SeenEnds()  # those were ends of what it has lost since
         self.ends.note(at, end)
+        if high is not None:
+            if self.halted_at is not None and high < self.high:
+                self.highs = SeenEnds()
+            self.high = max(high, end)
+            self.highs.note(at, self.high)
+            if self.undated is not None and end >= self.undated.waiting.until:
+                self.undated = None  # all of it is decided
         self.seen_at = at
         if (self.last.source_start, self.last.source_end) != (start, end):
             self.last = replace(self.last, source_start=start, source_end=end)
@@ -125,15 +156,44 @@ class _Tracked:
     def now(self, position: PartitionProgress, below: BatchBelow) -> Watermark:
         """Its watermark; the same object if nothing changed."""
         if self._made_of is not None:
-            last, place, known = self._made_of
-            if last is self.last and place == position and known == below:
+            last, place, known, high, undated = self._made_of
+            if last is self.last and place == position and known == below and (high, undated) == self._held:
                 if self._shown.observed_at is not self.seen_at:
                     self._shown = replace(self._shown, observed_at=self.seen_at)
                 return self._shown
-        self._made_of = (self.last, position, below)
+        self._made_of = (self.last, position, below, *self._held)
         self._shown = _joined(self, position, below)
         self.said += 1
         return self._shown
+
+    @property
+    def _held(self) -> tuple[int, _Undated | None]:
+        return self.high, self.undated
+
+    def waiting(self, through: int) -> WaitingRecords | None:
+        """What waits beyond a position, by the high watermark."""
+        if self.high <= through:
+            return None
+        before = self.undated
+        if before is not None and before.waiting.since is None:
+            return WaitingRecords(self.high, None, at_most=True)
+        since = self.highs.behind_since(through)
+        return WaitingRecords(self.high, since, before is not None and through < before.waiting.until)
+
+    def date(self, offset: int, at: datetime) -> None:
+        """The transaction that was open at this offset when the mirror began to look began then."""
+        if self.undated is not None and self.last.source_end == offset:
+            self.highs.date(min(at, self.undated.looked_at), self.undated.waiting.until)
+            self.undated = None
+
+
+class _Undated(NamedTuple):
+    """What stood behind an open transaction when a mirror began to look. `offset`: the last stable offset at that look,
+    `looked_at`."""
+
+    offset: int
+    waiting: WaitingRecords
+    looked_at: datetime
 
 
 class _Place(NamedTuple):
@@ -273,13 +333,16 @@ class MirrorProgress:
         if not targets:
             return
         at = now()
+        highs: Mapping[TopicPartition, int] = {}
+        if self._committed:  # first: offsets beyond a stable end read later surely belong to open transactions
+            highs = self._source.end_offsets(targets, committed=False, partial=True, recent_leaders=True)
         ends = self._source.end_offsets(targets, committed=self._committed, partial=True, recent_leaders=True)
         starts = self._source.start_offsets(targets, partial=True, recent_leaders=True)
         with self._lock:
             for tp, end in ends.items():
                 tracked = self._tracked.get(tp)
                 if tracked is not None and tp in starts:
-                    tracked.see(at, starts[tp], end)
+                    tracked.see(at, starts[tp], end, highs.get(tp))
                     tracked.looked = positions.get(tp)
         target_starts = self._target.start_offsets(targets.values(), partial=True, recent_leaders=True)
         with self._lock:
@@ -289,6 +352,26 @@ class MirrorProgress:
                 start = target_starts.get(target)
                 if tracked is not None and start is not None and tracked.last.target_start != start:
                     tracked.last = replace(tracked.last, target_start=start)
+
+    def undated(self) -> dict[TopicPartition, int]:
+        """The last stable offsets of partitions in which a transaction was open when this mirror began to look, as far
+        as since when what stands behind it waits isn't known exactly. From any thread."""
+        places = self._places()
+        found = {}
+        with self._lock:
+            for tp, (tracked, position) in places.items():
+                if tracked.undated is not None:
+                    end = tracked.last.source_end
+                    if end == tracked.undated.offset or end <= position.source_through:
+                        found[tp] = end
+        return found
+
+    def date(self, began: Mapping[TopicPartition, tuple[int, datetime]]) -> None:
+        """When transactions began that are open at these offsets (`undated`). From any thread."""
+        with self._lock:
+            for tp, (offset, at) in began.items():
+                if tp in self._tracked:
+                    self._tracked[tp].date(offset, at)
 
     def current(self) -> list[Watermark]:
         """The current watermark of every partition."""
@@ -435,6 +518,7 @@ def _joined(tracked: _Tracked, position: PartitionProgress, below: BatchBelow) -
         source_end=end,
         observed_at=tracked.seen_at,
         behind_since=tracked.ends.behind_since(through),
+        waiting=tracked.waiting(through),
         leader_epoch=last.epoch_at(through) if below.leader_epoch == UNKNOWN_EPOCH else below.leader_epoch,
         source_batch=below.batch or last.batch_below(through),
     )

@@ -47,6 +47,20 @@ class SourceBatch(NamedTuple):
     crc: int
 
 
+class WaitingRecords(NamedTuple):
+    """What a source holds beyond what is mirrored, with what stands behind open transactions, so that nobody reads it.
+
+    `until`: the source's high watermark. `since`: when a high watermark beyond what is mirrored was first seen; None:
+    not known, because a transaction was open when a mirror looked at the partition for the first time. `at_most`: the
+    oldest may be younger than `since`, at which a mirror had last looked before one was open. When that one began, its
+    coordinator doesn't say in either case.
+    """
+
+    until: int
+    since: datetime | None
+    at_most: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Watermark:
     """What is known to be on the target, and the mirror's last view of both logs.
@@ -62,6 +76,8 @@ class Watermark:
     `source_batch`: one of the last batches below `source_through` as it was read, the last one where nothing is in
     flight; None: unknown. A source that holds another one at its offset was set back and has grown again
     (`drkit.lag.batch_comparison`).
+    `waiting`: what the source holds beyond `source_through` by its high watermark; None: nothing, or the link carries
+    open transactions, too, so that `source_end` and `behind_since` say it.
     """
 
     topic: str
@@ -76,6 +92,7 @@ class Watermark:
     behind_since: datetime | None = None
     leader_epoch: int | None = None
     source_batch: SourceBatch | None = None
+    waiting: WaitingRecords | None = None
 
     @property
     def tp(self) -> TopicPartition:
@@ -90,6 +107,15 @@ class Watermark:
         """The batch of a watermark moved to `through`, or None where it isn't below that."""
         batch = self.source_batch
         return batch if batch is not None and batch.last_offset < through else None
+
+    def waiting_beyond(self, through: int) -> WaitingRecords | None:
+        """What waits of a watermark moved to `through`; None where nothing does."""
+        return self.waiting if self.waiting is not None and self.waiting.until > through else None
+
+    @property
+    def held_records(self) -> int:
+        """The source offsets behind open transactions, as last seen."""
+        return 0 if self.waiting is None else max(0, self.waiting.until - max(self.source_end, self.source_through))
 
     @property
     def lag_records(self) -> int:

@@ -17,18 +17,19 @@ from drkit.config import Config
 from drkit.kafka.admin.clusters import Clusters, observing
 from drkit.lag.partition_lag import partition_lag
 from drkit.lag.problems_now import LinkRecord, ProblemsNow
+from drkit.lag.waiting_records import behind_open_transactions, may_be_younger, undated
 from drkit.mapping.store_translator import Translator
 from drkit.mapping.translate import doubted_if_set_back
 from drkit.model.clock import age_seconds, now
 from drkit.model.errors import unreached
 from drkit.model.groups import UnmovableGroup
-from drkit.model.link_state import HARMLESS, TRANSACTION_OPEN, Direction, LinkControl, Problem, TopicState
-from drkit.model.offsets import LOOKS_WITHIN_SECONDS, Certainty, GroupPosition, Watermark
+from drkit.model.link_state import HARMLESS, Direction, LinkControl, Problem, TopicState
+from drkit.model.offsets import LOOKS_WITHIN_SECONDS, Certainty, GroupPosition, WaitingRecords, Watermark
 from drkit.model.runs import serving_cluster
 from drkit.model.statistics import WorkerStatistics
 from drkit.model.topology import Link, LinkId, TopicPartition, is_canary
 from drkit.model.totals import greatest
-from drkit.model.wording import and_more, counted
+from drkit.model.wording import and_more
 from drkit.observe.cluster_log_ends import ClusterLogEnds, both_ends, logs_by_source, silent_by_source
 from drkit.observe.copy_comparison import compared_problems, link_age, provable_ends
 from drkit.observe.formatting import short
@@ -201,7 +202,7 @@ def _link_status(
         ),
         unmovable=unmovable,
         problems=tuple(problems),
-        recovery_point=_recovery_point(partitions, source, watermarks, at, _sealed_at(control), problems),
+        recovery_point=_recovery_point(partitions, source, watermarks, at, _sealed_at(control)),
         workers=tuple(workers),
         statistics=statistics,
         target_unread=unread,
@@ -478,10 +479,10 @@ def _recovery_point(
     watermarks: Mapping[TopicPartition, Watermark],
     at: datetime,
     sealed_at: datetime | None = None,
-    problems: Sequence[Problem] = (),
 ) -> RecoveryPoint:
-    """Records behind open transactions count in full, as in a failover's plan: the mirror can't read them yet. They are
-    as old as the transaction, where that was noticed to last.
+    """Records behind open transactions count in full, as in a failover's plan: the mirror can't read them yet. They
+    wait since a high watermark beyond what is mirrored was first seen (`Watermark.waiting`). Of a source that doesn't
+    show them now, those count that were last seen.
 
     `sealed_at`: when the link was failed over, if it was; the loss was then as old as it ever gets.
     """
@@ -492,32 +493,29 @@ def _recovery_point(
         names = and_more(sorted({str(TopicPartition(each.topic, each.partition)) for each in unknown}))
         why = next((each.lag_reason for each in unknown if each.lag_reason), "nothing was recorded")
         return RecoveryPoint(None, None, reason=f"how much is missing isn't known of {names}: {why}")
-    seconds = [p.lag_seconds for p in partitions]
-    unlooked = sorted(source.held.keys() - watermarks.keys())  # nobody saw since when their transactions are open
-    since = {
-        TopicPartition(each.topic, each.partition): each.since
-        for each in problems
-        if each.kind == TRANSACTION_OPEN and each.partition is not None
-    }
-    seen = {tp: watermarks[tp].observed_at for tp in source.held if tp in watermarks}
-    held_ages = [age_seconds(min(observed, since.get(tp, observed)), at) for tp, observed in seen.items()]
-    seconds += [*held_ages, *(None for _ in unlooked)]
-    held = sum(source.held.values())
+    held_by = {tp: count for tp, mark in watermarks.items() if tp not in source.end and (count := mark.held_records)}
+    held_by |= source.held
+    held = sum(held_by.values())
+    unlooked = sorted(held_by.keys() - watermarks.keys())  # nobody saw since when their transactions are open
+    waiting = _waiting(partitions, watermarks, held_by)
+    unseen = [tp for tp, each in waiting.items() if each.since is None]
+    held_ages = [None if each.since is None else age_seconds(each.since, at) for each in waiting.values()]
+    seconds = [*(p.lag_seconds for p in partitions), *held_ages, *(None for _ in unlooked)]
     unlisted = sorted(tp for tp in (TopicPartition(p.topic, p.partition) for p in partitions) if not source.lists(tp))
     missing = f"the source doesn't list {and_more([str(tp) for tp in unlisted])}" if unlisted else None
     unread = "; ".join(filter(None, (source.unread("source"), missing))) or None
     reason = None if unread is None else f"{unread}: what came since the last look isn't counted"
     later = {each.lag_reason for each in partitions if each.lag_seconds is None and each.lag_reason is not None}
-    later |= {_LATER for age in held_ages if age is None}
+    later |= {_LATER for each in waiting.values() if each.since is not None and age_seconds(each.since, at) is None}
     later |= {_unwatched(tp) for tp in unlooked}
+    later |= {undated(unseen)} if unseen else set()
+    younger = [tp for tp, each in waiting.items() if each.at_most and each.since is not None]
+    later |= {may_be_younger(younger)} if younger else set()
     if not source.reachable:
         reason = f"the source {unreached(refused=source.refused)}: {source.reason}"
     reason = "; ".join(filter(None, (reason, *sorted(later)))) or None
     if held:
-        behind = (
-            f"{counted(held, 'offset')} of them {'stands' if held == 1 else 'stand'} behind open transactions on the "
-            "source: what these abort is no loss"
-        )
+        behind = behind_open_transactions(held)
         reason = behind if reason is None else f"{reason}; {behind}"
     oldest = greatest(seconds)
     if oldest is not None and sealed_at is not None:
@@ -528,3 +526,22 @@ def _recovery_point(
         lower_bound=not source.reachable or unread is not None,
         reason=reason,
     )
+
+
+def _waiting(
+    partitions: Sequence[PartitionStatus],
+    watermarks: Mapping[TopicPartition, Watermark],
+    held: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, WaitingRecords]:
+    """What waits of partitions of which something is missing, those that are mirrored. What no mirror has seen yet came
+    since its last look."""
+    found = {}
+    for each in partitions:
+        tp = TopicPartition(each.topic, each.partition)
+        mark = watermarks.get(tp)
+        if mark is None or not (each.lag_records or tp in held):
+            continue
+        known = None if each.mirrored_through is None else mark.waiting_beyond(each.mirrored_through)
+        if known is not None or tp in held:
+            found[tp] = known or WaitingRecords(mark.source_end, mark.observed_at)
+    return found

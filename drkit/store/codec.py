@@ -19,7 +19,7 @@ from typing import Any, ParamSpec, TypeVar
 from drkit.model.digests import RangeDigest
 from drkit.model.errors import DrkitError
 from drkit.model.link_state import Direction, KeptLease, LinkControl, Problem, TopicState
-from drkit.model.offsets import GroupPosition, SourceBatch, Watermark
+from drkit.model.offsets import GroupPosition, SourceBatch, WaitingRecords, Watermark
 from drkit.model.runs import JournalEntry, RunSummary
 from drkit.model.topology import LinkId, TopicPartition
 
@@ -89,7 +89,9 @@ def instant_or_none(micros: int) -> datetime | None:
 
 
 def watermark_row(mark: Watermark) -> tuple[Any, ...]:
-    """topic, partition, epoch, source_through … leader_epoch, last offset and checksum of `source_batch`."""
+    """topic, partition, epoch, source_through … leader_epoch, last offset and checksum of `source_batch`, until,
+    since and at_most of `waiting`."""
+    waiting = mark.waiting
     return (
         mark.topic,
         mark.partition,
@@ -103,6 +105,9 @@ def watermark_row(mark: Watermark) -> tuple[Any, ...]:
         micros_or_never(mark.behind_since),
         NOWHERE if mark.leader_epoch is None else mark.leader_epoch,
         *(mark.source_batch or _NO_BATCH),
+        NOWHERE if waiting is None else waiting.until,
+        NEVER if waiting is None else micros_or_never(waiting.since),
+        int(waiting is not None and waiting.at_most),
     )
 
 
@@ -121,6 +126,9 @@ def read_watermark(
     leader_epoch: int,
     batch_offset: int,
     batch_crc: int,
+    waiting_until: int,
+    waiting_since: int,
+    waiting_at_most: int,
 ) -> Watermark:
     """Inverse of `watermark_row`."""
     return Watermark(
@@ -136,6 +144,9 @@ def read_watermark(
         instant_or_none(behind_since),
         None if leader_epoch == NOWHERE else leader_epoch,
         None if batch_offset == NOWHERE else SourceBatch(batch_offset, batch_crc),
+        None
+        if waiting_until == NOWHERE
+        else WaitingRecords(waiting_until, instant_or_none(waiting_since), bool(waiting_at_most)),
     )
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from drkit.model.link_state import Direction, Lease, LinkControl, Problem, TopicState
-from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
+from drkit.model.offsets import GroupPosition, OffsetMapping, WaitingRecords, Watermark
 from drkit.model.runs import JournalEntry, RunSummary, verify_chain
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store import open_store
@@ -161,9 +161,9 @@ def test_a_watermark_is_kept_exactly_and_the_newest_counts(store, link):
     first, second = watermark(TP, 5, leader_epoch=0), watermark(PLAIN, HUGE, behind_since=behind, epoch=3)
     store.put_watermarks(link, [first, second])
     assert store.watermarks(link) == {TP: first, PLAIN: second}
-    back = watermark(TP, 4, epoch=1)
+    back = watermark(TP, 4, epoch=1, waiting=WaitingRecords(20, behind, at_most=True))
     store.put_watermarks(link, [back])
-    caught_up = replace(second, behind_since=None)
+    caught_up = replace(second, behind_since=None, waiting=WaitingRecords(HUGE, None))
     store.put_watermarks(link, [caught_up])
     assert store.watermarks(link) == {TP: back, PLAIN: caught_up}
     assert store.watermarks(link.reversed()) == {}

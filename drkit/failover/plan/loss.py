@@ -12,6 +12,7 @@ from datetime import datetime
 
 from drkit.failover.context.state_machine import Loss, TopicLoss
 from drkit.failover.snapshot.snapshot import PartitionView
+from drkit.lag.waiting_records import behind_open_transactions, may_be_younger, undated
 from drkit.mapping.translate import left_unread
 from drkit.model.link_state import SOURCE_TOPIC_DELETED
 from drkit.model.totals import greatest, total
@@ -25,7 +26,8 @@ def loss_at(partitions: Iterable[PartitionView], moment: datetime) -> Loss:
     as that look, whatever it saw. The same holds for a partition that lags without a first sighting of its lag: it was
     caught up at the last look.
 
-    Records held by open transactions count in full: which of them will be aborted is unknown.
+    Records held by open transactions count in full: which of them will be aborted is unknown. They are as old as the
+    first sight of a high watermark beyond what is mirrored (`Watermark.waiting`).
     """
     by_topic: dict[str, list[PartitionView]] = defaultdict(list)
     for view in partitions:
@@ -37,8 +39,11 @@ def loss_at(partitions: Iterable[PartitionView], moment: datetime) -> Loss:
     said = [missing.reason for missing in told if missing.reason is not None]
     if held := sum(view.held for view in every):
         said.append(behind_open_transactions(held))
-    if undated := sorted({view.topic for view in every if view.lag and view.watermark is None}):
-        said.append(f"since when {and_more(undated)} waits isn't known: no mirror has recorded anything about it yet")
+    said += _undated(every)
+    if unrecorded := sorted({view.topic for view in every if view.lag and view.watermark is None}):
+        said.append(
+            f"since when {and_more(unrecorded)} waits isn't known: no mirror has recorded anything about it yet"
+        )
     if before := sorted({view.topic for view in every if view.lag and _held_before(view)}):
         said.append(held_before(before))
     if shorter := sorted({view.topic for view in every if view.lag and _may_have_lost_more(view)}):
@@ -65,17 +70,18 @@ def loss_at(partitions: Iterable[PartitionView], moment: datetime) -> Loss:
         reason=reason,
         lower_bound=bool(blind or unjudged),
         unjudged=unjudged,
-        upper_bound=bool(before or shorter) or any(missing.at_most for missing in told),
+        upper_bound=bool(before or shorter or any(view.held for view in blind))
+        or any(missing.at_most for missing in told),
     )
 
 
-def behind_open_transactions(offsets: int) -> str:
-    """Why what these offsets hold may be no loss."""
-    stand = "stands" if offsets == 1 else "stand"
-    return (
-        f"{counted(offsets, 'offset')} of them {stand} behind open transactions on the source: what these abort is no "
-        "loss"
-    )
+def _undated(views: Iterable[PartitionView]) -> Iterator[str]:
+    """Why since when records wait isn't known, or not exactly, though a mirror has seen them."""
+    waiting = {view.tp: view.watermark.waiting for view in views if view.lag and view.watermark is not None}
+    if unseen := [tp for tp, each in waiting.items() if each is not None and each.since is None]:
+        yield undated(unseen)
+    if younger := [tp for tp, each in waiting.items() if each is not None and each.since is not None and each.at_most]:
+        yield may_be_younger(younger)
 
 
 def held_before(topics: Sequence[str]) -> str:
@@ -132,5 +138,9 @@ def _age(view: PartitionView, lag: int | None, moment: datetime) -> float | None
         return None
     if view.source_end is None and view.watermark.observed_at > moment:
         return None  # the clocks differ: the time since the last look is unknown
-    known = [since for since in (view.watermark.behind_since, view.missing.since) if since is not None]
+    waiting = view.watermark.waiting if lag else None
+    if waiting is not None and waiting.since is None:
+        return None  # a mirror began to look when a transaction was open already
+    stamps = view.watermark.behind_since, view.missing.since, None if waiting is None else waiting.since
+    known = [since for since in stamps if since is not None]
     return max(0.0, (moment - min(known, default=view.watermark.observed_at)).total_seconds())

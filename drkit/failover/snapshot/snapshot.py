@@ -7,7 +7,7 @@ the topic doesn't exist.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from drkit.failover.snapshot.past_positions import Key, PastPosition
@@ -115,9 +115,12 @@ class PartitionView:
         """What of it isn't on the target, including records held back by an open transaction."""
         first = self.rows[0] if self.rows else None
         end = None if self.source_end is None else self.source_end + self.held
+        mark = self.watermark
+        if mark is not None and self.held:  # the source may not answer now
+            mark = replace(mark, source_end=mark.source_end + mark.held_records)
         return partition_lag(
             self.tp,
-            self.watermark,
+            mark,
             self.problems,
             start=self.source_start,
             end=end,
@@ -134,8 +137,11 @@ class PartitionView:
 
     @property
     def held(self) -> int:
-        """Source offsets after the first record of an open transaction, which holds back all that follows."""
-        if self.source_high is None or self.source_end is None:
+        """Source offsets after the first record of an open transaction, which holds back all that follows; as last seen
+        where the source doesn't answer."""
+        if self.source_end is None:
+            return 0 if self.watermark is None else self.watermark.held_records
+        if self.source_high is None:
             return 0
         return max(0, self.source_high - self.source_end)
 

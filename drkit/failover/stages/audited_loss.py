@@ -23,7 +23,7 @@ from drkit.failover.context.state_machine import Facts, Loss, State, TopicLoss
 from drkit.failover.journal.journal import AUDITED, LOSS
 from drkit.failover.journal.run_record import RunRecord, load_anchored_run
 from drkit.failover.plan.failover_plan import FailoverPlan
-from drkit.failover.plan.loss import behind_open_transactions, held_before
+from drkit.failover.plan.loss import held_before
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
 from drkit.kafka.admin.logs.source_divergence import compare_source
 from drkit.kafka.client.record_probe import OffsetRange
@@ -32,6 +32,7 @@ from drkit.lag.divergence_check import check_divergences
 from drkit.lag.partition_lag import partition_lag, seen_since
 from drkit.lag.problems_now import LinkRecord, LogsSeen, ProblemsNow, link_sides, problems_now
 from drkit.lag.returned_records import with_returned
+from drkit.lag.waiting_records import behind_open_transactions
 from drkit.mapping.mapping_rows import former_ranges
 from drkit.mapping.translate import left_unread
 from drkit.model.clock import from_millis, now

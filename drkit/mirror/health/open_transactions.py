@@ -8,14 +8,17 @@ can read, so no lag shows it.
 
 How long one is open is known from the answers to fetches (`StableEnd`), so nothing is asked of the source while none
 is open for long. Whether it still is, is asked before it is told: nothing may have been read since the last answer.
+
+When one began that was open before the mirror was, only its coordinator knows (`began`): records behind it wait since
+then at most.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Mapping
-from datetime import timedelta
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
@@ -68,6 +71,9 @@ class OpenTransactions:
         self._clock = clock
         self._asked: dict[TopicPartition, tuple[int, float]] = {}
         """By the last stable offset: until when it needn't be asked about again."""
+        self._undated: dict[TopicPartition, tuple[int, float]] = {}
+        """By the last stable offset: until when it needn't be asked again when the transaction that is open there
+        began."""
         self._since: dict[TopicPartition, tuple[int, float]] = {}
         """By the last stable offset: since when it stands there. An engine that begins a partition again, as it does
         wherever a broker was away, begins to count anew."""
@@ -107,6 +113,27 @@ class OpenTransactions:
                 self._tell(tp, offset, timedelta(seconds=seconds), judged)
             self._asked[tp] = offset, at + (_AGAIN_SECONDS if seconds >= judged.seconds else judged.seconds - seconds)
 
+    def began(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, datetime]]:
+        """When the transactions began that hold back the last stable offsets of these partitions, with these offsets.
+        Those of which nobody says it now are left out, and asked about again after a while."""
+        at = self._clock()
+        self._undated = {tp: known for tp, known in self._undated.items() if offsets.get(tp) == known[0]}
+        due = {tp: offset for tp, offset in offsets.items() if tp not in self._undated or at >= self._undated[tp][1]}
+        if not due:
+            return {}
+        self._undated |= {tp: (offset, at + _AGAIN_SECONDS) for tp, offset in due.items()}
+        try:
+            found = self._transactions.first_open(due)
+            known = self._transactions.coordinated({each.producer_id for each in found.values()})
+        except DrkitError:  # it doesn't answer, or drkit may not see it
+            return {}
+        return {
+            tp: (due[tp], theirs.began)
+            for tp, its in found.items()
+            if its.first_offset == due[tp]
+            if (theirs := _of_coordinator(its, tp, known)) is not None and theirs.began is not None
+        }
+
     def _note(self, ends: Mapping[TopicPartition, StableEnd], mine: Collection[TopicPartition]) -> None:
         """Note since when transactions are open. Of a partition of which no answer says anything yet, what was known
         stays: whether it still is so, is asked before it is told."""
@@ -144,10 +171,7 @@ class OpenTransactions:
         judged = {}
         for tp, offset in offsets.items():
             its = found.get(tp)
-            theirs = next(
-                (c for c in known or () if its and c.producer.producer_id == its.producer_id and tp in c.partitions),
-                None,
-            )
+            theirs = None if its is None else _of_coordinator(its, tp, known or ())
             if its is not None and theirs is not None:
                 judged[tp] = self._coordinated(its, theirs)
             else:
@@ -220,6 +244,13 @@ class OpenTransactions:
                 since=now() - lasts,
             )
         )
+
+
+def _of_coordinator(
+    its: OpenTransaction, tp: TopicPartition, known: Iterable[CoordinatedTransaction]
+) -> CoordinatedTransaction | None:
+    """What its coordinator says of a transaction that is open in a partition; None: none is known to have it."""
+    return next((c for c in known if c.producer.producer_id == its.producer_id and tp in c.partitions), None)
 
 
 def _at(tp: TopicPartition, offset: int) -> str:

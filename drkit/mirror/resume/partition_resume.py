@@ -35,6 +35,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
@@ -67,7 +68,7 @@ from drkit.model.link_state import (
     Problem,
     TopicState,
 )
-from drkit.model.offsets import HOLES_ANYWHERE, OffsetMapping, Watermark
+from drkit.model.offsets import HOLES_ANYWHERE, LOOKS_WITHIN_SECONDS, OffsetMapping, WaitingRecords, Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.api import LinkStore, MappingStore
 from drkit.store.link_notes import (
@@ -104,6 +105,24 @@ def _shows(seen: Observed, differing: Problem) -> bool:
     removed what showed it."""
     first = differing.unsure_from
     return first is not None and not seen.topic.compacted and seen.source_start <= first
+
+
+def waiting_records(seen: Observed, source_offset: int, at: datetime) -> WaitingRecords | None:
+    """What waits where a partition continues at this offset, by an earlier look or because a transaction is open.
+
+    What didn't wait at the last look came since. If that was longer ago than a mirror's looks are apart, when it came
+    isn't known exactly.
+    """
+    known = seen.watermark
+    before = None if known is None else known.waiting_beyond(source_offset)
+    if before is not None and seen.source_end > source_offset:
+        return before._replace(until=seen.source_end)
+    if seen.source_end <= max(seen.source_readable_end, source_offset):
+        return None
+    if known is None:
+        return WaitingRecords(seen.source_end, None, at_most=True)
+    looked = known.observed_at
+    return WaitingRecords(seen.source_end, looked, at_most=(at - looked).total_seconds() > LOOKS_WITHIN_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,8 +318,9 @@ class Resumer:
         target_ends = self._settled_ends(list(there.values()), stop)
         # after the target's: whatever another worker mirrored until then is below them, however long this one was
         # frozen
-        readable_ends = self._source.end_offsets(wanted, committed=self._committed, partial=True)
         source_ends = self._source.end_offsets(wanted, committed=False, partial=True)
+        # high watermarks first: offsets beyond a stable end read later surely belong to open transactions
+        readable_ends = self._source.end_offsets(wanted, committed=self._committed, partial=True)
         known = {tp: mark.leader_epoch for tp, mark in watermarks.items() if mark.leader_epoch is not None}
         epoch_ends = self._source.epoch_ends(known)
         observed = []
@@ -817,6 +837,7 @@ class Resumer:
             observed_at=at,
             leader_epoch=self._epoch_below(seen, source_offset),
             source_batch=None if known is None else known.batch_below(source_offset),
+            waiting=waiting_records(seen, source_offset, at),
         )
         if fresh.lag_records == 0:
             return fresh

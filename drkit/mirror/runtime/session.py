@@ -564,7 +564,12 @@ class Session:
             if self._worker.leads():
                 self._source_cuts.check()
         finally:  # what one look meets keeps the other from nothing
+            self._date_open_transactions()
             self._open.check(self._engine.stable_ends(), set(self._assignment.running()))
+
+    def _date_open_transactions(self) -> None:
+        """Since when records wait behind transactions that were open before this mirror looked."""
+        self._progress.date(self._open.began(self._progress.undated()))
 
     def _watch_users(self) -> None:
         """Check whether others use the target: needed while there is a backlog, and before any record is copied."""
@@ -630,6 +635,8 @@ class Session:
             self._resume.join(_JOIN_SECONDS)  # it may be about to store that something must be mirrored again
         try:
             if self._worker.valid():
+                if caught_up:  # the run may have been shorter than the time between two looks
+                    self._date_open_transactions()
                 self._keep_last_progress()
                 positions = self._engine.positions()
                 self._stalls.check((), positions, healthy=False)

@@ -53,6 +53,7 @@ TABLES: tuple[str, ...] = (
         link text, topic text, partition int, epoch int, source_through bigint, target_end bigint,
         source_start bigint, source_end bigint, target_start bigint, observed_at bigint, behind_since bigint,
         leader_epoch int, batch_offset bigint, batch_crc bigint,
+        waiting_until bigint, waiting_since bigint, waiting_at_most int,
         PRIMARY KEY (link, topic, partition)
     )""",
     """CREATE TABLE IF NOT EXISTS {keyspace}.group_position (

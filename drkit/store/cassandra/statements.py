@@ -55,12 +55,14 @@ _CQL = {
     # watermarks and group positions
     "put_watermark": (
         "INSERT INTO {k}.watermark (link, topic, partition, epoch, source_through, target_end, source_start,"
-        " source_end, target_start, observed_at, behind_since, leader_epoch, batch_offset, batch_crc)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?"
+        " source_end, target_start, observed_at, behind_since, leader_epoch, batch_offset, batch_crc,"
+        " waiting_until, waiting_since, waiting_at_most)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?"
     ),
     "watermarks": (
         "SELECT topic, partition, epoch, source_through, target_end, source_start, source_end, target_start,"
-        " observed_at, behind_since, leader_epoch, batch_offset, batch_crc FROM {k}.watermark WHERE link = ?"
+        " observed_at, behind_since, leader_epoch, batch_offset, batch_crc, waiting_until, waiting_since,"
+        " waiting_at_most FROM {k}.watermark WHERE link = ?"
     ),
     "forget_watermarks": "DELETE FROM {k}.watermark USING TIMESTAMP ? WHERE link = ?",
     "forget_topic_watermarks": "DELETE FROM {k}.watermark USING TIMESTAMP ? WHERE link = ? AND topic = ?",

@@ -196,14 +196,15 @@ class SqliteStore:
         with self._db.writing() as connection:
             check_claims(connection, name, {(mark.tp, mark.epoch) for mark in watermarks}, claims)
             connection.executemany(
-                "INSERT OR REPLACE INTO watermark VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO watermark VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 [(name, *codec.watermark_row(mark)) for mark in watermarks],
             )
 
     def watermarks(self, link: LinkId) -> dict[TopicPartition, Watermark]:
         found = self._db.rows(
             "SELECT topic, partition, epoch, source_through, target_end, source_start, source_end, target_start,"
-            " observed_at, behind_since, leader_epoch, batch_offset, batch_crc FROM watermark AS mark WHERE link = ?"
+            " observed_at, behind_since, leader_epoch, batch_offset, batch_crc,"
+            " waiting_until, waiting_since, waiting_at_most FROM watermark AS mark WHERE link = ?"
             " AND NOT EXISTS (SELECT 1 FROM topic_state AS state WHERE state.link = mark.link"
             " AND state.topic = mark.topic AND state.epoch > mark.epoch)"
             " ORDER BY topic, partition",

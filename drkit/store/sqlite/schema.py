@@ -23,6 +23,7 @@ TABLES = (
         source_end INTEGER NOT NULL, target_start INTEGER NOT NULL,
         observed_at INTEGER NOT NULL, behind_since INTEGER NOT NULL, leader_epoch INTEGER NOT NULL,
         batch_offset INTEGER NOT NULL, batch_crc INTEGER NOT NULL,
+        waiting_until INTEGER NOT NULL, waiting_since INTEGER NOT NULL, waiting_at_most INTEGER NOT NULL,
         PRIMARY KEY (link, topic, partition)
     ) STRICT, WITHOUT ROWID""",
     """CREATE TABLE group_position (

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from drkit.lag.partition_lag import Doubts, PartitionLag, gaps_of, partition_lag
-from drkit.model.link_state import TRANSACTION_OPEN, Problem
+from drkit.lag.partition_lag import Doubts, gaps_of, partition_lag
+from drkit.model.link_state import Problem
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import TopicPartition
 
@@ -177,12 +177,3 @@ def test_what_a_source_has_again_counts_beside_what_it_holds_differently():
     assert (found.records, found.mirrored_through) == (110 + 150, 250)
     of_another = replace(RETURNED, partition=1)
     assert partition_lag(TP, MARK, [of_another], start=0, end=1_000).records == 0
-
-
-def test_what_stands_behind_a_transaction_that_hangs_is_as_old_and_unknown_once_the_source_is_gone():
-    """The mirror's last look at a source that is gone shows nothing of it: all was mirrored that could be read."""
-    hangs = Problem(TRANSACTION_OPEN, "t", 0, "open since then", "end it", False, AT)
-    assert partition_lag(TP, MARK, [hangs], start=0, end=1_000).since is None
-    assert partition_lag(TP, MARK, [hangs], start=0, end=1_050) == PartitionLag(50, 1_000, since=AT)
-    gone = partition_lag(TP, MARK, [hangs], start=None, end=None)
-    assert (gone.records, gone.since, gone.reason, gone.at_least) == (0, AT, "open since then", True)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from drkit.mapping.resume import settled_watermark
-from drkit.model.offsets import OffsetMapping, Watermark
+from drkit.model.offsets import OffsetMapping, WaitingRecords, Watermark
 
 AT = datetime(2026, 11, 20, 4, 3, tzinfo=UTC)
 BEHIND = AT - timedelta(seconds=1)
@@ -31,6 +31,12 @@ def test_it_moves_to_the_end_of_the_targets_log(target_end, source_end, through)
     assert found.watermark.observed_at == AT, "nobody has looked since"
     assert found.watermark.behind_since == (None if through >= 150 else BEHIND)
     assert found.watermark.leader_epoch == (3 if through == 100 else None)
+
+
+def test_what_waits_behind_a_transaction_waits_until_all_of_it_is_there():
+    mark = replace(MARK, waiting=WaitingRecords(160, AT))
+    assert settled_watermark(mark, ROWS, 135, source_end=150).watermark.waiting == mark.waiting
+    assert settled_watermark(mark, ROWS, 145, source_end=160).watermark.waiting is None
 
 
 def test_more_than_the_source_holds_proves_nothing():

@@ -5,8 +5,7 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 from drkit.lag.problems_now import LinkRecord, ProblemsNow, _unwatched
-from drkit.model.link_state import TRANSACTION_OPEN, Problem
-from drkit.model.offsets import Watermark
+from drkit.model.offsets import WaitingRecords, Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.observe.cluster_log_ends import ClusterLogEnds
 from drkit.observe.link_status import PartitionStatus
@@ -38,12 +37,40 @@ def test_what_an_open_transaction_holds_back_counts():
     assert "5 offsets of them stand behind open transactions" in (point.reason or "")
 
 
-def test_what_a_transaction_holds_back_that_hangs_is_as_old_as_that():
+def held(since: datetime | None, *, at_most: bool = False) -> Watermark:
+    """A look a second ago, with 5 offsets behind an open transaction."""
     mark = Watermark("t", 0, 1, 10, 10, 0, 10, 0, AT - timedelta(seconds=1))
-    hangs = Problem(TRANSACTION_OPEN, "t", 0, "open", "end it", False, AT - timedelta(hours=2))
-    point = _recovery_point([KNOWN], replace(ENDS, held={TP: 5}), {TP: mark}, AT, problems=[hangs])
-    assert (point.records, point.seconds) == (8, 7200.0)
-    assert _recovery_point([KNOWN], ENDS, {TP: mark}, AT, problems=[hangs]).seconds == 1.0, "nothing is behind it"
+    return replace(mark, waiting=WaitingRecords(15, since, at_most))
+
+
+def test_what_a_transaction_holds_back_is_as_old_as_its_first_sight():
+    """It showed the time since the mirror's last look, about a second, however long the transaction was open."""
+    mark = held(AT - timedelta(minutes=10))
+    idle = replace(KNOWN, lag_records=0, lag_seconds=0.0)
+    point = _recovery_point([idle], replace(ENDS, held={TP: 5}), {TP: mark}, AT)
+    assert (point.records, point.seconds) == (5, 600.0)
+    assert _recovery_point([idle], ENDS, {TP: mark}, AT).seconds == 0.0, "nothing is behind it any more"
+    decided = replace(KNOWN, lag_records=5)
+    assert _recovery_point([decided], ENDS, {TP: mark}, AT).seconds == 600.0, "it is committed, and isn't copied yet"
+
+
+def test_of_a_source_that_is_gone_what_was_held_back_counts_and_grows_older():
+    mark, gone = held(AT - timedelta(minutes=10)), ClusterLogEnds(reason="no broker")
+    idle = replace(KNOWN, lag_records=0, lag_seconds=1.0)
+    point = _recovery_point([idle], gone, {TP: mark}, AT)
+    assert (point.records, point.seconds, point.lower_bound) == (5, 600.0, True)
+    assert "5 offsets of them stand behind open transactions" in (point.reason or "")
+    assert _recovery_point([idle], gone, {TP: mark}, AT + timedelta(hours=1)).seconds == 4200.0
+
+
+def test_where_no_mirror_looked_when_it_began_the_reason_says_what_its_age_rests_on():
+    idle, ends = replace(KNOWN, lag_records=0, lag_seconds=0.0), replace(ENDS, held={TP: 5})
+    at_most = _recovery_point([idle], ends, {TP: held(AT - timedelta(hours=1), at_most=True)}, AT)
+    assert at_most.seconds == 3600.0
+    assert "the age of what waits in t:0 is the most that it can be" in (at_most.reason or "")
+    unseen = _recovery_point([idle], ends, {TP: held(None, at_most=True)}, AT)
+    assert (unseen.records, unseen.seconds) == (5, None)
+    assert "since when records of t:0 wait behind a transaction isn't known" in (unseen.reason or "")
 
 
 def test_what_an_open_transaction_holds_back_where_no_mirror_looked_has_no_known_age():
@@ -130,8 +157,8 @@ def test_a_check_in_the_future_is_not_a_recent_one():
     source = ClusterLogEnds(start={TP: 0}, end={TP: 12})
     found = _partition(link, None, behind, source, ClusterLogEnds(), translator, ProblemsNow([]), at=AT, running=True)
     assert (found.lag_records, found.lag_seconds) == (2, None), "not 0 s: since when it is behind isn't known"
-    held = _recovery_point([KNOWN], ClusterLogEnds(held={TP: 5}), {TP: ahead}, AT)
-    assert (held.records, held.seconds) == (8, None)
+    behind = _recovery_point([KNOWN], ClusterLogEnds(held={TP: 5}), {TP: ahead}, AT)
+    assert (behind.records, behind.seconds) == (8, None)
 
 
 def test_once_a_link_is_failed_over_its_loss_grows_no_older():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
+from datetime import datetime
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from drkit.kafka.admin.logs.log_offsets import EARLIEST, LATEST, NO_ANSWER, find
 from drkit.kafka.admin.topic_requests import metadata
 from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC, partition_of
 from drkit.kafka.protocol.transaction_log import TRANSACTIONS_TOPIC
-from drkit.model.clock import Deadline
+from drkit.model.clock import Deadline, from_millis
 from drkit.model.errors import Refused, Unreachable
 from drkit.model.topology import TopicPartition
 
@@ -275,11 +276,14 @@ class TransactionalId(NamedTuple):
 
 
 class CoordinatedTransaction(NamedTuple):
-    """A transaction that its coordinator has not ended yet. `partitions`: in which it is open, or lacks its marker."""
+    """A transaction that its coordinator has not ended yet. `partitions`: in which it is open, or lacks its marker.
+    `began`: when its first partition was added, by the coordinator's clock: before its first record; None: it doesn't
+    say."""
 
     producer: TransactionalId
     timeout_seconds: float
     partitions: frozenset[TopicPartition]
+    began: datetime | None = None
 
 
 class OpenTransaction(NamedTuple):
@@ -395,7 +399,15 @@ class TransactionAdmin(ClusterClient):
                     check(each.error_code, f"describe transactions of {each.transactional_id}")
                     tps = {TopicPartition(topic.topic, number) for topic in each.topics for number in topic.partitions}
                     producer = TransactionalId(each.transactional_id, each.producer_id, each.transaction_state)
-                    found.append(CoordinatedTransaction(producer, each.transaction_timeout_ms / 1000, frozenset(tps)))
+                    began = each.transaction_start_time_ms
+                    found.append(
+                        CoordinatedTransaction(
+                            producer,
+                            each.transaction_timeout_ms / 1000,
+                            frozenset(tps),
+                            from_millis(began) if began >= 0 else None,
+                        )
+                    )
             return found
 
         return self._connection.call("describe transactions", step) if producer_ids else []

@@ -11,6 +11,7 @@ from drkit.config import Config
 from drkit.failover.context.cluster_context import ClusterContext
 from drkit.failover.context.state_machine import Mode
 from drkit.failover.plan.failover_plan import DirectoryView, FailoverPlan
+from drkit.failover.plan.loss import loss_at
 from drkit.failover.plan.loss_budget import LossBudget
 from drkit.failover.plan.preconditions import within
 from drkit.failover.planning.failover_planner import PlanRequest, failover_stages, find_link, plan_for
@@ -20,6 +21,7 @@ from drkit.lag.partition_lag import Doubts
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.groups import UnmovableGroup
 from drkit.model.link_state import Direction, Problem
+from drkit.model.offsets import WaitingRecords
 from drkit.model.runs import ACCEPT_LOSS, ACCEPT_UNFENCED, ALLOW_REWIND, FenceMethod
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.state_topic.store_age import OlderStore
@@ -355,6 +357,31 @@ def test_what_an_open_transaction_holds_back_counts_as_missing():
     assert replace(view, source_high=3).held == 0
     assert replace(view, source_high=None).held == 0
     assert replace(view, source_end=None, source_high=9).held == 0
+
+
+def test_what_is_behind_a_transaction_is_as_old_as_its_first_sight_also_once_the_source_is_gone():
+    mark = replace(Log("rrrr").watermark(), waiting=WaitingRecords(6, AT - timedelta(minutes=10)))
+    gone = replace(Log("rrrr").view(), watermark=mark)
+    assert (gone.held, gone.lag, gone.missing.mirrored_through) == (2, 2, 4)
+    loss = loss_at([gone], AT + timedelta(minutes=1))
+    assert (loss.records, loss.seconds, loss.lower_bound, loss.upper_bound) == (2, 660.0, True, True)
+    assert "2 offsets of them stand behind open transactions" in (loss.reason or "")
+    live = replace(gone, source_start=0, source_end=4, source_high=6)
+    assert (loss_at([live], AT).records, loss_at([live], AT).seconds) == (2, 600.0)
+    over = replace(live, source_end=6)
+    assert loss_at([over], AT).seconds == 600.0, "it is committed, and isn't copied yet"
+
+
+def test_of_what_was_open_when_no_mirror_looked_the_reason_says_what_the_age_rests_on():
+    view = replace(Log("rrrr").view(), source_start=0, source_end=4, source_high=6)
+    mark = Log("rrrr").watermark()
+    unseen = loss_at([replace(view, watermark=replace(mark, waiting=WaitingRecords(6, None, True)))], AT)
+    assert (unseen.records, unseen.seconds) == (2, None)
+    assert "since when records of t:0 wait behind a transaction isn't known" in (unseen.reason or "")
+    at_most = replace(mark, waiting=WaitingRecords(6, AT - timedelta(hours=1), True))
+    bounded = loss_at([replace(view, watermark=at_most)], AT)
+    assert bounded.seconds == 3600.0
+    assert "the age of what waits in t:0 is the most that it can be" in (bounded.reason or "")
 
 
 def test_up_to_where_all_is_on_the_target():

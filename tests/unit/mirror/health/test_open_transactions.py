@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,6 +24,7 @@ from drkit.store.api import Store
 
 TP = TopicPartition("t", 0)
 LINK = LinkId("primary", "dr")
+BEGAN = datetime(2026, 11, 20, 4, 3, tzinfo=UTC)
 
 
 class Source:
@@ -54,7 +55,7 @@ class Source:
             return []
         state, timeout = self.held
         return [
-            CoordinatedTransaction(TransactionalId("payments-1", each, state), timeout, frozenset({TP}))
+            CoordinatedTransaction(TransactionalId("payments-1", each, state), timeout, frozenset({TP}), BEGAN)
             for each in producer_ids
         ]
 
@@ -189,6 +190,25 @@ def test_a_mirror_that_starts_settles_one_that_ended_while_none_ran(world: World
     world.looks(40, HANGS_SECONDS)
     world.start()
     assert world.looks(50, 1.0) == [], "another one is open"
+
+
+def test_its_coordinator_says_when_it_began(world: World) -> None:
+    world.source.held = ("Ongoing", 3_600.0)
+    assert world.watch.began({TP: 40}) == {TP: (40, BEGAN)}
+    assert world.watch.began({TP: 39}) == {}, "another one holds it back by now"
+    assert world.watch.began({}) == {}
+
+
+def test_where_nobody_says_when_it_began_they_are_asked_again_after_a_while(world: World) -> None:
+    assert world.watch.began({TP: 40}) == {}
+    world.source.held = ("Ongoing", 3_600.0)
+    assert world.watch.began({TP: 40}) == {}
+    world.at += 60.0
+    world.source.silent = True
+    assert world.watch.began({TP: 40}) == {}
+    world.source.silent = False
+    world.at += 60.0
+    assert world.watch.began({TP: 40}) == {TP: (40, BEGAN)}
 
 
 def test_one_of_which_nobody_says_whose_it_is_is_named_too(world: World) -> None:

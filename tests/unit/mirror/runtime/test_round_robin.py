@@ -73,7 +73,7 @@ class World:
 def test_each_that_rests_is_seen_in_a_few_looks_and_each_that_moves_in_every_one() -> None:
     world = World()
     world.progress.observe()  # all are new
-    assert world.source.asked == [set(TPS)]
+    assert world.source.asked == [set(TPS)] * 2, "high watermarks and last stable offsets"
     world.source.asked.clear()
     for look in range(PARTS):
         world.positions = world.positions | {TPS[0]: PartitionProgress(6 + look, 6 + look)}
