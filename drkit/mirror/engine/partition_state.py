@@ -29,7 +29,7 @@ LARGEST_MATCH = 1_000
 """Markers don't match a hole of more offsets than this."""
 
 FORGOTTEN_MS = 12 * 3_600_000
-"""Brokers forget producers by the timestamps of their records, after 24 hours by default; this is half of that."""
+"""Brokers forget producers by the timestamps of their last records, after 24 hours by default; this is half of that."""
 
 _MARKER_BURST = 20_000.0
 _MARKERS_A_SECOND = 2_000.0
@@ -70,12 +70,12 @@ class Writer(Protocol):
 class Append:
     """One batch to be produced.
 
-    `forgettable`: with timestamps so old that the broker may forget the producer. `gated`: wait until the rows of
-    its admission are durable. `digest`: with its offset, where it is an unchanged source batch and range digests are
+    `stamp`: its newest timestamp, by which the broker forgets the producer. `gated`: wait until the rows of its
+    admission are durable. `digest`: with its offset, where it is an unchanged source batch and range digests are
     kept; then `crc`: that batch's checksum on the source. `codec`: the batch's compression codec.
     """
 
-    __slots__ = ("codec", "count", "crc", "digest", "forgettable", "gated", "mark", "payload", "size", "source_first")
+    __slots__ = ("codec", "count", "crc", "digest", "gated", "mark", "payload", "size", "source_first", "stamp")
 
     def __init__(
         self,
@@ -83,6 +83,7 @@ class Append:
         count: int,
         mark: Mark,
         source_first: int,
+        stamp: int,
         codec: int = 0,
     ) -> None:
         self.payload = payload
@@ -90,10 +91,11 @@ class Append:
         self.mark = mark
         self.size = len(payload[0]) + len(payload[1])
         self.source_first = source_first
+        self.stamp = stamp
         self.codec = codec
         self.digest: int | None = None
         self.crc = 0
-        self.forgettable = self.gated = False
+        self.gated = False
 
 
 class Markers:
@@ -134,8 +136,7 @@ class BatchPartition:
     `wanted`: it still belongs to the engine. `behind`: the source held more than was read at the last look, or there
     was none yet.
     `most`: the target topic's limit for a batch; `limit`: what it accepted lately, where that is less.
-    `pending_bytes`: queued or in flight. `known`: the broker surely knows the producer's sequence, so it refuses a
-    batch whose predecessor it refused; `apart`: the last request must be answered before another is sent.
+    `pending_bytes`: queued or in flight. `apart`: the last request must be answered before another is sent.
     `ranges`: folds acknowledged appends into range digests, where they are kept. `shared`: its target has other
     writers, so no offset is expected and no row is kept; `target_leader_epoch`, `claim`: like `PartitionStart`'s.
     `source_topic_id`, `target_topic_id`: Kafka's 16 bytes, or empty. `stable`: the source's last stable offset as the
@@ -148,6 +149,7 @@ class BatchPartition:
         "_dense_from",
         "_end_checked_on",
         "_end_known_at",
+        "_known_until",
         "_leaderless_since",
         "_sequence",
         "_source_end",
@@ -168,7 +170,6 @@ class BatchPartition:
         "held",
         "incident",
         "keeping",
-        "known",
         "limit",
         "looked_at",
         "most",
@@ -225,7 +226,8 @@ class BatchPartition:
         self.window: InFlight = window(start.source_offset, start.target_offset)
         self.queue: deque[Append | Markers] = deque()
         self.queued_bytes = self.pending_bytes = self.outstanding = 0
-        self.keeping = self.known = self.apart = False
+        self.keeping = self.apart = False
+        self._known_until = 0
         self._end_checked_on: object | None = None
         self._end_known_at = 0.0
         self._leaderless_since: float | None = None
@@ -350,7 +352,6 @@ class BatchPartition:
         rows: list[OffsetMapping] = []
         before = len(self.queue)
         reasons: dict[str, int] = {}
-        horizon = int(time.time() * 1000) - FORGOTTEN_MS
         for piece in found:
             if isinstance(piece, Hole):
                 self._hole(piece.source_next, gated=bool(rows))
@@ -364,7 +365,7 @@ class BatchPartition:
             if self.ranges is not None and piece.reason is None:  # now, while the bytes are in the CPU cache
                 item.digest = placed_digest(self.next_target - piece.records_count, *item.payload)
                 item.crc = piece.crc
-            item.forgettable, item.gated = piece.max_timestamp < horizon, bool(rows)
+            item.gated = bool(rows)
             self._put(item)
             reason = piece.reason or "forwarded"
             reasons[reason] = reasons.get(reason, 0) + piece.batches
@@ -404,7 +405,7 @@ class BatchPartition:
 
     def filler_removed(self) -> None:
         """Filler was removed: a broker may forget its producer then."""
-        self.known = False
+        self._known_until = 0
 
     # -- writing -----------------------------------------------------------------------------------
 
@@ -438,6 +439,12 @@ class BatchPartition:
         return self.writer
 
     @property
+    def known(self) -> bool:
+        """Whether the broker surely knows the producer's sequence, so that it refuses a batch whose predecessor it
+        refused: the last acknowledged batch is of today. After a quiet day it may have forgotten it."""
+        return self._known_until > time.time() * 1000
+
+    @property
     def must_wait(self) -> bool:
         """Whether the next item must wait: for its mapping rows, or for the answer to requests in flight.
 
@@ -458,8 +465,8 @@ class BatchPartition:
         """
         if self._end_checked_on is not connection:
             return False
-        rested = not self.known and self.outstanding == 0 and not self.shared
-        return not (rested and time.monotonic() - self._end_known_at > _REST_SECONDS)
+        rested = self.outstanding == 0 and not self.shared and time.monotonic() - self._end_known_at > _REST_SECONDS
+        return not rested or self.known
 
     def ask_end(self) -> None:
         """Note that its log end was requested; nothing of it is sent before the answer."""
@@ -481,7 +488,7 @@ class BatchPartition:
         """Take the first item of the queue to send it."""
         self.queue.popleft()
         self.queued_bytes -= item.size
-        self.apart = item.forgettable
+        self.apart = item.stamp + FORGOTTEN_MS <= time.time() * 1000
         self.outstanding += 1
 
     def take_markers(self, item: Markers) -> tuple[int, bool]:
@@ -510,7 +517,7 @@ class BatchPartition:
         self.window.acknowledge(item.mark, target_offset)
         if self.window.stopped is not None:
             return self.window.stopped
-        self.known = not item.forgettable
+        self._known_until = item.stamp + FORGOTTEN_MS
         self._end_known_at = time.monotonic()
         if self.ranges is not None:
             first = item.mark.after.target_end - item.count
@@ -609,7 +616,7 @@ class BatchPartition:
         self.next_source = run.source_next
         mark = self.window.send(run.source_next, self.next_target)
         codec = run.attributes & CODEC_MASK
-        return Append((head, run.payload), run.records_count, mark, run.source_first, codec)
+        return Append((head, run.payload), run.records_count, mark, run.source_first, run.max_timestamp, codec)
 
     def _put(self, item: Append | Markers) -> None:
         self.queue.append(item)

@@ -5,7 +5,8 @@ its batches and markers in order. A Produce request carries one batch per partit
 ready.
 
 Where no sequence number makes an append conditional (a marker; a broker that may not know the producer: its first
-batch, old records), no other request of the partition is in flight (`BatchPartition.must_wait`).
+batch, also after a quiet day, and old records), no other request of the partition is in flight
+(`BatchPartition.must_wait`).
 
 A log may have lost its tail, and its broker the producer state: the broker then accepts any sequence number, and
 records would get offsets below the expected ones. So before the first append on a connection, or in another leader's

@@ -16,7 +16,7 @@ MARK = Mark(PartitionProgress(1, 1), done=False)
 
 
 def append(records: memoryview | bytes) -> Append:
-    return Append((b"h" * 61, records), 1, MARK, 0)
+    return Append((b"h" * 61, records), 1, MARK, 0, 0)
 
 
 @pytest.fixture

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import cast
+
+import pytest
 
 from drkit.kafka.client.connection import Reply, ResponseCallback
 from drkit.kafka.client.data_client import DataClient
@@ -17,6 +20,7 @@ from drkit.kafka.protocol.data_requests import (
     Produced,
     ProduceReply,
 )
+from drkit.mirror.engine import partition_state
 from drkit.mirror.engine.batch_splitter import Hole, RecordRun
 from drkit.mirror.engine.engine_state import EngineState
 from drkit.mirror.engine.interface import Incident, IncidentKind, PartitionStart
@@ -70,6 +74,14 @@ class Target:
 
 def run(source: int, stamp: int) -> RecordRun:
     return RecordRun(source, source + 10, 10, 0, stamp, stamp, b"records")
+
+
+def after_a_quiet_day(monkeypatch: pytest.MonkeyPatch) -> int:
+    """What a partition takes for the time from now on, in milliseconds."""
+    later = NOW + FORGOTTEN_MS + 60_000
+    clocks = {"time": lambda: later / 1000, "monotonic": lambda: time.monotonic() + FORGOTTEN_MS / 1000}
+    monkeypatch.setattr(partition_state, "time", SimpleNamespace(**clocks))
+    return later
 
 
 def play(story: Callable[[Sender, BatchPartition, Broker], Awaitable[None]]) -> list[Incident]:
@@ -131,7 +143,7 @@ def test_what_a_partition_has_in_flight_when_it_leaves_may_reach_the_target_unti
 
     async def story(sender: Sender, partition: BatchPartition, broker: Broker) -> None:
         flow = sender._flow
-        partition.known = True
+        partition._known_until = NOW + FORGOTTEN_MS
         await offered(sender, partition, NOW, NOW)
         del flow.partitions[partition.tp]
         flow.remove(partition)
@@ -210,11 +222,56 @@ def test_old_records_go_one_batch_at_a_time() -> None:
     assert play(story) == []
 
 
+def test_after_a_quiet_day_the_first_batch_goes_alone_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker has forgotten the producer since: had it refused the first, it would append the second in its place.
+    Its log may have lost its end, too."""
+
+    async def story(sender: Sender, partition: BatchPartition, broker: Broker) -> None:
+        await offered(sender, partition, NOW)
+        broker.answer(0, 0)
+        await settle()
+        later = after_a_quiet_day(monkeypatch)
+        broker.end = 10
+        partition.admit([run(10, NOW), run(20, later), run(30, later)])
+        sender.offer(partition)
+        sender.pump()
+        await settle()
+        assert (len(broker.ends), len(broker.asked)) == (2, 2), "after the log's end, alone"
+        broker.answer(1, 10)
+        await settle()
+        assert len(broker.asked) == 3, "that one was written a day ago: it is forgotten, too"
+        broker.answer(2, 20)
+        await settle()
+        assert len(broker.asked) == 4
+
+    assert play(story) == []
+
+
+def test_a_burst_after_a_quiet_day_of_which_the_first_batch_is_refused_brings_nothing_into_its_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story(sender: Sender, partition: BatchPartition, broker: Broker) -> None:
+        await offered(sender, partition, NOW)
+        broker.answer(0, 0)
+        await settle()
+        later, broker.end = after_a_quiet_day(monkeypatch), 10
+        partition.admit([run(10, later), run(20, later)])
+        sender.offer(partition)
+        sender.pump()
+        await settle()
+        broker.answer(1, -1, error=19)  # NOT_ENOUGH_REPLICAS
+        await settle()
+        assert len(broker.asked) == 2
+
+    (incident,) = play(story)
+    assert "NOT_ENOUGH_REPLICAS" in incident.reason
+
+
 def test_a_marker_is_under_way_alone() -> None:
     """A broker that is just becoming the leader refused markers, and took the batch behind them in their place."""
 
     async def story(sender: Sender, partition: BatchPartition, broker: Broker) -> None:
-        partition.known = True
+        partition._known_until = NOW + FORGOTTEN_MS
         partition.admit([run(0, NOW), run(10, NOW), Hole(25), run(25, NOW), run(35, NOW)])
         sender.offer(partition)
         sender.pump()
@@ -240,7 +297,7 @@ def test_a_marker_is_under_way_alone() -> None:
 
 def test_behind_a_refused_marker_nothing_is_sent() -> None:
     async def story(sender: Sender, partition: BatchPartition, broker: Broker) -> None:
-        partition.known = True
+        partition._known_until = NOW + FORGOTTEN_MS
         partition.admit([Hole(35), run(35, NOW)])
         sender.offer(partition)
         sender.pump()
@@ -304,7 +361,7 @@ def test_an_answer_that_comes_when_it_is_closed_sends_nothing_more() -> None:
 def test_nothing_is_sent_before_the_log_ends_where_it_should() -> None:
     async def story(sender: Sender, partition: BatchPartition, broker: Broker) -> None:
         broker.end = None
-        partition.known = True
+        partition._known_until = NOW + FORGOTTEN_MS
         await offered(sender, partition, NOW, NOW)
         assert (len(broker.ends), broker.asked) == (1, [])
         broker.answer_end(0, 0)
@@ -324,7 +381,7 @@ def test_nothing_is_sent_before_the_log_ends_where_it_should() -> None:
 
 def test_a_log_that_ends_elsewhere_stops_the_partition_and_nothing_is_written() -> None:
     async def story(sender: Sender, partition: BatchPartition, broker: Broker) -> None:
-        partition.known = True
+        partition._known_until = NOW + FORGOTTEN_MS
         broker.end = 7
         await offered(sender, partition, NOW)
         assert broker.asked == []
