@@ -355,9 +355,19 @@ class Fetcher:
     def _follow_session(self, answer: FetchReply) -> None:
         if answer.session == 0:  # the broker keeps no session: each request is complete
             self._forget_session()
+            self._ask_last_for(TopicPartition(each.topic, each.partition) for each in answer.partitions if each.records)
         else:
             self._session = answer.session
             self._epoch = 1 if self._epoch == _LAST_EPOCH else self._epoch + 1
+
+    def _ask_last_for(self, delivered: Iterable[TopicPartition]) -> None:
+        """Ask for these, and for their topics (a request names each topic once), behind the others: a broker fills its
+        answer in the order of the request, and only in a session it lets partitions take turns."""
+        last = set(delivered)
+        if last:
+            topics = {tp.topic for tp in last}
+            order = sorted(self._places, key=lambda tp: (tp.topic in topics, tp in last))
+            self._places = {tp: self._places[tp] for tp in order}
 
     def _forget_session(self) -> None:
         self._session, self._epoch = 0, FIRST_EPOCH

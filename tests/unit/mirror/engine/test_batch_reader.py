@@ -145,6 +145,32 @@ def test_reads_follow_each_other(session: int) -> None:
     assert play(story, broker) == [(100, 110), (110, 120), (120, 130)]
 
 
+def test_a_broker_without_a_session_for_this_reader_is_asked_first_for_what_it_has_not_delivered_yet() -> None:
+    """It fills its answer in the order of the request: the first partitions with a backlog would be the only ones."""
+    broker = Broker()
+
+    async def story(fetcher: Fetcher) -> None:
+        for topic, partition in (("t", 0), ("t", 1), ("t", 2), ("u", 0)):
+            place = TopicPartition(topic, partition)
+            fetcher.add(BatchPartition(PartitionStart(place, topic, 1, 0, 0, 0, 1_000_000)))
+        for number, delivered in enumerate((0, 1, 0)):
+            await settle()
+            broker.answer(10 * (number // 2), 10, session=0, partition=delivered, more=1_000)
+        await settle()
+        asked = [
+            [(topic, [place.partition for place in places]) for topic, places in each._places.items()]
+            for each in broker.requests
+        ]
+        assert asked == [
+            [("t", [0, 1, 2]), ("u", [0])],
+            [("u", [0]), ("t", [1, 2, 0])],
+            [("u", [0]), ("t", [2, 0, 1])],
+            [("u", [0]), ("t", [2, 1, 0])],
+        ]
+
+    play(story, broker)
+
+
 def test_after_a_small_answer_what_came_goes_out_before_more_is_asked_for() -> None:
     broker, admitted = Broker(), list[Read]()
 
