@@ -94,7 +94,7 @@ class FailoverPlan:
     and the run that decided it. `places`: the records at the groups' new positions. `mirrormaker`: positions come from
     MirrorMaker 2's records, with its alias of the source.
     `cut`: with `--consistent`, the origin of `at`.
-    `catch_up`: the mode wasn't given, and the source answers: the run waits for missing records.
+    `catch_up`: the mode wasn't given: the run waits for missing records of a source that answers when it is fenced.
     `accept_loss`: how many records may be lost although the source answers, or `budgets` allow fewer (`unknown`: any
     number).
     `fence`: the `FenceMethod` for the source; if it is `none`, `fence_reason` says why.
@@ -128,6 +128,11 @@ class FailoverPlan:
     obstacles: tuple[Obstacle, ...] = ()
     digest: str = ""
     kind: Kind = Kind.FAILOVER
+
+    @property
+    def waits(self) -> bool:
+        """Whether the source answers, so that its missing records are waited for; else they count as lost."""
+        return self.catch_up and self.source.reachable
 
     @property
     def placed(self) -> tuple[PlannedPosition, ...]:

@@ -25,7 +25,7 @@ def obstacles(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
     yield from _nothing_there(snapshot, plan)
     if plan.mode is Mode.PLANNED:
         yield from _planned(snapshot, plan)
-    if plan.catch_up:
+    if plan.waits:
         yield from _backlog(snapshot, plan)
     elif plan.mode is Mode.UNPLANNED:
         yield from _over_budget(plan)

@@ -25,6 +25,7 @@ from drkit.failover.plan.shared_preconditions import (
 from drkit.failover.plan.waves import Wave, waves_of
 from drkit.failover.positions.consistent_cut import ConsistentCut, moment_of
 from drkit.failover.positions.consistent_cut_reader import at_consistent_cut
+from drkit.failover.positions.group_commands import reset_command
 from drkit.failover.positions.mirrormaker_positions import (
     LOSS_UNKNOWN,
     captured,
@@ -231,7 +232,7 @@ def plan_for(
         mirrormaker=request.mirrormaker,
         fence=fence[0],
         fence_reason=fence[1],
-        catch_up=request.catch_up and request.mode is Mode.UNPLANNED and snapshot.source.reachable and offsets is None,
+        catch_up=request.catch_up and request.mode is Mode.UNPLANNED and offsets is None,
         accept_loss=request.accept_loss,
         budgets=(*budgets, *_budgets_of_waves(snapshot.link.id, positions, waves)),
         directories=directories,
@@ -386,7 +387,10 @@ def _about_groups(snapshot: Snapshot, request: PlanRequest, plan: FailoverPlan) 
         yield f"{each.group} is not moved: {each.why(snapshot.target.alias)}"
     if len(unmovable) > _SHOWN:
         yield f"and {counted(len(unmovable) - _SHOWN, 'more group')} commit no offsets and are not moved"
-    missing = list(never_committed(snapshot, request.selection).items())
+    never = never_committed(snapshot, request.selection)
+    yield from _begin_where_they_stood(snapshot, never.items(), plan)
+    left = {group: [tp for tp in tps if (group, tp) not in snapshot.committed] for group, tps in never.items()}
+    missing = [(group, tps) for group, tps in left.items() if tps]
     for group, tps in missing[:_SHOWN]:
         yield (
             f"{group} never committed on {and_more([str(tp) for tp in tps])}: its auto.offset.reset decides there, "
@@ -403,6 +407,32 @@ def _about_groups(snapshot: Snapshot, request: PlanRequest, plan: FailoverPlan) 
         yield (
             f"what {counted(len(alone), 'position')} skip is not known, e.g. {first.group} on {first.topic}:"
             f"{first.partition}: {first.reason}"
+        )
+
+
+def _begin_where_they_stood(
+    snapshot: Snapshot, missing: Iterable[tuple[str, list[TopicPartition]]], plan: FailoverPlan
+) -> Iterator[str]:
+    """Groups that never committed somewhere on the source, and did on the target: their auto.offset.reset decides
+    nothing there."""
+    source, target = snapshot.source.alias, snapshot.target.alias
+    found = [
+        (group, tp, stands)
+        for group, tps in missing
+        for tp in tps
+        if (stands := snapshot.committed.get((group, tp))) is not None
+    ]
+    for group, tp, stands in found[:_SHOWN]:
+        there = f"{snapshot.link.target_topic(tp.topic)}:{tp.partition}"
+        command = reset_command(group, there, plan.endpoint)
+        yield (
+            f"{group} never committed on {tp} of {source}, and {target} has an offset of it from before: it begins "
+            f"there at {stands:,} and reads nothing below; {command} makes it read all"
+        )
+    if len(found) > _SHOWN:
+        yield (
+            f"and {counted(len(found) - _SHOWN, 'more position')} of groups that never committed there on {source} "
+            f"{'is' if len(found) == _SHOWN + 1 else 'are'} on {target} from before"
         )
 
 

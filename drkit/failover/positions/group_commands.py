@@ -25,9 +25,19 @@ def group_command(
     """The command that does `action` to all of these positions of one group on the target, sorted by topic."""
     by_topic = {topic: list(each) for topic, each in groupby(positions, key=attrgetter("target_topic"))}
     group = next(each.group for mine in by_topic.values() for each in mine)
+    places = [f"{topic}:{','.join(str(each.partition) for each in mine)}" for topic, mine in by_topic.items()]
+    return _command(tool, bootstrap_servers, group, places, action)
+
+
+def reset_command(group: str, place: str, bootstrap_servers: str) -> str:
+    """The command that puts a group at the begin of a partition, given as `topic:partition`."""
+    return _command(CONSUMER_GROUPS, bootstrap_servers, group, [place], _TO_EARLIEST)
+
+
+def _command(tool: str, bootstrap_servers: str, group: str, places: Iterable[str], action: Iterable[str]) -> str:
     words = [tool, "--bootstrap-server", bootstrap_servers, "--group", group]
-    for topic, mine in by_topic.items():
-        words += ["--topic", f"{topic}:{','.join(str(each.partition) for each in mine)}"]
+    for place in places:
+        words += ["--topic", place]
     return shlex.join([*words, *action])
 
 

@@ -226,7 +226,7 @@ def _accepting(plans: Sequence[FailoverPlan], accepted: AcceptedLoss) -> tuple[l
     losing = [plan for plan in plans if any(each.waived_by == ACCEPT_LOSS for each in plan.obstacles)]
     needs = {plan.link: None if plan.loss.lower_bound else plan.loss.records for plan in losing}
     within = [plan for plan in plans if plan.link not in needs and not plan.loss.lower_bound and plan.loss.records]
-    needs |= {plan.link: plan.loss.records for plan in within if plan.mode is Mode.UNPLANNED and not plan.catch_up}
+    needs |= {plan.link: plan.loss.records for plan in within if plan.mode is Mode.UNPLANNED and not plan.waits}
     if None in needs.values():
         return [replace(plan, accept_loss=0) for plan in plans], []  # the obstacles of those links report it
     needed = sum(each or 0 for each in needs.values())

@@ -438,8 +438,10 @@ class Verify:
         if wrong:
             raise DrkitError(
                 f"{len(wrong)} positions on {self.target} are not as committed: {and_more(wrong, separator='; ')}",
-                meaning="Another program committed there, or the cluster lost it",
-                remedy=f"Reset those groups (drkit runs {context.run} shows their positions), then drkit resume",
+                meaning=f"Another program committed there, {self.target} lost it, or its consumers have read on to "
+                "where the group had stood before, which looks the same",
+                remedy=f"Stop the consumers of those groups and reset them (drkit runs {context.run} shows their "
+                f"positions); then drkit resume {context.run}, and start them again",
             )
         compared = compare_checks(
             context.estate, self.target, {LogPosition(*each) for each in standing}, context.places

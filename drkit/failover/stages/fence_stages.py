@@ -86,8 +86,9 @@ class Fence:
         if self.already_sealed:
             return f"{denial}; the link is sealed by run {self.already_sealed} already"
         wait = ""
-        if self.catch_up:
-            wait = f"wait at most {self.seconds:g} s until the mirror has copied everything that {self.source} holds; "
+        if self.catch_up and not self.refused:
+            back = "" if self.reachable else "if it answers by then, "
+            wait = f"{back}wait at most {self.seconds:g} s until the mirror has copied all that {self.source} holds; "
         return f"{denial}; {wait}seal {self.source}->{self.target}: its mirror exits"
 
     def execute(self, context: StageContext) -> StageReport:
@@ -112,7 +113,7 @@ class Fence:
             what = f"sealed by run {self.already_sealed} already"
         else:
             caught_up = ""
-            if self.catch_up:
+            if self._waits(context):
                 again = sealed_before(context)  # once everything was copied: no mirror brings what came since
                 caught_up = self._since_sealed(context, proof) if again else self._catch_up(context, proof.ends)
             decide_link(
@@ -124,6 +125,11 @@ class Fence:
             )
             what = f"{caught_up}link sealed"
         return StageReport(StageOutcome.OK, f"{what}; {reason}", replace(facts, sealed=True))
+
+    def _waits(self, context: StageContext) -> bool:
+        """Whether to wait for the backlog: a source that was silent when the move was planned may answer now."""
+        back = not self.refused and not context.estate.reach(self.source).gone
+        return self.catch_up and (self.reachable or back)
 
     def _catch_up(self, context: StageContext, fenced_ends: Mapping[str, int] | None) -> str:
         """Wait until the target has what the source held when it was closed; stop waiting if the source disappears.
@@ -164,11 +170,11 @@ class Fence:
             return not left or snapshot.mirror is None
 
         if not context.wait(over, self.seconds) and quiet:
-            context.wait(over, SILENT_SECONDS)
+            context.wait(over, 3 * SILENT_SECONDS)  # a look at a silent source takes a while, too
         snapshot = seen[0]
-        if quiet:
+        if quiet and quiet[-1] - quiet[0] >= SILENT_SECONDS:
             return gone
-        if not left:
+        if not left and not quiet:
             shown = f"shows; {unread} can't be read, as accepted" if silent else "held"
             return f"the mirror has copied everything that {self.source} {shown}; "
         lost = snapshot.lag if snapshot.source.reachable else None

@@ -310,6 +310,11 @@ def test_the_plan_warns_of_what_it_leaves_out():
     views = [Log("rr").view(), replace(Log("rr").view(), partition=1)]
     warnings = " / ".join(a_plan(world(views, [position(1)])).warnings)
     assert "billing never committed on t:1: its auto.offset.reset decides there" in warnings
+    before = replace(world(views, [position(1)]), committed={("billing", TopicPartition("t", 1)): 300})
+    warnings = " / ".join(a_plan(before).warnings)
+    assert "auto.offset.reset" not in warnings
+    assert "billing never committed on t:1 of primary, and dr has an offset of it from before: it begins" in warnings
+    assert "--group billing --topic t:1 --reset-offsets --to-earliest --execute makes it read all" in warnings
     partial = " / ".join(a_plan(selection=Selection(groups=("billing",))).warnings)
     assert "only part of the groups and topics is moved" in partial
 

@@ -270,13 +270,23 @@ def test_what_may_be_lost():
 
 
 @pytest.mark.parametrize(
-    ("reachable", "mode", "waits"),
-    [(True, Mode.UNPLANNED, True), (False, Mode.UNPLANNED, False), (True, Mode.PLANNED, False)],
+    ("reachable", "mode", "catch_up", "waits"),
+    [
+        (True, Mode.UNPLANNED, True, True),
+        (False, Mode.UNPLANNED, True, False),
+        (True, Mode.PLANNED, False, False),
+    ],
 )
-def test_only_an_unplanned_move_from_a_source_that_answers_is_waited_for(reachable, mode, waits):
+def test_only_an_unplanned_move_from_a_source_that_answers_is_waited_for(reachable, mode, catch_up, waits):
     seen = a_world(source_reachable=reachable, mirror="worker")
-    assert a_plan(seen, mode=mode, catch_up=True).catch_up is waits
-    assert a_plan(seen, mode=mode).catch_up is False
+    plan = a_plan(seen, mode=mode, catch_up=True)
+    assert (plan.catch_up, plan.waits) == (catch_up, waits)
+    assert not a_plan(seen, mode=mode).catch_up
+
+
+def test_a_source_that_is_silent_now_is_waited_for_if_it_answers_when_it_is_fenced():
+    fence = failover_stages(a_plan(a_world(source_reachable=False, mirror="worker"), catch_up=True))[0]
+    assert "if it answers by then, wait at most 60 s" in fence.explain()
 
 
 def test_who_is_over_a_budget_is_told_to_wait_where_the_source_answers():

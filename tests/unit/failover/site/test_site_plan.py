@@ -214,7 +214,8 @@ def test_what_a_link_loses_within_its_budget_counts_too():
     assert "200 records on 2 links" in obstacle.what
     plans, obstacles = _accepting([within, losing(WEST, 150)], 201)
     assert (obstacles, [plan.accept_loss for plan in plans]) == ([], [50, 150])
-    waits, planned = replace(within, catch_up=True), replace(within, mode=Mode.PLANNED)
+    there = replace(within.source, reachable=True)
+    waits, planned = replace(within, catch_up=True, source=there), replace(within, mode=Mode.PLANNED)
     dead = replace(within, loss=replace(within.loss, lower_bound=True))
     for other in (waits, planned, dead):
         plans, obstacles = _accepting([other, losing(WEST, 150)], 150)

@@ -78,6 +78,30 @@ def test_a_source_that_falls_silent_as_the_time_is_up_is_looked_at_again(caught_
     assert said == "the mirror has copied everything that primary held; "
 
 
+def test_a_source_that_answers_between_is_not_gone_by_its_last_look(caught_up):
+    looks = [look(left=5), look(left=5), SILENT]
+    with pytest.raises(Refused, match=r"an unknown number of records of primary would be lost although it answers"):
+        caught_up(*looks * 8, silent_seconds=1e9)
+
+
+@pytest.mark.parametrize(
+    ("reachable", "refused", "gone", "waits"),
+    [
+        (True, False, True, True),  # one look without an answer says nothing
+        (False, False, False, True),
+        (False, False, True, False),
+        (False, True, False, False),
+    ],
+)
+def test_a_source_that_was_silent_when_the_move_was_planned_is_waited_for_if_it_answers_now(
+    reachable, refused, gone, waits
+):
+    context = SimpleNamespace(estate=SimpleNamespace(reach=lambda _alias: SimpleNamespace(gone=gone)))
+    stage = Fence("primary", "dr", Mode.UNPLANNED, reachable, refused, catch_up=True)
+    assert stage._waits(context) is waits
+    assert not replace(stage, catch_up=False)._waits(context)
+
+
 @pytest.mark.parametrize("mirror", ["a worker", None])
 def test_what_answers_and_refuses_drkit_is_not_gone(caught_up, mirror):
     denied = look(left=5, mirror=mirror, reason="password refused", denied="Correct the password")
