@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -41,6 +42,7 @@ def bulk_seed(
     store: Store,
     runtime: SparkRuntime,
     *,
+    stop: threading.Event | None = None,
     on_progress: OnEvent | None = None,
     range_offsets: int = RANGE_OFFSETS,
 ) -> MirrorReport:
@@ -54,6 +56,7 @@ def bulk_seed(
         link: the link to run, in the direction in which its data flows.
         store: drkit's store; only the driver uses it.
         runtime: the installation that starts Spark.
+        stop: ends it early.
         on_progress: as the mirror's.
         range_offsets: the most offsets of one partition for one task.
 
@@ -71,7 +74,7 @@ def bulk_seed(
     try:
         seeding = MirrorRuntime(config, link, store, engine=_maker(jobs, source, link, range_offsets))
         with in_words("the bulk seed"):
-            return seeding.run(until_caught_up=True, on_progress=on_progress)
+            return seeding.run(until_caught_up=True, stop=stop, on_progress=on_progress)
     finally:
         source.close()
 
