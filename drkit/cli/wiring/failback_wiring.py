@@ -14,8 +14,8 @@ import typer
 
 from drkit.cli.wiring.context import Invocation, set_client_logs
 from drkit.cli.wiring.spark_options import require_spark, results_folder, spark_properties, spark_runtime
-from drkit.failover.context.interfaces import PATIENCE_SECONDS, AuditVerdict, CaughtUp, Ports, Salvaged
-from drkit.mirror.runtime.events import MirrorEvent, ProgressEvent
+from drkit.failover.context.interfaces import PATIENCE_SECONDS, AuditVerdict, Ports, Salvaged
+from drkit.mirror.runtime.events import MirrorEvent, OnEvent, ProgressEvent
 from drkit.model.audit.audit_result import AuditRequest, AuditResult, TopicChoice
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError
@@ -85,18 +85,22 @@ class _Mirror:
 
     run: Invocation
 
-    def catch_up(
-        self, link: Link, say: Callable[[str], None], /, *, patience_seconds: float = PATIENCE_SECONDS
-    ) -> CaughtUp:
+    def catch_up(self, link: Link, say: Callable[[str], None], /, *, patience_seconds: float = PATIENCE_SECONDS) -> str:
         """Mirror until caught up."""
+        records = self.mirrored(link, say, patience_seconds)
+        return f"{counted(records, 'record')} brought over {link.id}"
+
+    def mirrored(self, link: Link, say: Callable[[str], None], patience_seconds: float) -> int:
+        """Mirror until caught up; returns how many records that were."""
         from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
 
         runtime = MirrorRuntime(self.run.config, link, self.run.store(), patience_seconds=patience_seconds)
-        report = self.run_to_end(link, say, partial(runtime.run, until_caught_up=True))
-        return CaughtUp(report.records, f"{counted(report.records, 'record')} brought over {link.id}")
+        return self.run_to_end(link, say, partial(runtime.run, True)).records
 
-    def run_to_end(self, link: Link, say: Callable[[str], None], work: Callable[..., MirrorReport]) -> MirrorReport:
-        """Run a mirror to its end. `work` takes `stop` and `on_progress`."""
+    def run_to_end(
+        self, link: Link, say: Callable[[str], None], work: Callable[[threading.Event, OnEvent], MirrorReport]
+    ) -> MirrorReport:
+        """Run a mirror to its end, or until the event is set that it gets."""
         from concurrent.futures import ThreadPoolExecutor
 
         stop = threading.Event()
@@ -108,7 +112,7 @@ class _Mirror:
 
         set_client_logs(verbose=self.run.verbose)
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="drkit-failback-mirror") as pool:
-            running = pool.submit(work, stop=stop, on_progress=show)
+            running = pool.submit(work, stop, show)
             try:
                 report = running.result()
             finally:
@@ -168,22 +172,20 @@ class _Seeder:
     mirror: _Mirror
     spark: _Spark
 
-    def catch_up(
-        self, link: Link, say: Callable[[str], None], /, *, patience_seconds: float = PATIENCE_SECONDS
-    ) -> CaughtUp:
+    def catch_up(self, link: Link, say: Callable[[str], None], /, *, patience_seconds: float = PATIENCE_SECONDS) -> str:
         """Seed by Spark, then mirror until caught up."""
         runtime = self.spark.runtime()
         from drkit.seed.run import bulk_seed
 
         run = self.spark.run
         say(f"{link.id}: starting Spark on {self.spark.master}")
-        seed = partial(bulk_seed, run.config, link, run.store(), runtime)
+
+        def seed(stop: threading.Event, on_progress: OnEvent) -> MirrorReport:
+            return bulk_seed(run.config, link, run.store(), runtime, stop=stop, on_progress=on_progress)
+
         seeded = self.mirror.run_to_end(link, say, seed)
-        rest = self.mirror.catch_up(link, say, patience_seconds=patience_seconds)
-        return CaughtUp(
-            seeded.records + rest.records,
-            f"{seeded.records:,} records brought over {link.id} by Spark, then {rest.records:,} by the mirror",
-        )
+        rest = self.mirror.mirrored(link, say, patience_seconds)
+        return f"{seeded.records:,} records brought over {link.id} by Spark, then {rest:,} by the mirror"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,21 +15,12 @@ PATIENCE_SECONDS = 60.0
 """How long to wait for a cluster that is down while clients work."""
 
 
-@dataclass(frozen=True, slots=True)
-class CaughtUp:
-    """How a mirror ended: `records` copied, and whether a worker of its own did it."""
-
-    records: int
-    reason: str
-
-
 class MirrorPort(Protocol):
     """Runs a link's mirror in this process."""
 
-    def catch_up(
-        self, link: Link, say: Callable[[str], None], /, *, patience_seconds: float = PATIENCE_SECONDS
-    ) -> CaughtUp:
-        """Mirror until everything that each source partition held at the start is on the target and recorded.
+    def catch_up(self, link: Link, say: Callable[[str], None], /, *, patience_seconds: float = PATIENCE_SECONDS) -> str:
+        """Mirror until everything that each source partition held at the start is on the target and recorded; returns
+        what was done, in words.
 
         On return it has stopped and released its lease. `patience_seconds`: how long nothing may move while a cluster
         is down.

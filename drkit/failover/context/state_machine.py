@@ -222,9 +222,7 @@ class Facts:
     commits_from: dict[str, int] | None = None
     deleting: bool = False
     scrubbed: dict[str, str] | None = None
-    offsets_deleted: int | None = None
     reversed: bool = False
-    reseeded: int | None = None
     audit: str | None = None
     audit_detail: str | None = None
     sealed: bool = False

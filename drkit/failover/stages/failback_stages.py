@@ -178,8 +178,7 @@ class Reseed:
     def execute(self, context: StageContext) -> StageReport:
         """Catch up."""
         check_cluster(context, self.cluster, self.cluster_id)
-        reason, records = catch_up(context, by_spark=self.by_spark)
-        return StageReport(StageOutcome.OK, reason, replace(context.facts, reseeded=records))
+        return StageReport(StageOutcome.OK, catch_up(context, by_spark=self.by_spark), context.facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -568,14 +567,12 @@ def _given_up(facts: Facts, view: PartitionView) -> bool:
     return vanished and view.source_end is None and view.watermark is None
 
 
-def catch_up(
-    context: StageContext, *, by_spark: bool = False, patience_seconds: float = PATIENCE_SECONDS
-) -> tuple[str, int]:
-    """Let the way back catch up with its source, in this process, or wait for the mirror that is already running.
+def catch_up(context: StageContext, *, by_spark: bool = False, patience_seconds: float = PATIENCE_SECONDS) -> str:
+    """Let the way back catch up with its source, in this process, or wait for the mirror that is already running;
+    returns what was done, in words.
 
     `patience_seconds`: how long nothing may move while a cluster is down.
     """
-    before = _through(context)
     ends = ends_of(context, context.link)
     while (worker := mirror_at_work(context.estate.store, context.link.id)) is not None:
         # A killed mirror's lease and note outlive it for a while.
@@ -596,11 +593,10 @@ def catch_up(
                 remedy=f"See `drkit status`, then drkit resume {context.run}",
             )
         if not _behind(context, ends):
-            return f"{worker} has caught up", _through(context) - before
+            return f"{worker} has caught up"
     required_ports = context.required_ports
     mirror = required_ports.seeder if by_spark and required_ports.seeder is not None else required_ports.mirror
-    result = mirror.catch_up(context.link, context.say, patience_seconds=patience_seconds)
-    return result.reason, result.records
+    return mirror.catch_up(context.link, context.say, patience_seconds=patience_seconds)
 
 
 def _behind(context: StageContext, ends: Mapping[str, int]) -> bool:
@@ -636,10 +632,6 @@ def _group_positions(context: StageContext, forward: Link) -> list[GroupPosition
         for p in placed
         if p.target_offset is not None and p.target_topic in topics
     ]
-
-
-def _through(context: StageContext) -> int:
-    return sum(mark.source_through for mark in context.estate.store.watermarks(context.link.id).values())
 
 
 _ANY_DIRECTION = frozenset(Direction)

@@ -127,7 +127,7 @@ class Scrub:
         ids = self._recreate(context, admin)
         let_writes_in(context.estate, self.configured, self.cluster)
         delete_offsets(context, self.cluster, set(ids))
-        facts = replace(facts, scrubbed=ids, offsets_deleted=self.offsets)
+        facts = replace(facts, scrubbed=ids)
         if not ids:
             return StageReport(StageOutcome.OK, f"nothing to delete on {self.cluster}", facts)
         gone = self._unreadable(context, facts, {topic.topic for topic in old})

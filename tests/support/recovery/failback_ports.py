@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from drkit.failover.context.interfaces import PATIENCE_SECONDS, AuditVerdict, CaughtUp, Ports, Salvaged
+from drkit.failover.context.interfaces import PATIENCE_SECONDS, AuditVerdict, Ports, Salvaged
 from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
 from drkit.model.errors import DrkitError, FolderUnusable
 from drkit.model.topology import Link
@@ -25,15 +25,13 @@ from tests.support.links.estates import OwnLink
 class RealMirror:
     own: OwnLink
 
-    def catch_up(
-        self, link: Link, say: Callable[[str], None], /, *, patience_seconds: float = PATIENCE_SECONDS
-    ) -> CaughtUp:
+    def catch_up(self, link: Link, say: Callable[[str], None], /, *, patience_seconds: float = PATIENCE_SECONDS) -> str:
         say(f"mirroring {link.id}")
         runtime = MirrorRuntime(self.own.config, link, self.own.store, patience_seconds=patience_seconds)
         report = runtime.run(until_caught_up=True)
         if report.halted or not report.caught_up:
             raise DrkitError(f"{link.id} did not catch up: {report.halted}")
-        return CaughtUp(report.records, f"{report.records} records brought over")
+        return f"{report.records} records brought over"
 
 
 @dataclass

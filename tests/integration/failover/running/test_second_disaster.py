@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer
 
-from drkit.failover.context.interfaces import PATIENCE_SECONDS, CaughtUp
+from drkit.failover.context.interfaces import PATIENCE_SECONDS
 from drkit.failover.context.state_machine import Mode, State
 from drkit.failover.planning.failback_planner import make_failback_plan
 from drkit.failover.planning.failover_planner import PlanRequest, make_plan
@@ -502,7 +502,7 @@ def test_behind_the_fence_a_primary_that_hangs_is_waited_for_no_longer_than_clie
     class Freezes:
         def catch_up(
             self, link: Link, say: Callable[[str], None], /, *, patience_seconds: float = PATIENCE_SECONDS
-        ) -> CaughtUp:
+        ) -> str:
             asked.append(patience_seconds)
             if denials(own, "dr"):
                 secure_lab.pause("primary")

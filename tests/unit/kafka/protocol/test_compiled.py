@@ -27,7 +27,6 @@ from drkit.mirror.engine.batch_splitter import Rules, pieces
 from tests.support.links.batches import batch_bytes, retouched
 from tests.support.wait import wait_until
 
-_ROOM = 900_000
 _REFUSE_EXEC_GAIN = """
 import ctypes, sys
 if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0):  # PR_SET_MDWE, Linux 6.3: what systemd's MemoryDenyWriteExecute asks for
