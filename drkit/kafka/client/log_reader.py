@@ -15,7 +15,16 @@ from typing import Any, Self
 from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.client.data_client import DataClient, StreamError
 from drkit.kafka.protocol.committed_batches import CommittedFilter
-from drkit.kafka.protocol.data_requests import Fetch, Fetched, FetchPlace
+from drkit.kafka.protocol.data_requests import (
+    CORRUPT_MESSAGE,
+    INVALID_RECORD,
+    OFFSET_OUT_OF_RANGE,
+    SERVER_ERROR,
+    TOPIC_DENIED,
+    Fetch,
+    Fetched,
+    FetchPlace,
+)
 from drkit.kafka.protocol.record_batch import MAGIC, Batch, parse, unreadable
 from drkit.kafka.protocol.records import Damaged, RawRecord, read, read_old
 from drkit.model.errors import DrkitError, Refused, Unreachable
@@ -27,10 +36,6 @@ _WAIT_MS = 500
 _PAUSE = 0.1
 _GONE_SECONDS = 5.0
 """A broker that has just started may not know all topics yet."""
-_OUT_OF_RANGE = 1
-_SERVER_ERROR = -1
-_CORRUPT = frozenset({2, 87})  # CORRUPT_MESSAGE, INVALID_RECORD
-_DENIED = 29
 _STUMBLES = 5
 """Consecutive server errors after which the broker counts as unable to read its log there."""
 
@@ -282,7 +287,7 @@ class LogReader:
                         if each.error == 0:
                             found: Fetched = each
                             return found
-                        stumbles = stumbles + 1 if each.error == _SERVER_ERROR else 0
+                        stumbles = stumbles + 1 if each.error == SERVER_ERROR else 0
                         if stumbles >= _STUMBLES:
                             raise _CorruptLog
                         last = self._explain(each, topic, partition, position)
@@ -331,13 +336,13 @@ class LogReader:
 
     def _explain(self, answer: Fetched, topic: str, partition: int, position: int) -> str:
         """Raise a permanent error; describe any other."""
-        if answer.error == _OUT_OF_RANGE:
+        if answer.error == OFFSET_OUT_OF_RANGE:
             raise OffsetsGone(
                 f"cluster {self._alias} no longer has offset {position} of {topic}:{partition} (OffsetOutOfRange)"
             )
-        if answer.error in _CORRUPT:
+        if answer.error in {CORRUPT_MESSAGE, INVALID_RECORD}:
             raise _CorruptLog
-        if answer.error == _DENIED:
+        if answer.error == TOPIC_DENIED:
             raise Refused(
                 f"cluster {self._alias} denies READ on topic {topic}",
                 remedy="Grant drkit's principal READ on the topics",
@@ -345,7 +350,7 @@ class LogReader:
         from drkit.kafka.admin.admin_connection import describe, error_class  # noqa: PLC0415 - not worth loading where all goes well
 
         kind = error_class(answer.error)
-        if answer.error != _SERVER_ERROR and not kind.retriable and not getattr(kind, "invalid_metadata", False):
+        if answer.error != SERVER_ERROR and not kind.retriable and not getattr(kind, "invalid_metadata", False):
             raise DrkitError(f"cluster {self._alias} answered {describe(kind)} for {topic}:{partition}")
         return describe(kind)
 

@@ -48,6 +48,10 @@ FIRST_EPOCH, FINAL_EPOCH = 0, -1
 """Fetch session epochs (KIP-227): a request that opens a session, and one outside any session."""
 
 
+SERVER_ERROR, OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE, TOPIC_DENIED, INVALID_RECORD = -1, 1, 2, 29, 87
+"""Error codes of Fetch and Produce answers that readers and writers tell apart; Kafka's names, but for
+UNKNOWN_SERVER_ERROR and TOPIC_AUTHORIZATION_FAILED."""
+
 UNKNOWN_EPOCH = record_batch.UNKNOWN_EPOCH
 """Also sent as the leader's own epoch: a broker refuses a reader with another one. The comparison of logs shows as
 much, and drkit follows a leader that moved without a loss without a refusal."""

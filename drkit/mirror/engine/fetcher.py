@@ -36,7 +36,17 @@ from drkit.kafka.admin.admin_connection import describe, error_class
 from drkit.kafka.client.connection import Connection
 from drkit.kafka.client.data_client import StreamError
 from drkit.kafka.protocol.coalescing import CoalescedRun, Found, scan
-from drkit.kafka.protocol.data_requests import FIRST_EPOCH, Fetch, Fetched, FetchPlace, FetchReply, TopicIds
+from drkit.kafka.protocol.data_requests import (
+    CORRUPT_MESSAGE,
+    FIRST_EPOCH,
+    OFFSET_OUT_OF_RANGE,
+    TOPIC_DENIED,
+    Fetch,
+    Fetched,
+    FetchPlace,
+    FetchReply,
+    TopicIds,
+)
 from drkit.mirror.engine.engine_state import EngineState, ended_by
 from drkit.mirror.engine.interface import ANOTHER_TOPIC, NOT_MOVING, TRIED_AGAIN, TURN_BYTES, IncidentKind, Notice
 from drkit.mirror.engine.partition_state import BatchPartition
@@ -68,10 +78,7 @@ broker that is given another disk is away for longer."""
 _DAMAGED_READS = 3
 _LAST_EPOCH = 2**31 - 1
 
-_OUT_OF_RANGE = 1
 _SESSION_LOST = frozenset({70, 71, 106})
-_UNREADABLE = frozenset({29})
-_CORRUPT = 2
 
 
 class Read(NamedTuple):
@@ -454,7 +461,7 @@ class Fetcher:
             self._read_elsewhere(partition, None)  # a follower may know less: ask the leader
         elif each.diverging is not None:
             self._diverged(partition, *each.diverging)
-        elif each.error == _OUT_OF_RANGE:
+        elif each.error == OFFSET_OUT_OF_RANGE:
             where = f"offset {partition.next_fetch} of {partition.tp}"
             reason = f"the source has no {where} (its log starts at {each.log_start})"
             self._flow.halt_partition(partition, IncidentKind.OUT_OF_RANGE, reason)
@@ -462,13 +469,13 @@ class Fetcher:
             why = f"the source's broker {self.node} lacks the mirrored topic of {partition.tp}: it answers {name}"
             self._flow.source.refresh()
             self._flow.halt_partition(partition, IncidentKind.TOPIC_GONE, why)
-        elif each.error in _UNREADABLE:
+        elif each.error == TOPIC_DENIED:
             remedy = f"Grant drkit's principal READ on {partition.tp.topic} on the source. {TRIED_AGAIN}"
             self._flow.halt_partition(partition, IncidentKind.UNREADABLE, f"the source can't be read: {name}", remedy)
         else:
             why = f"the source's broker {self.node} answers {name} to a read at source offset {partition.next_fetch}"
             self._flow.notice(Notice(partition.tp, NOT_MOVING, why, ""))
-            if each.error == _CORRUPT and partition.damaged_read() >= _DAMAGED_READS:
+            if each.error == CORRUPT_MESSAGE and partition.damaged_read() >= _DAMAGED_READS:
                 reason = f"the source can't be read from offset {partition.next_fetch} on: {name}"
                 self._flow.halt_partition(partition, IncidentKind.UNREADABLE, reason)
             self._flow.source.refresh()

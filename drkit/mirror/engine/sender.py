@@ -32,6 +32,7 @@ from drkit.kafka.admin.admin_connection import describe, error_class
 from drkit.kafka.client.connection import Connection, Reply, ResponseCallback
 from drkit.kafka.client.data_client import StreamError
 from drkit.kafka.protocol.data_requests import (
+    SERVER_ERROR,
     LogEndsRequest,
     LogEndsResponse,
     MarkersResponse,
@@ -58,7 +59,6 @@ _PRODUCE_TIMEOUT_MS = 10_000
 
 _TOO_LARGE = frozenset({10, 18})  # of the topic's max.message.bytes, of its segment.bytes
 _SMALLEST_LIMIT = 1_024
-_SERVER_ERROR = -1  # brokers answer this to an unknown codec, among much else
 _UNAUTHORIZED_CLUSTER = 31
 _UNSUPPORTED_VERSION = 35
 _REFUSED = {
@@ -322,7 +322,7 @@ class Sender:
                 flow.halt_partition(partition, IncidentKind.MISPLACED, misplaced)
         elif result.error in _REFUSED and not partition.filling and not self._may_be_cut(item, result):
             self._refused(partition, item, result)
-        elif result.error == _SERVER_ERROR and not knows_codec(item.codec):
+        elif result.error == SERVER_ERROR and not knows_codec(item.codec):  # so brokers answer an unknown codec
             self._codec_refused(partition, item)
         elif result.error:
             name = describe(error_class(result.error))
