@@ -18,7 +18,15 @@ from drkit.mapping.mapping_rows import (
     source_at,
 )
 from drkit.mapping.resume import settled_watermark
-from drkit.mapping.translate import doubted, heed, translate_by_rows, unavailable
+from drkit.mapping.translate import (
+    NO_ROW_DOUBTS,
+    RowDoubts,
+    doubted,
+    heed,
+    rows_in_doubt,
+    translate_by_rows,
+    unavailable,
+)
 from drkit.model.link_state import Problem
 from drkit.model.offsets import Certainty, OffsetMapping, Translation, Watermark
 from drkit.model.topology import LinkId, TopicPartition
@@ -79,11 +87,6 @@ class _Partition:
     conflict: str | None
     former: Ranges
 
-    @property
-    def equal(self) -> bool:
-        """Whether all offsets are the same on both sides: then no row is needed but the first."""
-        return self.watermark.target_end == self.watermark.source_through and not any(row.delta for row in self.rows)
-
 
 class Translator:
     """Translates any number of positions of a link from one snapshot of the store.
@@ -100,8 +103,7 @@ class Translator:
         self._store = store
         self._link = link
         self._rows = PartitionRows(store)
-        self._uncompared: str | None = None
-        self._uncompared_of: Mapping[TopicPartition, str] = {}
+        self._in_doubt = NO_ROW_DOUBTS
         self._target_logs: Mapping[TopicPartition, tuple[int, int]] | None = None
         self._silent: str | None = None
         self._silent_of: Mapping[TopicPartition, str] = {}
@@ -134,12 +136,10 @@ class Translator:
         """
         self._problems, self._unsure = problems, unsure
 
-    def heed_age(
-        self, rows: PartitionRows, uncompared: str | None, partitions: Mapping[TopicPartition, str] | None = None
-    ) -> None:
-        """Use these rows: the store's, and those that it has lost. `uncompared`: why it isn't known whether it has lost
-        any, at all or of `partitions`: no position that needs them is exact then, and none is known to skip nothing."""
-        self._rows, self._uncompared, self._uncompared_of = rows, uncompared, partitions or {}
+    def heed_age(self, rows: PartitionRows, in_doubt: RowDoubts) -> None:
+        """Use these rows: the store's, and those that it has lost. `in_doubt`: why it isn't known whether it has lost
+        others: no position that needs them is exact then, and none is known to skip nothing."""
+        self._rows, self._in_doubt = rows, in_doubt
 
     def settle(self, source_ends: Mapping[TopicPartition, int | None], own_ends: Mapping[TopicPartition, int]) -> None:
         """Of these partitions, on which the target's log is the mirror's alone, also use what landed since their
@@ -161,11 +161,9 @@ class Translator:
             answer = _as_last_seen(answer, self._silent_of.get(tp, self._silent))
         answer = doubted(answer, self._unsure.get(tp))
         partition = self._partition(tp)
-        uncompared = self._uncompared_of.get(tp, self._uncompared)
-        if uncompared is None or answer.target_offset is None or partition is None or partition.equal:
+        if partition is None:
             return answer
-        reason = uncompared if answer.reason is None else f"{answer.reason}; {uncompared}"
-        return replace(answer, certainty=Certainty.CONSERVATIVE, reason=reason, reread=None, skipped=None)
+        return rows_in_doubt(answer, self._in_doubt.of(tp), partition.watermark, partition.rows)
 
     def _by_rows(self, tp: TopicPartition, source_offset: int) -> Translation:
         partition = self._partition(tp)

@@ -52,12 +52,41 @@ So a position is never exact while a recorded problem contradicts it, and a prob
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from drkit.mapping.mapping_rows import Ranges, around, ordered
 from drkit.model.link_state import PARTED, RECORDS_UNMAPPED, RECREATED, ROWS_MISSING, Problem
 from drkit.model.offsets import Certainty, OffsetMapping, Translation, Watermark
 from drkit.model.topology import TopicPartition
+from drkit.model.wording import and_more
+
+
+@dataclass(frozen=True, slots=True)
+class RowDoubts:
+    """Why it isn't known whether a store has all mapping rows. `everywhere`: of all partitions, None where nothing
+    stands against them; `single`: of some, by `topic:partition`."""
+
+    everywhere: str | None = None
+    single: dict[str, str] = field(default_factory=dict)
+
+    def of(self, tp: TopicPartition) -> str | None:
+        """Why it isn't known of this partition (by its source's name); None: it is."""
+        return self.single.get(str(tp), self.everywhere)
+
+    def with_later(self, later: RowDoubts) -> RowDoubts:
+        """These and later ones: what was in doubt once may since have been written over what told so."""
+        return RowDoubts(later.everywhere or self.everywhere, {**self.single, **later.single})
+
+    def sentences(self) -> list[str]:
+        """What they are, a sentence each."""
+        by_reason: dict[str, list[str]] = {}
+        for tp, why in self.single.items():
+            by_reason.setdefault(why, []).append(tp)
+        found = [] if self.everywhere is None else [self.everywhere]
+        return found + [f"{and_more(tps)}: {why}" for why, tps in by_reason.items()]
+
+
+NO_ROW_DOUBTS = RowDoubts()
 
 
 def translate(
@@ -261,6 +290,21 @@ def doubted(answer: Translation, why: str | None) -> Translation:
     if why is None or answer.certainty is not Certainty.EXACT:
         return answer
     return replace(answer, certainty=Certainty.CONSERVATIVE, reason=why, reread=None)
+
+
+def rows_in_doubt(
+    answer: Translation, why: str | None, watermark: Watermark | None, rows: Sequence[OffsetMapping]
+) -> Translation:
+    """The answer by these rows, not exact, nor known to skip nothing, where it isn't known whether they are all (`why`;
+    None: it is). Where all offsets are the same on both sides no row is needed but the first."""
+    if why is None or answer.target_offset is None or (watermark is not None and _keeps_offsets(watermark, rows)):
+        return answer
+    reason = why if answer.reason is None else f"{answer.reason}; {why}"
+    return replace(answer, certainty=Certainty.CONSERVATIVE, reason=reason, reread=None, skipped=None)
+
+
+def _keeps_offsets(watermark: Watermark, rows: Iterable[OffsetMapping]) -> bool:
+    return watermark.target_end == watermark.source_through and not any(row.delta for row in rows)
 
 
 def why_set_back(source: str, further: int) -> str:

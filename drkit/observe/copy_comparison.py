@@ -21,7 +21,6 @@ from drkit.state_topic.store_age import (
     LOOK_SECONDS,
     NOT_OLDER,
     StoreAge,
-    not_compared,
     older_store_problems,
     positions_age,
 )
@@ -67,10 +66,7 @@ def compared_problems(
     link, marks = record.link, record.watermarks.values()
     rows = PartitionRows(store, age.lost)
     rows.read(link.id, ((tp, mark.epoch) for tp, mark in record.watermarks.items()))
-    unproven = dict.fromkeys(
-        age.unproven, not_compared(link.id, "the copy doesn't prove this partition's mapping rows")
-    )
-    translator.heed_age(rows, None if age.unknown is None else not_compared(link.id, age.unknown), unproven)
+    translator.heed_age(rows, age.rows_in_doubt(link))
     if age.older is None and _is_compared_otherwise(record):
         age = NOT_OLDER
     problems = [*problems, *older_store_problems(link, age, marks, target.end, at)]

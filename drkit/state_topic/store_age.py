@@ -17,6 +17,7 @@ from typing import NamedTuple
 from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.mapping.mapping_rows import LostRows
+from drkit.mapping.translate import NO_ROW_DOUBTS, RowDoubts
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.link_state import (
@@ -317,6 +318,17 @@ class StoreAge(NamedTuple):
     denied: bool = False
     compared_at: datetime | None = None
     unproven: frozenset[TopicPartition] = frozenset()
+
+    def rows_in_doubt(self, link: Link) -> RowDoubts:
+        """Why it isn't known whether the store has all mapping rows of the link. Nothing stands against those of a way
+        back, which has no copy, nor beside other writers, where provenance tells."""
+        if link.inverse or link.shares_target:
+            return NO_ROW_DOUBTS
+        unproven = not_compared(link.id, "the copy doesn't prove this partition's mapping rows")
+        return RowDoubts(
+            None if self.unknown is None else not_compared(link.id, self.unknown),
+            dict.fromkeys(map(str, sorted(self.unproven)), unproven),
+        )
 
     @property
     def lost(self) -> LostRows:

@@ -27,6 +27,7 @@ from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.snapshot.point_in_time import Moment
 from drkit.failover.snapshot.selection import Selection
 from drkit.failover.snapshot.snapshot import ClusterView
+from drkit.mapping.translate import NO_ROW_DOUBTS, RowDoubts
 from drkit.model.clock import iso
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.runs import ACCEPT_LOSS, FenceMethod
@@ -97,6 +98,7 @@ class FailoverPlan:
     `catch_up`: the mode wasn't given: the run waits for missing records of a source that answers when it is fenced.
     `accept_loss`: how many records may be lost although the source answers, or `budgets` allow fewer (`unknown`: any
     number).
+    `rows_in_doubt`: what isn't known of the store's mapping rows, on which positions rest.
     `fence`: the `FenceMethod` for the source; if it is `none`, `fence_reason` says why.
     """
 
@@ -126,6 +128,7 @@ class FailoverPlan:
     stages: tuple[StagePlan, ...] = ()
     warnings: tuple[str, ...] = ()
     obstacles: tuple[Obstacle, ...] = ()
+    rows_in_doubt: RowDoubts = NO_ROW_DOUBTS
     digest: str = ""
     kind: Kind = Kind.FAILOVER
 
@@ -282,6 +285,9 @@ def _difference(before: PlannedPosition | None, after: PlannedPosition | None) -
     where = f"{after.group} on {after.topic}:{after.partition}"
     if before.target_offset != after.target_offset:
         return f"{where} would now go to {after.target_offset}, not {before.target_offset}"
+    if before.source_offset == after.source_offset and before.translation != after.translation:
+        why = f" ({after.reason})" if after.reason else ""
+        return f"{where} is now {after.translation}, not {before.translation}{why}"
     return f"{where} is now at {after.source_offset} on the source, not {before.source_offset}"
 
 

@@ -18,6 +18,7 @@ from drkit.model.topology import Link
 from drkit.permissions.missing import Names, missing_rights, remedy_of
 from drkit.permissions.resolve import cluster_of
 from drkit.permissions.table import Command, Side
+from drkit.state_topic.connection import READ_SECONDS
 from drkit.state_topic.copy_topic import copy_name
 from drkit.state_topic.store_age import OlderStore, StoreAge, not_compared, read_age, recovery_of
 
@@ -56,10 +57,10 @@ def look_at_rights(estate: ClusterContext, link: Link, command: Command, touched
     return RightsFound(tuple(obstacles), tuple(warnings))
 
 
-def store_age(estate: ClusterContext, link: Link) -> StoreAge:
-    """Whether a run's store is older than its copy on the link's target."""
+def store_age(estate: ClusterContext, link: Link, seconds: float = READ_SECONDS) -> StoreAge:
+    """Whether a run's store is older than its copy on the link's target, which may take so many seconds to read."""
     alias = link.id.target
-    return read_age(link, estate.store, estate.config.clusters[alias], partial(estate.admin, alias))
+    return read_age(link, estate.store, estate.config.clusters[alias], partial(estate.admin, alias), seconds=seconds)
 
 
 _MEANING = "A backup of the store was brought back, or store.url is another one: "

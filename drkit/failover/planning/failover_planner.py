@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -56,7 +56,7 @@ from drkit.permissions.missing import Names
 from drkit.permissions.resolve import CLUSTER_NAME
 from drkit.permissions.table import Command, Operation, Side, Subject
 from drkit.state_topic.other_store import mirrors_of_other_stores
-from drkit.state_topic.store_age import NOT_OLDER, OlderStore, StoreAge, not_compared
+from drkit.state_topic.store_age import NOT_OLDER, OlderStore, StoreAge
 
 _SHOWN = 5
 
@@ -97,10 +97,8 @@ def make_plan(estate: ClusterContext, request: PlanRequest) -> FailoverPlan:
     with ThreadPoolExecutor(2, "drkit-store") as pool:
         asked = pool.submit(store_age, estate, link)
         asked_mirrors = pool.submit(_mirrors_of_other_stores, estate, link)
-        snapshot, offsets, cut, request = _look(estate, link, request)
+        snapshot, offsets, cut, request = _look(estate, link, request, asked.result)
         age, elsewhere = asked.result(), asked_mirrors.result()
-    if age.older is not None and offsets is None:  # no run follows, but what is shown must be true
-        snapshot, offsets, cut, request = _look(estate, link, request, age)
     plan = plan_for(
         snapshot,
         request,
@@ -116,8 +114,6 @@ def make_plan(estate: ClusterContext, request: PlanRequest) -> FailoverPlan:
     )
     if cut is not None:
         plan = replace(plan, cut=cut, warnings=(*plan.warnings, *cut.cuts))
-    if age.unknown is not None and offsets is None:
-        plan = replace(plan, warnings=(*plan.warnings, not_compared(link.id, age.unknown)))
     with ThreadPoolExecutor(1, "drkit-rights") as pool:
         asked_rights = pool.submit(_rights, estate, link, snapshot, plan)
         plan = replace(plan, places=read_checks(estate, link.id.target, plan.positions))
@@ -137,12 +133,14 @@ def _rights(estate: ClusterContext, link: Link, snapshot: Snapshot, plan: Failov
 
 
 def _look(
-    estate: ClusterContext, link: Link, request: PlanRequest, age: StoreAge = NOT_OLDER
+    estate: ClusterContext, link: Link, request: PlanRequest, age: Callable[[], StoreAge]
 ) -> tuple[Snapshot, MirrorMakerOffsets | None, ConsistentCut | None, PlanRequest]:
-    """The plan's input; a `--consistent` request gets its moment."""
+    """The plan's input; a `--consistent` request gets its moment. `age`: of the store, on whose rows MirrorMaker 2's
+    records don't rest."""
     offsets = None if request.mirrormaker is None else read_mirrormaker(estate, link, request.mirrormaker)
     seen = () if offsets is None else captured(link, offsets)
-    snapshot = observe(estate, link, at=request.at, selection=request.selection, seen=seen, age=age)
+    asked = age if offsets is None else lambda: NOT_OLDER
+    snapshot = observe(estate, link, at=request.at, selection=request.selection, seen=seen, age=asked)
     cut = None
     if request.consistent:
         _check_possible(snapshot)
@@ -235,6 +233,7 @@ def plan_for(
         catch_up=request.catch_up and request.mode is Mode.UNPLANNED and offsets is None,
         accept_loss=request.accept_loss,
         budgets=(*budgets, *_budgets_of_waves(snapshot.link.id, positions, waves)),
+        rows_in_doubt=snapshot.rows_in_doubt,
         directories=directories,
     )
     already = plan.control == Direction.SEALED
@@ -304,6 +303,7 @@ def failover_stages(plan: FailoverPlan) -> tuple[Stage, ...]:
             mirrormaker=plan.mirrormaker,
             budgets=plan.budgets,
             accept_loss=plan.accept_loss,
+            rows_in_doubt=plan.rows_in_doubt,
         ),
         Commit(target, len({position.group for position in plan.placed}), len(plan.placed), plan.target.cluster_id),
         Switch(target, plan.endpoint, tuple(view.name for view in plan.directories)),
@@ -365,6 +365,7 @@ def _warnings(snapshot: Snapshot, request: PlanRequest, plan: FailoverPlan) -> l
             f"{first.topic}:{first.partition}: {first.reason}"
         )
     warnings += _about_groups(snapshot, request, plan)
+    warnings += snapshot.rows_in_doubt.sentences()
     remarks = [f"{view.target_tp}: {view.remark}" for view in snapshot.partitions.values() if view.remark]
     if remarks:
         warnings.append(and_more(remarks))

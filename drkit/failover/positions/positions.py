@@ -49,7 +49,7 @@ from drkit.failover.snapshot.selection import (
 )
 from drkit.failover.snapshot.snapshot import PartitionView, Snapshot
 from drkit.mapping import doubted, heed
-from drkit.mapping.translate import left_unread, translate_by_rows, unavailable, why_set_back
+from drkit.mapping.translate import left_unread, rows_in_doubt, translate_by_rows, unavailable, why_set_back
 from drkit.model.groups import SHARE, UnmovableGroup
 from drkit.model.offsets import Certainty, GroupPosition, Translation
 from drkit.model.topology import TopicPartition
@@ -470,7 +470,7 @@ class _ByOutput:
         reread = placed.reread
         if found.again is None:
             reread = None
-        elif found.again and found.reached is not None:
+        elif reread is not None and found.again and found.reached is not None:
             upto = _mapped(found.reached, view, snapshot).target_offset
             reread = None if upto is None else max(0, upto - placed.target_offset)
         return replace(
@@ -617,6 +617,7 @@ def _mapped(offset: int, view: PartitionView, snapshot: Snapshot) -> Translation
     """Translate by the view's rows, apply problems, then keep the result within the target's current log."""
     answer = heed(_by_rows(offset, view), snapshot.problems, view.tp, lambda other: _by_rows(other, view))
     answer = doubted(answer, view.doubts.unsure)
+    answer = rows_in_doubt(answer, view.rows_in_doubt, view.watermark, view.rows)
     target = snapshot.target.alias
     if answer.target_offset is None or view.target_start is None or view.target_end is None:
         return answer

@@ -13,6 +13,7 @@ from datetime import datetime
 from drkit.failover.snapshot.past_positions import Key, PastPosition
 from drkit.lag.partition_lag import NO_DOUBTS, Doubts, PartitionLag, partition_lag
 from drkit.mapping.mapping_rows import Ranges
+from drkit.mapping.translate import NO_ROW_DOUBTS, RowDoubts
 from drkit.model.errors import Refused, unreached
 from drkit.model.groups import TransactionHistory, UnmovableGroup
 from drkit.model.link_state import STORE_OLDER, STORE_RECOVERED, LinkControl, Problem, TopicState
@@ -67,7 +68,8 @@ class PartitionView:
     transaction is open: nobody can read the records between yet.
     `former`: as in `drkit.mapping.translate`.
     `silent`: why the source, which answers, says nothing of this partition; None: it does, or doesn't answer at all;
-    `target_silent`: the same of the target.
+    `target_silent`: the same of the target. `rows_in_doubt`: why it isn't known whether `rows` are all that the mirror
+    wrote; None: it is.
     """
 
     topic: str
@@ -89,6 +91,7 @@ class PartitionView:
     former: Ranges = ()
     silent: str | None = None
     target_silent: str | None = None
+    rows_in_doubt: str | None = None
 
     @property
     def tp(self) -> TopicPartition:
@@ -167,6 +170,7 @@ class Snapshot:
     `stored`: the store's positions. `left`: topics that were mirrored once and no longer belong to the
     link; nothing else here concerns them. `unmovable`: groups of the source that commit no offsets; `unmovable_there`:
     the type of groups of the target that commit none.
+    `rows_in_doubt`: what isn't known of the store's mapping rows.
     `transactions`: what the mirror knows of groups that commit in transactions, or None. `suspected`:
     groups that may commit in transactions; `transactions` may or may not know them.
     """
@@ -199,6 +203,7 @@ class Snapshot:
     behind_captured: Mapping[Key, int] = field(default_factory=dict)
     unmovable_there: Mapping[str, str] = field(default_factory=dict)
     begun_at: datetime | None = None
+    rows_in_doubt: RowDoubts = NO_ROW_DOUBTS
 
     def is_live(self, group: str, tp: TopicPartition) -> bool:
         """Whether the source itself answered where this group stands; else its position is as captured."""

@@ -27,6 +27,7 @@ from drkit.lag.problems_now import LinkRecord, LogsSeen, ProblemsNow, problems_n
 from drkit.mapping.mapping_rows import around, former_ranges
 from drkit.mapping.resume import settled_watermark
 from drkit.mapping.store_translator import PartitionRows
+from drkit.mapping.translate import NO_ROW_DOUBTS, RowDoubts
 from drkit.model.clock import now
 from drkit.model.errors import AuthenticationError, DrkitError, NotShown, Unreachable, answered
 from drkit.model.groups import TransactionHistory, UnmovableGroup
@@ -101,7 +102,8 @@ def observe(
     source_groups: bool = True,
     target_groups: bool = True,
     own_ends: Mapping[TopicPartition, int] | None = None,
-    age: StoreAge = NOT_OLDER,
+    age: Callable[[], StoreAge] = lambda: NOT_OLDER,
+    rows_in_doubt: RowDoubts = NO_ROW_DOUBTS,
 ) -> Snapshot:
     """Take a snapshot of the link.
 
@@ -120,7 +122,9 @@ def observe(
         source_groups: whether to read groups from the source; else the store's positions are used.
         target_groups: whether to read groups' offsets and members from the target.
         own_ends: where the copy ends on the target, by the target's partitions: what is behind that isn't looked at.
-        age: of the store: rows that only its copy has are used, and what is in doubt is named.
+        age: of the store, asked for once both clusters have answered: rows that only its copy has are used, and what
+            is in doubt is named.
+        rows_in_doubt: what an earlier comparison with the copy couldn't tell of the store's rows.
 
     Raises:
         Refused: a recovery of the store was interrupted.
@@ -154,12 +158,14 @@ def observe(
     unseen = sorted({position.group for position in positions} - remembered)
     if unseen and target_groups and target.view.reachable:
         target = _with_groups(estate, link, target, unseen)
-    rows = PartitionRows(estate.store, age.lost)  # after the target's ends
+    compared = age()
+    rows_in_doubt = rows_in_doubt.with_later(compared.rows_in_doubt(link))
+    rows = PartitionRows(estate.store, compared.lost)  # after the target's ends
     rows.read(link.id, memory.places())
     flowing = settle if compare is None else compare
     left = compare is None and not flowing
-    seen_now = _problems_now(estate, link, memory, source, target, rows, age, flowing=flowing, left=left)
-    look = _Look(link, memory, source, target, rows, seen_now, settle)
+    seen_now = _problems_now(estate, link, memory, source, target, rows, compared, flowing=flowing, left=left)
+    look = _Look(link, memory, source, target, rows, seen_now, settle, rows_in_doubt)
     partitions = _partitions(look, positions)
     look, partitions = _looked_again(estate, look, partitions)
     source = look.source
@@ -197,6 +203,7 @@ def observe(
         unmovable=_unmovable(estate, link, source),
         transactions=_transactions(estate, link, target, partitions),
         suspected=suspected_groups(estate.store, link.id),
+        rows_in_doubt=rows_in_doubt,
     )
 
 
@@ -230,6 +237,9 @@ def _problems_now(
         source_gone=not source.view.reachable,
     )
     problems, at = estate.store.problems(link.id), now()
+    serves = memory.control is None or memory.control.direction.serves_source
+    if age.older is None and (record.running or not serves):  # as for a status: others find an older store there
+        age = NOT_OLDER
     problems += older_store_problems(link, age, memory.watermarks.values(), target.end, at)
     return problems_now(estate, estate.store, record, logs, problems, at, rows=rows)
 
@@ -448,6 +458,7 @@ class _Look:
     rows: PartitionRows
     seen: ProblemsNow
     settle: bool
+    rows_in_doubt: RowDoubts
 
 
 def _partitions(look: _Look, positions: Sequence[GroupPosition]) -> dict[TopicPartition, PartitionView]:
@@ -484,6 +495,7 @@ def _partitions(look: _Look, positions: Sequence[GroupPosition]) -> dict[TopicPa
             source_high=source.high.get(tp),
             silent=source.silent.get(tp),
             target_silent=target.silent.get(there),
+            rows_in_doubt=look.rows_in_doubt.of(tp),
         )
         views[tp] = _with_rows(look, view, source.topics.get(tp.topic), state)
     return views

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
 from operator import attrgetter
@@ -17,6 +18,7 @@ from drkit.failover.plan.failover_plan import AcceptedLoss
 from drkit.failover.plan.loss import loss_at
 from drkit.failover.plan.loss_budget import LossBudget, OverBudget, accepted, flag_for, over_budget
 from drkit.failover.plan.preconditions import AS_THEY_ARE, vanished_groups, vanished_says
+from drkit.failover.plan.shared_preconditions import older_positions, store_age
 from drkit.failover.positions.group_commands import group_command
 from drkit.failover.positions.mirrormaker_positions import (
     LOSS_UNKNOWN,
@@ -38,11 +40,14 @@ from drkit.failover.stages.remove_filler import trim_filler, trimmed_again
 from drkit.failover.stages.stage import StageContext, StageReport, sealed_before
 from drkit.kafka.client.record_probe import LogPosition
 from drkit.kafka.groups.group_admin import GroupAdmin
+from drkit.mapping.translate import NO_ROW_DOUBTS, RowDoubts
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, PartlyDone, Refused, Unreachable
+from drkit.model.offsets import GroupPosition
 from drkit.model.topology import TopicPartition, is_canary
 from drkit.model.totals import total
 from drkit.model.wording import and_more, bounds, counted
+from drkit.state_topic.store_age import LOOK_SECONDS, NOT_OLDER, StoreAge
 from drkit.store.link_notes import replace_positions
 
 _GROUPS_AT_ONCE = 500
@@ -54,7 +59,8 @@ class Translate:
     """Compute the final positions, now that the logs don't move.
 
     An unplanned move that would lose more than `budgets` allow, and than `accept_loss` accepts, stops here. `back`: it
-    is a failback's.
+    is a failback's. `rows_in_doubt`: what the plan couldn't tell of the store's mapping rows. Here the store is
+    compared with its copy again; but by now the copy may have been written from that very store.
     """
 
     source: str
@@ -67,6 +73,7 @@ class Translate:
     budgets: tuple[LossBudget, ...] = ()
     accept_loss: AcceptedLoss = None
     back: bool = False
+    rows_in_doubt: RowDoubts = NO_ROW_DOUBTS
     name: str = "translate"
 
     def explain(self) -> str:
@@ -89,18 +96,7 @@ class Translate:
         seen = as_stands(carried) if offsets is None else captured(link, offsets)
         ids = self._topic_ids(context)
         unplanned = context.facts.mode is Mode.UNPLANNED
-        snapshot = observe(
-            estate,
-            link,
-            at=self.at,
-            selection=self.selection,
-            settle=False,
-            # a planned move has compared in the drain; after another run clients write to the target
-            compare=False if not unplanned else True if sealed_before(context) else None,
-            seen=seen,
-            source_groups=not (_just_captured(context.facts) and context.facts.fenced and not context.facts.lacking),
-            own_ends=copy_ends(estate, link) if sealed_before(context) else None,
-        )
+        snapshot = self._look(context, seen, by_rows=offsets is None)
         if not snapshot.target.reachable:
             raise DrkitError(
                 f"{self.target} {snapshot.target.unreached}: {snapshot.target.reason}",
@@ -155,6 +151,50 @@ class Translate:
             return topic_ids_of(context, context.link, may_be_gone=True)
         except DrkitError:
             return None
+
+    def _look(self, context: StageContext, seen: Sequence[GroupPosition], *, by_rows: bool) -> Snapshot:
+        """The logs and groups now, behind the fence; `seen`: positions that the store doesn't have.
+
+        Raises:
+            Refused: the store has become older than its copy.
+        """
+        estate, link, facts = context.estate, context.link, context.facts
+        # a planned move has compared in the drain; after another run clients write to the target
+        compare = False if facts.mode is Mode.PLANNED else True if sealed_before(context) else None
+        with ThreadPoolExecutor(1, "drkit-store") as pool:
+            compared = by_rows and not link.inverse  # the way back has no copy
+            asked = pool.submit(store_age, estate, link, LOOK_SECONDS) if compared else None
+
+            def age() -> StoreAge:
+                return NOT_OLDER if asked is None else asked.result()
+
+            snapshot = observe(
+                estate,
+                link,
+                at=self.at,
+                selection=self.selection,
+                settle=False,
+                compare=compare,
+                seen=seen,
+                source_groups=not (_just_captured(facts) and facts.fenced and not facts.lacking),
+                own_ends=copy_ends(estate, link) if sealed_before(context) else None,
+                age=age,
+                rows_in_doubt=self.rows_in_doubt,
+            )
+            self._refuse_older(context, age())
+        return snapshot
+
+    def _refuse_older(self, context: StageContext, age: StoreAge) -> None:
+        """Raise `Refused` if the store has become older than its copy, or has lost rows, since the plan was made; once
+        groups were moved, the run goes on by the rows of both."""
+        if age.older is None or context.commit_begun:
+            return
+        older = older_positions(context.link, age.older)
+        raise Refused(
+            older.what,
+            meaning=f"{older.meaning}. It wasn't when the plan was made; no group was moved",
+            remedy=f"drkit resume {context.run} --cancel takes the run back. {older.remedy}; then fail over again",
+        )
 
     def _refuse_captured(self, context: StageContext, snapshot: Snapshot, placed: Sequence[PlannedPosition]) -> None:
         """Raise `DrkitError` if groups of a planned move weren't read on the source. A failback takes groups that the

@@ -29,7 +29,7 @@ from drkit.lag.batch_comparison import compare_batches, replaced_reason, set_bac
 from drkit.lag.last_records import compare_records
 from drkit.model.clock import now
 from drkit.model.errors import PartlyDone, Refused, Unreachable, answered, unreached
-from drkit.model.link_state import Direction, Problem
+from drkit.model.link_state import STORE_OLDER, Direction, Problem
 from drkit.model.runs import ACCEPT_LOSS, FenceMethod
 from drkit.model.topology import TopicPartition
 from drkit.model.wording import and_more, counted
@@ -412,6 +412,8 @@ def keep_problems(context: StageContext, snapshot: Snapshot) -> None:
     known = {_said(problem) for problem in store.problems(link)}
     seen: dict[tuple[object, ...], Problem] = {}
     for problem in snapshot.problems:
+        if problem.kind == STORE_OLDER:  # each look compares the store with its copy again
+            continue
         place = problem.kind, problem.topic, problem.partition  # the store has one of each, whatever ranges are missing
         before = seen.get(place) if problem.missing else None
         seen[place] = problem if before is None else before.with_another(problem)

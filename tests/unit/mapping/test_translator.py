@@ -9,7 +9,7 @@ import pytest
 
 from drkit.mapping import Translator, heed
 from drkit.mapping.store_translator import PartitionRows
-from drkit.mapping.translate import unavailable
+from drkit.mapping.translate import NO_ROW_DOUBTS, RowDoubts, unavailable
 from drkit.model.link_state import Problem
 from drkit.model.offsets import Certainty, OffsetMapping, Translation, Watermark
 from drkit.model.topology import LinkId, TopicPartition
@@ -234,7 +234,7 @@ def test_rows_that_the_store_has_lost_count(store):
     part.append_mappings(LINK, [*OLDER, ROWS[0], ROWS[2]])
     part.put_watermarks(LINK, [MARK])
     translator = Translator(part, LINK)
-    translator.heed_age(PartitionRows(part, {TP: [ROWS[1]]}), None)
+    translator.heed_age(PartitionRows(part, {TP: [ROWS[1]]}), NO_ROW_DOUBTS)
     for committed in range(7, 32):
         assert translator.translate(TP, committed) == Translator(store, LINK).translate(TP, committed)
     part.close()
@@ -245,7 +245,7 @@ def test_of_a_store_that_may_have_lost_rows_nothing_is_exact_that_needs_them(sto
     store.append_mappings(LINK, [OffsetMapping("equal", 0, 1, 0, 0)])
     store.put_watermarks(LINK, [equal])
     translator = Translator(store, LINK)
-    translator.heed_age(PartitionRows(store), "the copy can't be read")
+    translator.heed_age(PartitionRows(store), RowDoubts("the copy can't be read"))
     answer = translator.translate(TP, 12)
     assert (answer.certainty, answer.target_offset) == (Certainty.CONSERVATIVE, 6)
     assert (answer.reason, answer.reread, answer.skipped) == ("the copy can't be read", None, None)
@@ -254,9 +254,9 @@ def test_of_a_store_that_may_have_lost_rows_nothing_is_exact_that_needs_them(sto
     assert str(below.reason).endswith("; the copy can't be read")
     assert below.skipped is None
     assert translator.translate(equal.tp, 3) == Translation(3, Certainty.EXACT, 3)
-    translator.heed_age(PartitionRows(store), None, {TopicPartition("orders", 9): "its rows aren't proven"})
+    translator.heed_age(PartitionRows(store), RowDoubts(single={"orders:9": "its rows aren't proven"}))
     assert translator.translate(TP, 12) == EXACT
-    translator.heed_age(PartitionRows(store), None, {TP: "its rows aren't proven"})
+    translator.heed_age(PartitionRows(store), RowDoubts(single={str(TP): "its rows aren't proven"}))
     assert (translator.translate(TP, 12).certainty, translator.translate(TP, 12).skipped) == ("conservative", None)
 
 

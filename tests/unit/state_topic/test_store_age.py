@@ -318,3 +318,5 @@ def test_rows_that_the_copy_counts_and_does_not_have_are_proven_by_their_chain_a
     monkeypatch.setattr(store_age, "read_copy", lambda *_, **__: copy)
     found = store_age.read_age(LINK, store, ClusterConfig(bootstrap_servers="dr:9092"), lambda: Target(pl="pl-id"))
     assert (found.older, found.unproven) == (None, unproven)
+    assert (found.rows_in_doubt(LINK).of(PL) is not None) is bool(unproven)
+    assert found.rows_in_doubt(LINK.reversed()).of(PL) is None, "a way back has no copy"

@@ -25,6 +25,7 @@ from drkit.state_topic.link_copy import read_copy
 from drkit.state_topic.records import state_topic
 from drkit.store.workers import live_workers
 from tests.support.links.estates import OwnLink, mirror, mirroring, open_link, own_link, texts
+from tests.support.links.log_reader import read_partition
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab
@@ -138,6 +139,49 @@ def test_what_a_lost_row_told_is_not_guessed_from_the_others(
     run(recovered, "failover", "--to", "dr", "--unplanned", "--accept-unfenced", "--yes", code=0)
     assert recovered.committed("dr", group) == {(topic, 0): place}
     recovered.store.close()
+
+
+def test_rows_that_the_copy_does_not_prove_place_no_group_exactly_in_a_plan_or_its_run(
+    lab: Lab, tmp_path: Path, unique_name: str
+) -> None:
+    """A late writer has replaced the copy's rows, and the store has lost one: nobody knows that it has. Status and
+    translate said so, and the failover's plan called the same positions exact."""
+    own = own_link(lab, tmp_path, unique_name, extra='offsets = "translate"')
+    topic = own.create("primary", "t", partitions=2)
+    for batch in "abc":
+        own.produce("primary", topic, texts(batch, 20, [0, 1]))
+        aborted(own, topic, 5, [0, 1])
+    own.produce("primary", topic, texts("d", 5, [0, 1]))
+    group = own.commit("primary", "g", topic, {0: 58, 1: 58})
+    mirror(own)
+    with closing(sqlite3.connect(own.config_path.with_name("drkit.db"))) as store, store:
+        rows = store.execute("SELECT source_offset FROM mapping WHERE topic = ? AND partition = 0", [topic]).fetchall()
+        (lost,) = sorted(rows)[1]
+        store.execute("DELETE FROM mapping WHERE topic = ? AND partition = 0 AND source_offset = ?", [topic, lost])
+    producer = Producer(own.client("dr"))
+    for record in read_partition(own.client("dr"), state_topic(own.link)):
+        if json.loads(record.key or b"[]")[:3] == ["rows", topic, 0]:
+            producer.produce(state_topic(own.link), key=record.key, value=b"[[0,1]]", partition=0)
+    assert producer.flush(30) == 0
+    unproven = "the copy doesn't prove this partition's mapping rows"
+
+    def check(positions: list[dict[str, Any]], what: str) -> None:
+        found = {each["partition"]: each for each in positions if each["group"] == group}
+        assert (found[0]["translation"], found[1]["translation"]) == ("conservative", "exact"), what
+        assert unproven in found[0]["reason"], what
+        assert found[0].get("skipped") is None, what
+
+    check(run(own, "status", code=0)["links"][0]["groups"], "status")
+    check(run(own, "translate", "--group", group, code=0)["positions"], "translate")
+    words = ("failover", "--to", "dr", "--unplanned", "--accept-unfenced")
+    plan = run(own, *words, "--dry-run", code=0)
+    check(plan["groups"], "plan")
+    assert [each for each in plan["warnings"] if each.startswith(f"{topic}:0: ") and unproven in each]
+    check(run(own, *words, "--rehearse", code=0)["groups"], "rehearsal")
+    human = CliRunner().invoke(application(["failover"]), [*words, "--dry-run", "--config", str(own.config_path)])
+    assert unproven in " ".join(human.stdout.split())
+    check(run(own, *words, "--yes", code=0)["groups"], "run")
+    own.store.close()
 
 
 @pytest.mark.parametrize("copy_too", [False, True], ids=["the copy is there", "the copy is gone, too"])

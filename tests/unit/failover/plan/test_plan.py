@@ -12,8 +12,10 @@ from drkit.failover.plan.loss import loss_at
 from drkit.failover.planning.failover_planner import PlanRequest, failover_stages, plan_for
 from drkit.failover.positions.positions import choose_positions
 from drkit.failover.snapshot.selection import Selection
+from drkit.failover.stages.failover_stages import Translate
 from drkit.failover.stages.fence_stages import _drained
 from drkit.lag.partition_lag import Doubts
+from drkit.mapping.translate import RowDoubts
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.link_state import Direction, Problem
 from drkit.model.offsets import Certainty
@@ -47,6 +49,19 @@ def test_a_plan_says_that_no_failback_goes_back_along_a_link_that_alters_records
     assert told.startswith("no failback goes back along primary->dr, which alters records")
     assert LIFT in told
     assert not [each for each in a_plan().warnings if "failback" in each]
+
+
+def test_what_the_copy_does_not_prove_is_a_warning_kept_with_the_plan_and_a_change_of_it():
+    doubts = RowDoubts(single={"t:0": "whether the store is older isn't known"})
+    seen = a_world(Log("rrhrrr"), offset=4)
+    views = {tp: replace(view, rows_in_doubt=doubts.of(tp)) for tp, view in seen.partitions.items()}
+    plan = a_plan(replace(seen, partitions=views, rows_in_doubt=doubts))
+    assert "t:0: whether the store is older isn't known" in plan.warnings
+    assert [each for each in plan.warnings if "1 position skip is not known" in each]
+    (kept,) = [stage for stage in failover_stages(plan_from_json(plan_json(plan))) if isinstance(stage, Translate)]
+    assert kept.rows_in_doubt == doubts
+    (moved,) = what_moved(a_plan(seen), plan)
+    assert moved == "billing on t:0 is now conservative, not exact (whether the store is older isn't known)"
 
 
 def test_once_such_a_link_was_failed_over_no_obstacle_names_a_failback():

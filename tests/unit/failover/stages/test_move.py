@@ -20,11 +20,13 @@ from drkit.failover.stages.failover_stages import (
     commit_groups,
     written_since,
 )
+from drkit.mapping.translate import RowDoubts
 from drkit.model.clock import now
 from drkit.model.errors import Refused, Unreachable
 from drkit.model.offsets import Certainty
 from drkit.model.topology import TopicPartition
-from tests.unit.failover.plan.worlds import Log, world
+from drkit.state_topic.store_age import OlderStore, StoreAge
+from tests.unit.failover.plan.worlds import LINK, Log, world
 
 T0 = TopicPartition("t", 0)
 
@@ -172,6 +174,32 @@ def test_groups_that_a_run_had_committed_before_it_went_back_stay_where_they_rea
 class Servers:
     def endpoint(self, _alias):
         return "dr:9092"
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_store_that_lost_rows_since_the_plan_stops_a_run_that_has_moved_nothing(monkeypatch, begun):
+    """Else the run goes on, by the rows of both."""
+    age = StoreAge(OlderStore([], None, ("mapping rows of t:0 from source offset 5 on",)))
+    seen = {}
+
+    def observe(_estate, _link, **asked):
+        seen.update(asked, age=asked["age"]())
+        return world([Log("rr").view()], [])
+
+    monkeypatch.setattr(failover_stages, "store_age", lambda *_: age)
+    monkeypatch.setattr(failover_stages, "observe", observe)
+    monkeypatch.setattr(failover_stages, "sealed_before", lambda _: False)
+    context = SimpleNamespace(estate=None, link=LINK, run="RUN", facts=Facts(mode=Mode.UNPLANNED), commit_begun=begun)
+    stage = translate(rows_in_doubt=RowDoubts(single={"t:0": "not proven"}))
+    if begun:
+        stage._look(context, (), by_rows=True)
+        assert seen["age"] == age
+        assert seen["rows_in_doubt"].of(TP) == "not proven", "what the copy tells now may be this store's own"
+        return
+    with pytest.raises(Refused, match="mapping rows of t:0") as refused:
+        stage._look(context, (), by_rows=True)
+    cancel, recover = refused.value.remedy.index("drkit resume RUN --cancel"), refused.value.remedy.index("recover")
+    assert cancel < recover
 
 
 def test_a_loss_beyond_the_budget_stops_a_run_that_has_moved_nothing():
