@@ -105,8 +105,10 @@ def asking_before_fence(
     def ask(live: str) -> None:
         told = PartlyDone(
             f"the failback waits before its fence: next {live} is closed to its clients",
-            meaning=f"All before it is done and audited; {live} keeps serving, and nothing has to be hurried",
-            remedy=f"Stop the producers of {live}, let its consumers finish, then drkit resume",
+            meaning=f"All before it is done and audited; {live} keeps serving: nothing has to be hurried. Nothing is "
+            f"copied while it waits: what {live} takes meanwhile is copied once it is closed, and clients wait",
+            remedy=f"Stop the producers of {live}, let its consumers finish, then drkit resume. If that is more than "
+            "minutes away, start drkit mirror, which copies the way back now, and let it run until then",
         )
         if pause:
             raise told

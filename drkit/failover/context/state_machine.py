@@ -125,7 +125,7 @@ PATHS: dict[Kind, tuple[Step, ...]] = {
     Kind.REPROTECT: (*_BRING_BACK, _MOVE[-1]),
 }
 POINT_OF_NO_RETURN = {Kind.FAILOVER: "commit", Kind.FAILBACK: "scrub", Kind.REPROTECT: "scrub"}
-"""The stage from which a run can only be finished."""
+"""The stage from which a run isn't taken back by itself. A scrub that has deleted nothing is taken back on request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,8 +301,11 @@ def cancel(run: Run) -> Run:
         InvariantBroken: it is beyond that point, or one of its changes is still in effect.
     """
     facts = run.facts
-    undone = not facts.sealed and facts.scrubbed is None and not facts.reversed and facts.committed is None
-    if not undone or run.state not in _before(POINT_OF_NO_RETURN[run.kind], run.kind):
+    undone = not facts.sealed and not facts.scrubbed and not facts.reversed and facts.committed is None
+    undone = undone and not facts.deleting
+    # a scrub that deleted nothing has changed nothing
+    first = POINT_OF_NO_RETURN[run.kind] if run.kind is Kind.FAILOVER else "reverse"
+    if not undone or run.state not in _before(first, run.kind):
         raise InvariantBroken(f"I9: a run that is {run.state} has changed things", remedy="Resume it instead")
     return replace(run, state=State.CANCELLED)
 

@@ -23,10 +23,12 @@ from drkit.failover.context.state_machine import (
     cancel,
 )
 from drkit.failover.fencing.cluster_fence import ClusterFence, fence_record
+from drkit.failover.fencing.write_block import let_writes_in
 from drkit.failover.journal.journal import CANCELLED, Journal
 from drkit.failover.journal.run_record import Plan
 from drkit.failover.plan.failback_plan import FailbackPlan
 from drkit.failover.stages.stage import decide_link, wait_for
+from drkit.model.errors import DrkitError
 from drkit.model.link_state import Direction
 from drkit.model.runs import FenceRecord, FenceState
 from drkit.model.topology import Link
@@ -35,10 +37,22 @@ CANCEL = "cancel"
 
 
 def point_of_no_return(plan: Plan) -> str:
-    """The stage from which a run of this plan can only be finished."""
+    """The stage from which a run of this plan isn't taken back by itself when it fails."""
     if isinstance(plan, FailbackPlan) and plan.level:
         return "reverse"  # its scrub deletes nothing
     return POINT_OF_NO_RETURN[plan.kind]
+
+
+def why_not_taken_back(plan: Plan, journal: Journal, facts: Facts) -> str | None:
+    """Why a run can only be finished, as a clause; None: no group was moved, no flow reversed, and nothing deleted, nor
+    asked to be deleted, so it can be taken back."""
+    if not isinstance(plan, FailbackPlan):
+        point = point_of_no_return(plan)
+        return f"{point} has begun" if journal.attempted(point) else None
+    if journal.attempted("reverse"):
+        return "reverse has begun"
+    deleting = plan.deletes and bool(facts.deleting or facts.scrubbed)
+    return f"scrub has begun to delete topics of {plan.target.alias}" if deleting else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +82,16 @@ class Rollback:
             InvariantBroken: it is beyond the point of no return, or over.
             DrkitError: something can't be undone now; calling it again continues.
         """
-        point = point_of_no_return(self.plan)
-        if self.journal.attempted(point):
+        beyond = why_not_taken_back(self.plan, self.journal, machine.facts)
+        if beyond is not None:
             raise InvariantBroken(
-                f"I9: {point} has begun: the run can't be cancelled any more", remedy=f"drkit resume {self.run}"
+                f"I9: {beyond}: the run can't be cancelled any more", remedy=f"drkit resume {self.run}"
             )
         cancel(undone(machine))
         self.journal.intent(CANCEL)
-        did = "; ".join(filter(None, (self._reopen(), self._lift()))) or "nothing was changed"
+        kept = _as_it_was(self.plan, machine.facts)
+        did = "; ".join(filter(None, (self._reopen(), self._lift(), self._let_writes_in(), kept)))
+        did = did or "nothing was changed"
         given_up = cancel(undone(machine, did))
         self.journal.write(CANCEL, CANCELLED, {"reason": why, "undone": did})
         return given_up, did
@@ -115,6 +131,19 @@ class Rollback:
         )
         return f"{way} is {before} again"
 
+    def _let_writes_in(self) -> str:
+        """Lift what a scrub that stopped, or was killed, before it deleted anything may have left on its topics."""
+        if not isinstance(self.plan, FailbackPlan) or not self.journal.attempted("scrub"):
+            return ""
+        old = self.link.id.source
+        try:
+            if self.estate.admin(old).cluster_id() != self.plan.target.cluster_id:
+                return ""  # another cluster in its place
+            return let_writes_in(self.estate, self.link.id, old)
+        except DrkitError as error:  # it may be gone for good
+            lift = f"drkit fence --lift --link '{self.link.id}'"
+            return f"topics of {old} may take no writes since the scrub ({error.what}): {lift} lets them in"
+
     def _lift(self) -> str:
         """Lift the source's fence, whichever run put it, unless the link was failed away from before."""
         source = self.link.id.source
@@ -124,6 +153,17 @@ class Rollback:
         if away or record is None or record.state is FenceState.OPEN:
             return ""
         return ClusterFence(self, source).open()
+
+
+def _as_it_was(plan: Plan, facts: Facts) -> str:
+    """What a failback that is taken back has left as it was."""
+    if not isinstance(plan, FailbackPlan):
+        return ""
+    kept = f"; what was salvaged stays in {facts.salvage_path}" if facts.salvage_path else ""
+    return (
+        f"nothing was deleted on {plan.target.alias}, its topics and committed offsets are as they were, and clients "
+        f"stay on {plan.live.alias}{kept}"
+    )
 
 
 def live_cluster(plan: Plan) -> str:

@@ -38,7 +38,7 @@ from drkit.failover.plan.waves import WantedGroups, at_once
 from drkit.failover.positions.position_checks import PositionCheck
 from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.recovery.component_conditions import Unfinished, advise
-from drkit.failover.recovery.rollback import CANCEL, Rollback, live_cluster
+from drkit.failover.recovery.rollback import CANCEL, Rollback, live_cluster, point_of_no_return
 from drkit.failover.stages.hooks import Hooks, When
 from drkit.failover.stages.stage import Stage, StageContext
 from drkit.model.clock import now
@@ -341,6 +341,8 @@ class Runner:
         Raises:
             DrkitError: it is too late for that, or something can't be undone now.
         """
+        if self.journal.attempted(point_of_no_return(self.plan)):
+            return False
         control = self.estate.store.link_control(self.configured.id)
         parted = control is not None and control.run == self.journal.run and control.direction is not Direction.ACTIVE
         nothing_moved = self.machine.facts.mode is Mode.PLANNED or isinstance(error, OverBudget)

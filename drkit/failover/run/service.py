@@ -34,7 +34,7 @@ from drkit.failover.plan.waves import WantedGroups, at_once
 from drkit.failover.planning.failover_planner import PlanRequest, failover_stages, make_plan
 from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.recovery.fence_command import why_unreached
-from drkit.failover.recovery.rollback import CANCEL, fence_is_gone, live_cluster, point_of_no_return
+from drkit.failover.recovery.rollback import CANCEL, fence_is_gone, live_cluster, why_not_taken_back
 from drkit.failover.run.runner import Gate, Runner, RunResult, Watch, give_up, nobody_watches, take_over
 from drkit.failover.snapshot.snapshot import ClusterView
 from drkit.failover.snapshot.take_snapshot import observe
@@ -427,14 +427,18 @@ def _check_clusters(estate: ClusterContext, record: RunRecord) -> None:
     """Raise `Refused` if another cluster answers at the target's address than when the plan was made, or at that of the
     live cluster that a failback still needs."""
     plan, run = record.plan, record.run
+    if record.journal.attempted(CANCEL):
+        return  # a run is taken back without them
     if (found := _another(estate, plan.target)) is not None:
         raise Refused(
             f"{plan.target.alias} is another cluster now: its id is {found}, the plan was made on "
             f"{plan.target.cluster_id}",
-            meaning="Positions of one cluster mean nothing on another",
-            remedy=f"Correct the address of {plan.target.alias} in the configuration",
+            meaning="Positions of one cluster mean nothing on another; nothing was changed",
+            remedy=f"Correct the address of {plan.target.alias} in the configuration, then drkit resume {run}. If the "
+            f"cluster was replaced, or set up anew: drkit abandon {run} gives the run up, and drkit doctor says what "
+            "follows",
         )
-    if not isinstance(plan, FailbackPlan) or record.journal.attempted("switch") or record.journal.attempted(CANCEL):
+    if not isinstance(plan, FailbackPlan) or record.journal.attempted("switch"):
         return
     if (found := _another(estate, plan.live)) is not None:
         live = plan.live.alias
@@ -472,14 +476,13 @@ def cancel_run(
     link = estate.link(record.plan.link)
     with _right_to_act(estate, link.id, run, part) as lease:
         record = load_run(estate.store, run)  # under the lease: nobody else writes to it
-        point = point_of_no_return(record.plan)
         if record.machine.finished:
             raise Refused(f"run {run} is {record.machine.state}: there is nothing to cancel", remedy="`drkit runs`")
-        if record.journal.attempted(point):
+        if (beyond := why_not_taken_back(record.plan, record.journal, record.machine.facts)) is not None:
             raise Refused(
-                f"run {run} can't be cancelled any more: {point} has begun",
+                f"run {run} can't be cancelled any more: {beyond}",
                 meaning="Its changes can't be rolled back without loss; it can only continue",
-                remedy=f"drkit resume {run}",
+                remedy=f"drkit resume {run}; or drkit abandon {run} gives it up as it is",
             )
         take_over(record.journal, lease.owner)
         return _runner(estate, record, link, lease, None, watch).cancel(f"cancelled by {lease.owner}")

@@ -24,7 +24,7 @@ from drkit.failover.plan.site_plan import SitePlan, refusal_of, standing
 from drkit.failover.plan.waves import Wave, WaveAssignment, Waves
 from drkit.failover.planning.failover_planner import make_plan
 from drkit.failover.positions.positions import PlannedPosition
-from drkit.failover.recovery.rollback import CANCEL, point_of_no_return
+from drkit.failover.recovery.rollback import CANCEL, why_not_taken_back
 from drkit.failover.run.runner import Gate, take_over
 from drkit.failover.run.service import (
     PartOfSite,
@@ -355,4 +355,6 @@ def _cancelled(site: SiteContext, record: SiteRecord, held: dict[LinkId, RunLeas
 
 
 def _beyond(child: RunRecord) -> bool:
-    return child.machine.state is not State.CANCELLED and child.journal.attempted(point_of_no_return(child.plan))
+    if child.machine.state is State.CANCELLED:
+        return False
+    return why_not_taken_back(child.plan, child.journal, child.machine.facts) is not None

@@ -394,7 +394,7 @@ def check_cluster(context: StageContext, alias: str, cluster_id: str) -> None:
         raise Refused(
             f"{alias} is cluster {found}, not {cluster_id}",
             meaning="The address leads to another cluster than the confirmed one; nothing there is changed",
-            remedy="Correct bootstrap_servers, or plan again",
+            remedy=f"Correct bootstrap_servers of {alias} in the configuration",
         )
 
 

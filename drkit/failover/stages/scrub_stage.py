@@ -236,6 +236,8 @@ class Scrub:
             what was accepted.
         """
         facts, why = context.facts, ""
+        if not old and not self.topics:
+            return facts, context.carried, ""
         if not old:
             facts = replace(facts, deleting=True)  # what an interrupted attempt left undone is done from here on
             context.establish(facts, context.carried)

@@ -101,7 +101,11 @@ def failback(
     accept_salvage_only: AcceptSalvageOnlyOption = False,
     pause_before: Annotated[
         PauseBefore | None,
-        typer.Option("--pause-before", help="Stop before the live cluster is closed; `drkit resume` continues."),
+        typer.Option(
+            "--pause-before",
+            help="Stop before the live cluster is closed; `drkit resume` continues. Nothing is copied "
+            "meanwhile, unless `drkit mirror` follows.",
+        ),
     ] = None,
     salvage_dir: SalvageOption = None,
     engine: EngineOption = SeedEngine.MIRROR,

@@ -18,9 +18,10 @@ from drkit.failover.planning.failback_planner import make_failback_plan
 from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.positions.positions import Strategy
 from drkit.failover.recovery.abandon import abandon_run
-from drkit.failover.run.service import resume_run, run_failback, run_failover, standing_obstacles
+from drkit.failover.run.service import cancel_run, resume_run, run_failback, run_failover, standing_obstacles
 from drkit.failover.stages import scrub_stage
 from drkit.failover.stages.audit_stage import AuditFailed
+from drkit.kafka.admin.write_block import is_blocked
 from drkit.kafka.client.filler import FillerTrimmer
 from drkit.mirror.control import accept_recreated, resume_link
 from drkit.model.clock import now, to_millis
@@ -760,6 +761,30 @@ def test_a_group_that_begins_to_read_on_the_old_primary_during_the_salvage_stops
     salvager.meanwhile = lambda: None
     with own.estate() as estate:
         result = resume_run(estate, result.run, ports)
+    assert result.error is None
+    assert own.values("primary", topic) == own.values("dr", topic)
+
+
+def test_a_failback_whose_scrub_was_refused_before_it_deleted_anything_is_cancelled(own, away, tmp_path, monkeypatch):
+    """`drkit resume --cancel` said that the scrub had begun, and only abandoning led on."""
+    topic, _names = away
+    before = own.values("primary", topic)
+
+    def refused(*_asked):
+        raise Refused("primary deletes nothing now", remedy="Allow it")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(scrub_stage, "_delete", refused)
+        _plan, result = fail_back(own, tmp_path)
+    assert isinstance(result.error, PartlyDone)
+    assert result.machine.state is State.SALVAGED, "it isn't cancelled by itself: a salvage takes hours"
+    with own.estate() as estate:
+        cancelled = cancel_run(estate, result.run)
+        assert (cancelled.error, cancelled.machine.state) == (None, State.CANCELLED)
+        assert not is_blocked(estate.admin("primary").topic_configs([topic])[topic])
+    assert own.values("primary", topic) == before
+    assert own.store.link_control(own.link.id).direction is Direction.SEALED, "clients stay on dr"
+    _plan, result = fail_back(own, tmp_path)
     assert result.error is None
     assert own.values("primary", topic) == own.values("dr", topic)
 

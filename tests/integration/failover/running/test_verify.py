@@ -93,7 +93,9 @@ def test_nothing_is_committed_on_another_cluster_than_the_plan_was_made_on(own):
     assert isinstance(result.error, PartlyDone)
     assert f"dr is another cluster now: its id is {plan.source.cluster_id}" in result.error.what
     assert result.machine.state is State.TRANSLATED
-    with own.estate(mistaken) as estate, pytest.raises(Refused, match="dr is another cluster now"):
+    with own.estate(mistaken) as estate, pytest.raises(Refused, match="dr is another cluster now") as refused:
         resume_run(estate, result.run, None)
+    assert f"then drkit resume {result.run}. If the cluster was replaced" in refused.value.remedy
+    assert f"drkit abandon {result.run} gives the run up" in refused.value.remedy
     assert own.committed("primary", group) == {(topic, 0): 3}
     assert own.committed("dr", group) == {}

@@ -136,7 +136,7 @@ def test_what_is_fenced_needs_nobodys_acceptance():
     ("kind", "states"),
     [
         (Kind.FAILOVER, {State.PLANNED, State.FENCED, State.DRAINED, State.TRANSLATED}),
-        (Kind.FAILBACK, {State.PLANNED, State.SALVAGED}),
+        (Kind.FAILBACK, {State.PLANNED, State.SALVAGED, State.SCRUBBED}),  # the scrub of a level one deletes nothing
     ],
 )
 def test_a_run_of_which_nothing_stands_can_be_cancelled_before_its_point_of_no_return(kind, states):
@@ -157,7 +157,14 @@ def test_a_run_that_changed_something_can_not(changed):
         cancel(Run(Kind.FAILOVER, State.PLANNED, facts))
 
 
-@pytest.mark.parametrize("state", [State.DRAINED, State.COMMITTED, State.CLOSED, State.SCRUBBED])
+@pytest.mark.parametrize("changed", [{"scrubbed": {"t": "id"}}, {"deleting": True}])
+def test_a_failback_that_deleted_something_or_may_have_can_not(changed):
+    for state in (State.SALVAGED, State.SCRUBBED):
+        with pytest.raises(InvariantBroken, match="I9"):
+            cancel(Run(Kind.FAILBACK, state, replace(Facts(mode=Mode.PLANNED), **changed)))
+
+
+@pytest.mark.parametrize("state", [State.DRAINED, State.COMMITTED, State.CLOSED, State.REVERSED])
 def test_no_cancelling_beyond_the_fence(state):
     with pytest.raises(InvariantBroken, match="I9"):
         cancel(Run(Kind.FAILBACK, state, Facts(mode=Mode.PLANNED)))

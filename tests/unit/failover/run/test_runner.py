@@ -615,6 +615,27 @@ def test_a_run_is_cancelled(trial):
     assert "primary->dr is active again" in going.told[-1][2]
 
 
+@pytest.mark.parametrize("facts", [{}, {"deleting": True}, {"scrubbed": {"t": "id"}}], ids=str)
+def test_a_failback_whose_scrub_has_deleted_nothing_is_cancelled_on_request_and_not_by_itself(trial, facts):
+    """It was refused as soon as the scrub had been begun, though the scrub had refused to delete anything."""
+    error = Refused("the salvage can't be read back", remedy="Mount it.")
+    facts = {"salvage_path": "/salvages/RUN", **facts}
+    going = trial(
+        kind=Kind.FAILBACK, state=State.SALVAGED, mode=Mode.PLANNED, acts={"scrub": fails(error)}, facts=facts
+    )
+    assert going.plan.deletes
+    assert going.run().machine.state is State.SALVAGED
+    assert (CANCEL, INTENT) not in going.entries, "a salvage may have taken hours"
+    result = going.runner.cancel("cancelled by ana")
+    if len(facts) > 1:
+        assert "scrub has begun to delete topics of primary" in result.error.what
+        assert result.machine.state is State.SALVAGED
+        return
+    assert (result.error, result.machine.state) == (None, State.CANCELLED)
+    assert "nothing was deleted on primary" in going.told[-1][2]
+    assert "/salvages/RUN" in going.told[-1][2]
+
+
 def test_a_run_that_can_t_be_cancelled_says_why(trial):
     going = trial(facts={"committed": 1})
     result = going.runner.cancel("cancelled by ana")
