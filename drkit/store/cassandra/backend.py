@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -43,6 +44,10 @@ from drkit.store.cassandra.timeline import CassandraTimeline
 
 _RUN_LIST = "runs"  # one partition holds all summaries: there are few runs
 _LARGEST_PAUSE_SECONDS = 0.1
+_PARTITIONS_A_QUERY = 25
+"""Of a topic: most of what a query for one costs, in the driver and on the node, is the query."""
+_PARTITIONS_HELD = 1_000
+"""So many partitions' rows are held in memory at once."""
 
 
 class CassandraStore(CassandraTimeline, CassandraDigests, CassandraContents):
@@ -77,9 +82,24 @@ class CassandraStore(CassandraTimeline, CassandraDigests, CassandraContents):
         return [OffsetMapping(*tp, epoch, source, target) for source, target in found if source is not None]
 
     def mappings_of(self, link: LinkId, places: Sequence[tuple[TopicPartition, int]]) -> Iterator[list[OffsetMapping]]:
-        asked = [(str(link), *tp, epoch) for tp, epoch in places]
-        for (tp, epoch), found in zip(places, self._session.rows_of_each(self._do.mappings, asked), strict=True):
-            yield [OffsetMapping(*tp, epoch, source, target) for source, target in found if source is not None]
+        for first in range(0, len(places), _PARTITIONS_HELD):
+            some = places[first : first + _PARTITIONS_HELD]
+            found: dict[tuple[TopicPartition, int], list[OffsetMapping]] = {place: [] for place in some}
+            numbers: dict[tuple[str, int], list[int]] = defaultdict(list)
+            for tp, epoch in found:
+                numbers[tp.topic, epoch].append(tp.partition)
+            asked = [
+                (str(link), topic, epoch, its[at : at + _PARTITIONS_A_QUERY])
+                for (topic, epoch), its in numbers.items()
+                for at in range(0, len(its), _PARTITIONS_A_QUERY)
+            ]
+            for values, rows in zip(asked, self._session.all_rows(self._do.mappings_of, asked), strict=True):
+                _, topic, epoch, _ = values
+                for partition, source, target in rows:
+                    if source is not None:
+                        row = OffsetMapping(topic, partition, epoch, source, target)
+                        found[row.tp, epoch].append(row)
+            yield from (sorted(found[place]) for place in some)
 
     def floor_mapping(self, link: LinkId, tp: TopicPartition, epoch: int, source_offset: int) -> OffsetMapping | None:
         row = self._session.row(self._do.floor_mapping, (str(link), *tp, epoch, source_offset))

@@ -21,6 +21,10 @@ _CQL = {
         "SELECT source_offset, target_offset FROM {k}.mapping"
         " WHERE link = ? AND topic = ? AND partition = ? AND epoch = ? ORDER BY source_offset ASC"
     ),
+    "mappings_of": (
+        "SELECT partition, source_offset, target_offset FROM {k}.mapping"
+        " WHERE link = ? AND topic = ? AND epoch = ? AND partition IN ?"
+    ),
     "mappings_from_top": (
         "SELECT source_offset, target_offset FROM {k}.mapping"
         " WHERE link = ? AND topic = ? AND partition = ? AND epoch = ? ORDER BY source_offset DESC"
@@ -142,6 +146,7 @@ class Statements:
     noted_partitions: PreparedStatement
     put_mapping: PreparedStatement
     mappings: PreparedStatement
+    mappings_of: PreparedStatement
     mappings_from_top: PreparedStatement
     floor_mapping: PreparedStatement
     next_mapping: PreparedStatement
