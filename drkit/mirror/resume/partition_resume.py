@@ -125,6 +125,23 @@ def waiting_records(seen: Observed, source_offset: int, at: datetime) -> Waiting
     return WaitingRecords(seen.source_end, looked, at_most=(at - looked).total_seconds() > LOOKS_WITHIN_SECONDS)
 
 
+def start_at(at: Watermark, seen: Observed) -> PartitionStart:
+    """A partition's start at a watermark: what all starts have, however the target is written."""
+    state = seen.topic.state
+    return PartitionStart(
+        tp=seen.tp,
+        target_topic=state.target_topic,
+        source_topic_id=state.source_topic_id,
+        target_topic_id=state.target_topic_id,
+        epoch=state.epoch,
+        source_offset=at.source_through,
+        target_offset=at.target_end,
+        delta=at.target_end - at.source_through,
+        max_message_bytes=seen.topic.max_message_bytes,
+        leader_epoch=UNKNOWN_EPOCH if at.leader_epoch is None else at.leader_epoch,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Resumed:
     """Where a partition continues, and its stored watermark."""
@@ -740,23 +757,13 @@ class Resumer:
     def _start(
         self, at: Watermark, seen: Observed, row: OffsetMapping | None, fill: Alignment | None
     ) -> PartitionStart:
-        source_offset, target_offset = at.source_through, at.target_end
-        start = PartitionStart(
-            tp=seen.tp,
-            target_topic=seen.topic.state.target_topic,
-            source_topic_id=seen.topic.state.source_topic_id,
-            target_topic_id=seen.topic.state.target_topic_id,
-            epoch=seen.topic.state.epoch,
-            source_offset=source_offset,
-            target_offset=target_offset,
-            delta=target_offset - source_offset if row is None else row.delta,
-            max_message_bytes=seen.topic.max_message_bytes,
+        start = replace(
+            start_at(at, seen),
             preserve=seen.topic.preserve,
             fill_to=None if fill is None else fill.end,
             fill_from=0 if fill is None else fill.begin,
-            leader_epoch=UNKNOWN_EPOCH if at.leader_epoch is None else at.leader_epoch,
         )
-        return self._conditional(start, seen)
+        return self._conditional(start if row is None else replace(start, delta=row.delta), seen)
 
     def _conditional(self, start: PartitionStart, seen: Observed) -> PartitionStart:
         """The start with producer id and sequence, which make each append conditional on the one before it."""

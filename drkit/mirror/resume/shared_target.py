@@ -29,9 +29,8 @@ from drkit.kafka.client.record_probe import LogPosition, ProbedRecord
 from drkit.kafka.protocol.data_requests import UNKNOWN_EPOCH
 from drkit.kafka.transform.provenance import last_hop, read_hop
 from drkit.kafka.transform.record_transform import Alteration, AlterationFailed
-from drkit.mirror.engine.interface import PartitionStart
 from drkit.mirror.resume.offset_alignment.fill_decision import Observed
-from drkit.mirror.resume.partition_resume import Halt, Resumed, Resumer
+from drkit.mirror.resume.partition_resume import Halt, Resumed, Resumer, start_at
 from drkit.mirror.resume.tail_verification import TailVerifier, difference_of
 from drkit.mirror.resume.transformed_tail import altered
 from drkit.model.errors import Unreachable
@@ -204,18 +203,9 @@ class SharedResumer(Resumer):
         put_newest_own(self._notes, self._link, {seen.tp: newest})  # first: an older watermark ends below its `log_end`
         watermark = self._watermark(seen, source_offset, end)
         self._keep([watermark])
-        start = PartitionStart(
-            tp=seen.tp,
-            target_topic=seen.topic.state.target_topic,
-            source_topic_id=seen.topic.state.source_topic_id,
-            target_topic_id=seen.topic.state.target_topic_id,
-            epoch=seen.topic.state.epoch,
-            source_offset=source_offset,
-            target_offset=end,
-            delta=end - source_offset,
-            max_message_bytes=seen.topic.max_message_bytes,
+        start = replace(
+            start_at(watermark, seen),
             shared=True,
-            leader_epoch=UNKNOWN_EPOCH if watermark.leader_epoch is None else watermark.leader_epoch,
             target_leader_epoch=self._leader_epochs.get(_target_of(seen), UNKNOWN_EPOCH),
         )
         return Resumed(self._conditional(start, seen), watermark)
