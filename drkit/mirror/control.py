@@ -26,6 +26,7 @@ from drkit.model.link_state import (
     RECORDS_UNMAPPED,
     RECOVERED_FROM_LOGS,
     RECREATED,
+    SETTINGS_HELD,
     SOURCE_GAP,
     SOURCE_TRUNCATED,
     STORE_RECOVERED,
@@ -37,6 +38,7 @@ from drkit.model.link_state import (
 )
 from drkit.model.offsets import OffsetMapping
 from drkit.model.runs import serve_again
+from drkit.model.topics.removing import HeldSettings
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.model.wording import and_more
 from drkit.store.api import LinkStore, Store
@@ -51,12 +53,15 @@ from drkit.store.link_notes import (
 
 _TRIES = 10
 _BY_NAME = frozenset(
-    {DELETION_HELD, RECORDS_MISPLACED, RECORDS_RETURNED, RECOVERED_FROM_LOGS, SOURCE_GAP, TARGET_PURGED}
+    {
+        *(DELETION_HELD, RECORDS_MISPLACED, RECORDS_RETURNED, RECOVERED_FROM_LOGS, SETTINGS_HELD, SOURCE_GAP),
+        TARGET_PURGED,
+    }
 )
-"""Acknowledging one of these needs the topic's name: it deletes a topic, gives up records, or makes positions exact
-that lie below duplicated records or that only the configuration vouches for."""
+"""Acknowledging one of these needs the topic's name: it deletes a topic, has records of it removed, gives up records,
+or makes positions exact that lie below duplicated records or that only the configuration vouches for."""
 
-_ALSO_FAILED_OVER = frozenset({ACL_REMOVAL_HELD, AUDIT_DEVIATION, COPY_CUT})
+_ALSO_FAILED_OVER = frozenset({ACL_REMOVAL_HELD, AUDIT_DEVIATION, COPY_CUT, SETTINGS_HELD})
 """What can be acknowledged of a link that was failed over, too."""
 
 _NOT_RETRIED = RECREATED | {FOREIGN_WRITER, RECORDS_UNMAPPED, SOURCE_TRUNCATED}
@@ -253,7 +258,7 @@ def _acknowledge(store: Store, link: LinkId, problems: Sequence[Problem], *, com
         if problem.partition is not None:
             tp = TopicPartition(problem.topic, problem.partition)
             _go_on_without(store, link, tp, problem, compacted=compacted)
-        if problem.kind in {DELETION_HELD, ACL_REMOVAL_HELD}:
+        if problem.kind in {DELETION_HELD, ACL_REMOVAL_HELD, SETTINGS_HELD}:
             _let_go(store, link, problem)
         store.clear_problem(link, problem)
 
@@ -305,9 +310,14 @@ def _check_gaps(store: Store, link: LinkId, problems: Sequence[Problem]) -> None
 
 
 def _let_go(store: LinkStore, link: LinkId, problem: Problem) -> None:
-    """Note for the mirror, which may not be running, what it may delete on the target."""
+    """Note for the mirror, which may not be running, what it may delete on the target, or set there."""
     if problem.kind == ACL_REMOVAL_HELD:
         store.put_notes(link, problem.kind, dict.fromkeys(store.notes(link, problem.kind), ACKNOWLEDGED))
+        return
+    if problem.kind == SETTINGS_HELD:
+        if (held := store.notes(link, problem.kind).get(problem.topic)) is not None:
+            accepted = replace(HeldSettings.read(held), accepted=True)
+            store.put_notes(link, problem.kind, {problem.topic: accepted.note()})
         return
     state = store.topic_states(link).get(problem.topic)
     if state is not None:  # else the link has forgotten it

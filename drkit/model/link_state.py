@@ -160,6 +160,14 @@ ACL_REMOVAL_HELD = "acl_removal_held"
 """Kind of the problem that ACLs stay on the target until an operator decides, and of the notes of these ACLs: what was
 decided of each, or nothing."""
 
+SETTINGS_HELD = "settings_held"
+"""Kind of the problem that a source's settings, by which more is removed, don't follow until an operator accepts them,
+and of the notes of these (`drkit.model.topics.removing.HeldSettings`), by source topic."""
+
+FOLLOWED_SETTINGS = "followed_settings"
+"""Kind of the notes of what was followed last of these settings (`drkit.model.topics.removing.FollowedSettings`), by
+source topic."""
+
 AUDIT_DEVIATION = "audit_deviation"
 """Kind of the problem that the continuous audit found something else on the target than on the source."""
 

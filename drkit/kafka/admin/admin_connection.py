@@ -368,10 +368,10 @@ class AdminConnection:
             sent = manager.send(request, node_id=node_id)
         return await (sent if timeout_seconds is None else manager.wait_for(sent, timeout_seconds * 1000))
 
-    def any_broker(self) -> int | None:
-        """The broker to which `send` would send what any may answer (within a step); None: none can be asked now."""
+    def next_broker(self) -> int | None:
+        """A broker to ask what any may answer (within a step), each in its turn; None: none can be asked now."""
         client = self._client
-        node: int | None = None if client is None else client._manager.least_loaded_node()  # noqa: SLF001 - see above
+        node: int | None = None if client is None else client._manager.next_node()  # noqa: SLF001 - see above
         return node
 
     def session(self, node_id: int) -> int | None:

@@ -143,13 +143,14 @@ class ClusterAdmin(ClusterClient):
 
         `keys` restricts it to these settings (far cheaper over many topics). Topics that don't exist
         and settings without a value are left out. `denied` collects topics whose settings drkit's principal may not
-        read; None: such a topic raises `Refused`. `tellers` collects the broker that told all of them, if the
-        connection to it has held meanwhile.
+        read; None: such a topic raises `Refused`. `tellers`: ask each broker in its turn; it collects the one that told
+        all of them, if the connection to it has held meanwhile.
         """
         wanted = list(names)
 
         async def step(connection: AdminConnection) -> ToldSettings:
-            return await told_configs(connection, wanted, keys, denied, connection.any_broker())
+            node = None if tellers is None else connection.next_broker()
+            return await told_configs(connection, wanted, keys, denied, node)
 
         if not wanted:
             return {}

@@ -152,6 +152,7 @@ class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # untype
         self.too_old: UnsupportedBroker | None = None
         self.silent: MutableSet[tuple[str, int]] = set() if silent is None else silent
         self._refused: dict[Any, Exception] = {}
+        self._turn: Any = None  # the last of `next_node`
         self._places: dict[Any, tuple[str, int]] = {}  # to which a connection was made last, by node id
         self._sockets: list[socket.socket] = []  # those that may be open
 
@@ -304,6 +305,18 @@ class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # untype
             if (each.host, each.port) not in self.silent and self.connection_delay(each.node_id) == 0
         ]
         return random.choice(answering) if answering else chosen  # noqa: S311 - spreads load
+
+    def next_node(self) -> Any:
+        """A node that isn't silent, each in its turn; None: there is none."""
+        nodes = sorted(
+            each.node_id
+            for each in self.cluster.brokers()
+            if (each.host, each.port) not in self.silent and self.connection_delay(each.node_id) == 0
+        )
+        self._turn = next(
+            (node for node in nodes if self._turn is not None and node > self._turn), next(iter(nodes), None)
+        )
+        return self._turn
 
     async def _do_bootstrap(self, deadline: float | None) -> bool:
         """Connect to the bootstrap brokers, one more each moment without a response, until one returns metadata."""

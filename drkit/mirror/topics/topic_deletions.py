@@ -29,7 +29,7 @@ from drkit.mirror.topics.source_growth import SourceGrowth
 from drkit.mirror.topics.topic_snapshot import TopicSnapshot
 from drkit.model.clock import now
 from drkit.model.errors import Unreachable
-from drkit.model.link_state import DELETION_HELD
+from drkit.model.link_state import DELETION_HELD, FOLLOWED_SETTINGS, SETTINGS_HELD
 from drkit.model.topics.standby import SOURCE_SETTINGS
 from drkit.model.topology import Link
 from drkit.model.wording import and_more
@@ -293,7 +293,8 @@ class TopicDeletions:
         # by its id: the next topic of that name may be deleted, too
         self._store.put_notes(self._link.id, _DELETED, {look.states[topic].source_topic_id: now().isoformat()})
         self._problems.forget(topic)
-        self._store.forget_notes(self._link.id, SOURCE_SETTINGS, [topic])
+        for kind in (SOURCE_SETTINGS, FOLLOWED_SETTINGS, SETTINGS_HELD):
+            self._store.forget_notes(self._link.id, kind, [topic])
         forget_topic_notes(self._store, self._link.id, topic)
         self._store.forget_topic(self._link.id, topic)
         del look.states[topic]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from drkit.kafka.admin.cluster_admin import TopicInfo
+from drkit.kafka.admin.topic_requests import Teller
 from drkit.model.link_state import TopicState
 from drkit.model.topology import TopicPartition
 
@@ -37,7 +37,8 @@ class TopicSnapshot:
     `brokers` counts the target's; `source_topics` all topics of the source that aren't
     internal, nor drkit's canaries.
     `source_denied`, `target_denied`: topics that drkit's principal may not see on that side (or not their settings);
-    they are in none of the others. `ready`: the topics that may be mirrored. `changed`: states to store.
+    they are in none of the others. `source_tellers`: the broker that told the source's settings (or none). `ready`: the
+    topics that may be mirrored. `changed`: states to store.
     """
 
     source: dict[str, TopicInfo]
@@ -51,7 +52,7 @@ class TopicSnapshot:
     target_denied: set[str] = field(default_factory=set)
     ready: dict[str, ReadyTopic] = field(default_factory=dict)
     changed: dict[str, TopicState] = field(default_factory=dict)
-    source_sessions: Mapping[int, int] = field(default_factory=dict)
+    source_tellers: frozenset[Teller] = frozenset()
 
     def keep(self, state: TopicState) -> None:
         """Note a state to be stored at the end of the look."""

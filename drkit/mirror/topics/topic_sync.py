@@ -19,13 +19,14 @@ from dataclasses import replace
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, TopicInfo
 from drkit.kafka.admin.logs.source_divergence import topic_recreated
-from drkit.kafka.admin.topic_requests import first_within
+from drkit.kafka.admin.topic_requests import Teller, first_within
 from drkit.lag.problems_now import source_topic_deleted, target_recreated
 from drkit.lag.set_back_check import why_maybe_set_back
 from drkit.lag.unmirrored_tail import LinkSides
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.resume.offset_alignment.aligned_topics import AlignedTopics
 from drkit.mirror.topics.acl_sync import AclSync
+from drkit.mirror.topics.removing_changes import RemovingChanges
 from drkit.mirror.topics.source_growth import SourceGrowth
 from drkit.mirror.topics.topic_deletions import TopicDeletions
 from drkit.mirror.topics.topic_snapshot import ReadyTopic, TopicSnapshot
@@ -138,7 +139,7 @@ class TopicSync:
             target,
             leading,
             lambda topics: why_maybe_set_back(source, link, store, topics, sides),
-            source.sessions,
+            RemovingChanges(link, source, store, leading),
         )
         self._aligning = AlignedTopics(link, source, target, store)
 
@@ -308,7 +309,6 @@ class TopicSync:
         return [number for number in added if not self._problems.has(PARTITION_MISSING, TopicPartition(topic, number))]
 
     def _observe(self) -> TopicSnapshot:
-        sessions = self._source.sessions()
         listed = {name: info for name, info in self._source.topics().items() if not info.internal}
         covered = {name: info for name, info in listed.items() if self._link.mirrors_topic(name)}
         if not covered and not self._waiting:
@@ -321,7 +321,8 @@ class TopicSync:
         unlisted = [topic for topic in states if topic not in listed and self._link.mirrors_topic(topic)]
         self._source.topics(unlisted, denied=ours)
         target = self._target.topics(wanted, denied=theirs)
-        source_settings = self._source.topic_configs(covered, keys=READ, denied=ours)
+        tellers: set[Teller] = set()
+        source_settings = self._source.topic_configs(covered, keys=READ, denied=ours, tellers=tellers)
         target_settings = self._target.topic_configs(target, keys=self._writer.keys(covered), denied=theirs)
         look = TopicSnapshot(
             source={topic: info for topic, info in covered.items() if topic not in ours},
@@ -333,7 +334,7 @@ class TopicSync:
             source_topics=sum(not is_canary(topic) for topic in listed),
             source_denied=ours,
             target_denied=theirs,
-            source_sessions=sessions,
+            source_tellers=frozenset(tellers),
         )
         if self._deletions is not None or self._acls is not None:  # whoever leads later must know it, too
             self._growth.saw(look.source, {state.source_topic_id for state in states.values()})
@@ -436,7 +437,8 @@ class TopicSync:
         fresh = {}
         for topic in look.ready:
             if topic in look.source_settings:
-                fresh[topic] = note_of(look.source_settings[topic], policy, topic)
+                settings = self._writer.as_followed(topic, look.source_settings[topic])
+                fresh[topic] = note_of(settings, policy, topic)
         changed = {topic: text for topic, text in fresh.items() if self._noted.get(topic) != text}
         if changed:
             self._store.put_notes(self._link.id, SOURCE_SETTINGS, changed)

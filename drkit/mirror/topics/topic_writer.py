@@ -8,15 +8,16 @@ is reported.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, NewTopic
 from drkit.mirror.health.problems import Problems
+from drkit.mirror.topics.removing_changes import RemovingChanges
 from drkit.mirror.topics.topic_snapshot import TopicSnapshot
 from drkit.model.errors import Refused
 from drkit.model.link_state import TopicState
-from drkit.model.topics.removing import REMOVING, removing_more
+from drkit.model.topics.removing import REMOVING
 from drkit.model.topics.standby import SettingChanges, settings_to_put, settings_to_read
 from drkit.model.topology import Link
 
@@ -36,7 +37,7 @@ class TopicWriter:
         target: the cluster that is changed.
         problems: where refusals go.
         why_set_back: why the source of these topics may have been set back; None: it wasn't.
-        sessions: the connections to the source's brokers now (`ClusterAdmin.sessions`).
+        changes: which settings that remove more were set on the source.
     """
 
     def __init__(
@@ -45,17 +46,13 @@ class TopicWriter:
         target: ClusterAdmin,
         problems: Problems,
         why_set_back: Callable[[Mapping[str, TopicState]], str | None],
-        sessions: Callable[[], Mapping[int, int]],
+        changes: RemovingChanges,
     ) -> None:
         self._link = link
         self._target = target
         self._problems = problems
         self._why_set_back = why_set_back
-        self._sessions = sessions
-        self._seen: dict[str, tuple[dict[str, str], Mapping[int, int]]] = {}
-        """What removes records of a source topic, as it was followed last, and the connections of that look."""
-        self._held: dict[str, frozenset[str]] = {}
-        """The settings of a source topic that don't follow (`watch`)."""
+        self._changes = changes
         self.aligning: set[str] = set()
         """Source topics that must not be compacted yet (`drkit.mirror.resume.offset_alignment.aligned_topics`)."""
         self._said: set[str] = set()
@@ -166,22 +163,23 @@ class TopicWriter:
 
         Those by which records are removed only once the source was compared, just before, with what was mirrored: it
         may be an older copy of its disks, with older settings, and the target may hold all that is left. The log of its
-        controllers may be, alone: so what then removes more follows where no broker of the source has restarted
-        meanwhile, as each does then (`source_growth`).
+        controllers may be, alone: so what removes more follows where it was set (`removing_changes`).
         """
-        self.watch(look)
-        wanted: dict[str, SettingChanges] = {}
+        due: dict[str, SettingChanges] = {}
         for topic, ready in look.ready.items():
             name = ready.state.target_topic
             if name in look.target_settings and topic in look.source_settings:
                 replicas = look.target[name].replication_factor
-                settings = self._settings(look, topic, look.target_settings[name], replicas)
-                self._note_unknown(topic, settings)
-                if settings.all:
-                    wanted[name] = settings
-                else:
+                due[topic] = self._settings(look, topic, look.target_settings[name], replicas)
+                self._note_unknown(topic, due[topic])
+                if not due[topic].all:
                     self._problems.settle(topic, kinds=_CONFIG_KINDS)
-        wanted = {name: settings for name, settings in self._without_held(look, wanted).items() if settings.all}
+        withheld = self._changes.withheld(look, due)
+        wanted = {
+            look.ready[topic].state.target_topic: settings.without(withheld.get(topic, frozenset()))
+            for topic, settings in due.items()
+        }
+        wanted = {name: settings for name, settings in self._without_removing(look, wanted).items() if settings.all}
         if not wanted:
             return
         failures = self._target.set_many_topic_configs({name: settings.all for name, settings in wanted.items()})
@@ -207,58 +205,33 @@ class TopicWriter:
                 self._problems.settle(topic, kinds=_CONFIG_KINDS)
 
     def watch(self, look: TopicSnapshot) -> None:
-        """Note which settings of the source's topics remove more than those that were followed, and became so while a
-        broker of the source restarted. Whoever doesn't lead does so, too: it may lead next.
+        """As who doesn't lead: note what shows later which settings somebody changed on the source."""
+        self._changes.read_again()
+        self._changes.saw(look)
 
-        A topic's stay noted until the source's remove no more than the target's: as before, or as somebody set them on
-        the target.
-        """
-        removing = {
-            topic: {key: value for key, value in settings.items() if key in REMOVING}
-            for topic, settings in look.source_settings.items()
-        }
-        changed = {topic for topic, found in removing.items() if topic in self._seen and self._seen[topic][0] != found}
-        now = self._sessions() if changed else {}
-        held = {}
-        for topic in changed:
-            there = look.target_settings.get(self._link.target_topic(topic))
-            was = self._seen[topic][1]
-            more = frozenset() if there is None else frozenset(removing_more(removing[topic], there))
-            if more and not (was and was.items() <= now.items()):
-                held[topic] = more
-        fresh = {topic: (found, look.source_sessions) for topic, found in removing.items() if topic not in held}
-        self._seen = {topic: known for topic, known in self._seen.items() if topic in look.states} | fresh
-        self._held = held
+    def as_followed(self, topic: str, settings: Mapping[str, str]) -> dict[str, str]:
+        """The source's settings of a topic, with the former values of those that don't follow."""
+        return self._changes.as_followed(topic, settings)
 
-    def _without_held(self, look: TopicSnapshot, wanted: Mapping[str, SettingChanges]) -> dict[str, SettingChanges]:
-        """The changes that are put now: without those that remove records, where the source may have been set back."""
-        source = self._link.id.source
+    def _without_removing(self, look: TopicSnapshot, wanted: Mapping[str, SettingChanges]) -> dict[str, SettingChanges]:
+        """The changes that are put now: without those that remove records, where the source's logs may have been set
+        back."""
         put = dict(wanted)
-        for topic, keys in self._held.items():
-            name = self._link.target_topic(topic)
-            if name in put:
-                put[name] = self._held_back(
-                    name,
-                    put[name],
-                    keys,
-                    f"brokers of {source} restarted just then, and nothing shows that its controllers' log was not "
-                    "restored from an older copy, with older settings. Restart this mirror if the new are meant",
-                )
         kept = {name: settings.keeping_records() for name, settings in put.items()}
         if kept == put:
             return put
         parted = self._problems.parted()
-        why = f"{parted[0]} may hold other records on {source} than were mirrored" if parted else None
+        why = f"{parted[0]} may hold other records on {self._link.id.source} than were mirrored" if parted else None
         why = why or self._why_set_back({topic: ready.state for topic, ready in look.ready.items()})
         if why is None:
             return put
-        return {name: self._held_back(name, settings, REMOVING, why) for name, settings in put.items()}
+        return {name: self._held_back(name, settings, why) for name, settings in put.items()}
 
-    def _held_back(self, name: str, settings: SettingChanges, keys: Collection[str], why: str) -> SettingChanges:
-        """A topic's changes without the source's of these settings, which is told once."""
-        if held := ", ".join(sorted(settings.followed.keys() & set(keys))):
+    def _held_back(self, name: str, settings: SettingChanges, why: str) -> SettingChanges:
+        """A topic's changes without those of the source's by which records are removed, which is told once."""
+        if held := ", ".join(sorted(settings.followed.keys() & set(REMOVING))):
             self._say_once(f"{name}:{held}:{why}", f"{self._link.id}: {held} of {name} stay for now: {why}")
-        return replace(settings, followed={k: v for k, v in settings.followed.items() if k not in keys})
+        return settings.keeping_records()
 
     def _note_unknown(self, topic: str, settings: SettingChanges) -> None:
         if not settings.unknown:

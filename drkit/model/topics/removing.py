@@ -1,8 +1,13 @@
-"""Settings by which brokers remove records: which, and whether some remove more than others. Pure."""
+"""Settings by which brokers remove records: which, whether some remove more than others, and the notes of those of a
+link's source. Pure.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Self
 
 CLEANUP = "cleanup.policy"
 """The setting that says whether retention and the log cleaner work on a topic (`is_compacted`)."""
@@ -36,6 +41,56 @@ def removing_more(own: Mapping[str, str], live: Mapping[str, str]) -> tuple[str,
         for key in REMOVING
         if key in own and key in live and _in_force(key, policies) and _removes_more(key, own[key], live[key])
     )
+
+
+def changed_to_remove_more(
+    own: Mapping[str, str], live: Mapping[str, str], followed: Mapping[str, str]
+) -> tuple[str, ...]:
+    """The settings of a source's topic by which it removes more than the target's, and which differ from those that
+    were followed last. Where its clean-up policy is one, all that differ: they are in force under it.
+
+    Args:
+        own: the source's.
+        live: the target's.
+        followed: those of the source that were followed last; one that isn't named is as it was.
+    """
+    changed = tuple(key for key in REMOVING if key in own and own[key] != followed.get(key, own[key]))
+    more = tuple(key for key in removing_more(own, live) if key in changed)
+    return tuple(key for key in changed if own[key] != live.get(key, own[key])) if CLEANUP in more else more
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedSettings:
+    """The settings in `REMOVING` of a source's topic (by its topic id) that were followed last, or accepted."""
+
+    topic_id: str
+    settings: dict[str, str]
+
+    def note(self) -> str:
+        """The note's text."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """Read what `note` wrote."""
+        return cls(**json.loads(text))
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSettings:
+    """Settings of a source's topic that don't follow until an operator accepts exactly these."""
+
+    settings: dict[str, str]
+    accepted: bool = False
+
+    def note(self) -> str:
+        """The note's text."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """Read what `note` wrote."""
+        return cls(**json.loads(text))
 
 
 def _in_force(key: str, policies: set[str]) -> bool:

@@ -14,7 +14,7 @@ the switch the source may be gone.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from drkit.model.topic_policy import FOLLOWED, OPTIONAL, TopicSettings
@@ -165,8 +165,11 @@ class SettingChanges:
 
     def keeping_records(self) -> SettingChanges:
         """Without those of the source's by which records may be removed."""
-        kept = {key: value for key, value in self.followed.items() if key not in REMOVING}
-        return replace(self, followed=kept)
+        return self.without(REMOVING)
+
+    def without(self, keys: Collection[str]) -> SettingChanges:
+        """Without the source's values of these settings."""
+        return replace(self, followed={key: value for key, value in self.followed.items() if key not in keys})
 
 
 def standby_settings(

@@ -139,7 +139,8 @@ def acknowledge_problem(
 ) -> None:
     """Acknowledge a problem that was read and is left as it is: records that it names as missing count as given up.
 
-    A kind that gives up records which the source still holds, or that deletes a topic, needs --topic.
+    A kind that gives up records which the source still holds, deletes a topic, or has records removed on the target
+    needs --topic.
     """
     from drkit.mirror.control import acknowledge
     from drkit.mirror.runtime.events import problem_document

@@ -28,6 +28,8 @@ from drkit.kafka.admin.logs.source_divergence import divergence
 from drkit.kafka.client.small_topic import read_topic
 from drkit.kafka.protocol.record_batch import parse
 from drkit.lab import Lab
+from drkit.mirror.topics.removing_changes import RemovingChanges
+from drkit.mirror.topics.topic_snapshot import TopicSnapshot
 from drkit.model.audit.audit_result import AuditRequest
 from drkit.model.digests import Uncovered
 from drkit.model.errors import Unreachable
@@ -217,6 +219,41 @@ def test_a_topic_that_is_deleted_while_a_broker_crashes_is_deleted(
         )
         assert from_trio.problems("deletion_held") == []
         wait_until(lambda: goes not in from_trio.store.topic_states(from_trio.link.id), what="it forgotten")
+
+
+def test_a_shorter_retention_that_is_set_while_a_broker_crashes_follows(
+    trio: Lab, from_trio: Mirrored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that ran on has told both, the former and the new one."""
+    told: set[int] = set()
+    saw = RemovingChanges.saw
+
+    def noted(changes: RemovingChanges, look: TopicSnapshot) -> None:
+        saw(changes, look)
+        told.update(teller.node for teller in look.source_tellers if look.ready)
+
+    monkeypatch.setattr(RemovingChanges, "saw", noted)
+    topic = from_trio.name("orders")
+    create(from_trio.source, topic, 3)
+    write(from_trio.source, topic, 5, "r")
+    cluster = ClusterConfig(bootstrap_servers=from_trio.source.bootstrap)
+    crashes = f"trio-{not_controller(cluster)}"
+    with from_trio.running(), ClusterAdmin("primary", cluster) as admin:
+        from_trio.wait_through(topic)
+        wait_until(lambda: told == {1, 2, 3}, 60, "the former, told by each broker")
+        trio.kill(crashes)
+        try:
+            admin.set_topic_configs(topic, {"retention.ms": "777000"})
+            wait_until(
+                lambda: (
+                    settings(from_trio.target, topic)["retention.ms"] == "777000" or from_trio.problems("settings_held")
+                ),
+                120,
+                "a decision",
+            )
+        finally:
+            trio.restart(crashes)
+        assert from_trio.problems("settings_held") == []
 
 
 def elected(bootstrap: str, topic: str) -> bool:

@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from drkit.drill.environment.log_surgery import stopped
+from drkit.model.link_state import Problem
 from tests.support.collection.sampling import some_of
 from tests.support.links.mirroring import Mirrored, Side
 from tests.support.links.topic_looks import TakenMeanwhile
@@ -152,7 +153,25 @@ def test_an_older_retention_of_a_restored_source_is_not_put_on_the_target(mirror
             assert (theirs["retention.ms"], theirs["max.message.bytes"]) == ("-1", "1111111"), each
         resumed = mirrored.drkit("link", "resume", str(mirrored.link.id), "--topic", topic, "--accept-recreated")
         assert resumed.returncode == 0, resumed.stderr
+        wait_until(lambda: mirrored.problems("source_truncated") == [], 60, "the topic accepted")
+        wait_until(lambda: {each.topic for each in held(mirrored)} == {topic, rested}, 60, "both held")
+        assert settings(mirrored.target, rested)["retention.ms"] == "-1"
+        accept(mirrored, rested)
         wait_until(lambda: settings(mirrored.target, rested)["retention.ms"] == "3600000", 60, "what an operator took")
+        assert settings(mirrored.target, topic)["retention.ms"] == "-1", "of that topic alone"
+
+
+def held(mirrored: Mirrored) -> list[Problem]:
+    return mirrored.problems("settings_held")
+
+
+def accept(mirrored: Mirrored, topic: str) -> None:
+    told = mirrored.drkit("link", "acknowledge", str(mirrored.link.id), "settings_held", "--topic", topic)
+    assert told.returncode == 0, told.stderr
+
+
+def has(mirrored: Mirrored, topic: str, name: str, value: str) -> None:
+    wait_until(lambda: settings(mirrored.target, topic)[name] == value, 60, f"{name}={value}")
 
 
 def test_an_older_retention_of_restored_controllers_is_not_put_on_the_target(
@@ -169,17 +188,56 @@ def test_an_older_retention_of_restored_controllers_is_not_put_on_the_target(
     with mirrored.running():
         mirrored.wait_through(topic)
         wait_until(lambda: settings(mirrored.target, topic)["retention.ms"] == "-1", 60, "what was set last")
-        with stopped(mirrored.lab, "primary-1") as disk:
-            shutil.rmtree(disk.data / METADATA)
-            shutil.copytree(tmp_path / "copy" / METADATA, disk.data / METADATA)
-        wait_until(lambda: settings(mirrored.target, topic)["max.message.bytes"] == "1111111", 60, "a look")
-        assert settings(mirrored.target, topic)["retention.ms"] == "-1"
-        change(mirrored.source, topic, "retention.ms", "7200000")  # whoever means it changes it again
+        set_controllers_back(mirrored, tmp_path)
+        has(mirrored, topic, "max.message.bytes", "1111111")
+        (problem,) = wait_until(lambda: held(mirrored), 60, "the problem")
+        assert problem.topic == topic
+        assert "retention.ms is 3600000 on primary, where -1 was followed, and stays -1 on dr" in problem.reason
+        change(mirrored.source, topic, "retention.ms", "7200000")  # by an operator who doesn't know what it was
+        wait_until(lambda: "retention.ms is 7200000" in held(mirrored)[0].reason, 60, "the problem of now")
+    with mirrored.running():  # another mirror
         change(mirrored.source, topic, "max.message.bytes", "3333333")
-        wait_until(lambda: settings(mirrored.target, topic)["max.message.bytes"] == "3333333", 60, "a look")
-        assert settings(mirrored.target, topic)["retention.ms"] == "-1", "this mirror has seen no other"
+        has(mirrored, topic, "max.message.bytes", "3333333")
+        assert settings(mirrored.target, topic)["retention.ms"] == "-1"
+        assert held(mirrored)
+        refused = mirrored.drkit("link", "acknowledge", str(mirrored.link.id), "settings_held")
+        assert refused.returncode == 3, "it is named"
+        accept(mirrored, topic)
+        has(mirrored, topic, "retention.ms", "7200000")
+        wait_until(lambda: held(mirrored) == [], 60, "it is settled")
+        change(mirrored.source, topic, "retention.ms", "-1")
+        has(mirrored, topic, "retention.ms", "-1")
+        set_controllers_back(mirrored, tmp_path)
+        wait_until(lambda: held(mirrored), 60, "the problem again: who accepted it meant that time")
+        assert settings(mirrored.target, topic)["retention.ms"] == "-1"
+        change(mirrored.source, topic, "retention.ms", "-1")
+        wait_until(lambda: held(mirrored) == [], 60, "the source has again what dr has")
+
+
+def set_controllers_back(mirrored: Mirrored, folder: Path) -> None:
+    """Their log alone is restored from the copy."""
+    with stopped(mirrored.lab, "primary-1") as disk:
+        shutil.rmtree(disk.data / METADATA)
+        shutil.copytree(folder / "copy" / METADATA, disk.data / METADATA)
+
+
+def test_an_older_retention_of_controllers_that_were_restored_while_no_mirror_ran_is_not_put_on_the_target(
+    mirrored: Mirrored, tmp_path: Path
+) -> None:
+    topic = mirrored.name("orders")
+    mirrored.source.create(topic, retention_ms="3600000")
+    with stopped(mirrored.lab, "primary-1") as disk:
+        disk.copy_to(tmp_path / "copy")
+    change(mirrored.source, topic, "retention.ms", "-1")
+    write(mirrored.source, topic, 5)
     with mirrored.running():
-        wait_until(lambda: settings(mirrored.target, topic)["retention.ms"] == "7200000", 60, "it was restarted")
+        mirrored.wait_through(topic)
+        has(mirrored, topic, "retention.ms", "-1")
+        wait_until(lambda: mirrored.store.notes(mirrored.link.id, "followed_settings"), what="what was followed")
+    set_controllers_back(mirrored, tmp_path)
+    with mirrored.running():
+        wait_until(lambda: held(mirrored), 60, "the problem")
+    assert settings(mirrored.target, topic)["retention.ms"] == "-1"
 
 
 # ---- deletions ---------------------------------------------------------------------------------------

@@ -1,0 +1,223 @@
+"""Whether settings by which a source removes more than before were set there, so that the target may follow.
+
+Controllers that are restored alone from an older copy give out older settings, while every topic's log is whole; the
+target may hold all that the source's shorter retention would remove. A broker never forgets what it has applied of the
+controllers' log, and learns of another log only by starting anew (`source_growth`). So such a change is followed where
+one broker has told both, what was followed before and what there is now, by one connection, which shows one process.
+
+What was followed last of each topic is noted in the store: a mirror that starts, or another worker that leads, compares
+with that. Whatever nothing shows is held, with a problem, until an operator accepts exactly these values, or the source
+removes no more than the target any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.admin.topic_requests import Teller
+from drkit.mirror.health.problems import Problems
+from drkit.mirror.topics.topic_snapshot import TopicSnapshot
+from drkit.model.link_state import FOLLOWED_SETTINGS, SETTINGS_HELD
+from drkit.model.topics.removing import REMOVING, FollowedSettings, HeldSettings, changed_to_remove_more
+from drkit.model.topics.standby import SettingChanges
+from drkit.model.topology import Link
+from drkit.store.api import LinkStore
+
+LOOKS = 3
+"""For so many looks a broker that told what was followed may lag behind the one that tells what there is now."""
+_REMEMBERED = 64
+"""Of how many values of a topic's settings it is remembered who told them."""
+_KINDS = frozenset({SETTINGS_HELD})
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """Settings of a topic: those that the source has now, that were followed before, and that the target has."""
+
+    now: dict[str, str]
+    followed: dict[str, str]
+    target: dict[str, str]
+
+
+class RemovingChanges:
+    """See the module docstring. Not thread-safe.
+
+    Args:
+        link: the link.
+        source: whose brokers are asked.
+        store: the notes, for as long as this worker leads.
+        problems: where held settings go.
+    """
+
+    def __init__(self, link: Link, source: ClusterAdmin, store: LinkStore, problems: Problems) -> None:
+        self._link = link
+        self._source = source
+        self._store = store
+        self._problems = problems
+        self._told: dict[str, dict[tuple[str, str], dict[int, int]]] = {}
+        """By topic and value of a setting: which broker told it last by which connection."""
+        self._followed: dict[str, FollowedSettings] | None = None
+        self._held: dict[str, HeldSettings] | None = None
+        self._lagging: dict[str, int] = {}
+        """For how many looks brokers that told what was followed have not told what there is now, by topic."""
+
+    def saw(self, look: TopicSnapshot) -> None:
+        """Note who told what. Whoever doesn't lead does so, too: it may lead next, and then has this."""
+        told = {topic: known for topic, known in self._told.items() if topic in look.states or topic in look.source}
+        for topic, settings in look.source_settings.items():
+            known = told.setdefault(topic, {})
+            for setting in _removing(settings).items():
+                known[setting] = known.pop(setting, {}) | dict(look.source_tellers)  # the latest last
+            for former in list(known)[:-_REMEMBERED]:
+                del known[former]
+        self._told = told
+
+    def read_again(self) -> None:
+        """Another worker leads, and changes the notes."""
+        self._followed = self._held = None
+        self._lagging.clear()
+
+    def withheld(self, look: TopicSnapshot, wanted: Mapping[str, SettingChanges]) -> dict[str, frozenset[str]]:
+        """The settings that don't follow now, by source topic. Notes those that do.
+
+        Args:
+            look: both sides.
+            wanted: what is to be put, by source topic, of each of which both sides' settings are known.
+        """
+        self.saw(look)
+        if self._link.shares_target:
+            return {}  # nothing follows there
+        if self._followed is None:
+            notes = self._store.notes(self._link.id, FOLLOWED_SETTINGS)
+            self._followed = {topic: FollowedSettings.read(text) for topic, text in notes.items()}
+        changes = {
+            topic: change for topic, settings in wanted.items() if (change := self._change(look, topic, settings))
+        }
+        if changes or self._held is None:
+            notes = self._store.notes(self._link.id, SETTINGS_HELD)
+            self._held = {topic: HeldSettings.read(text) for topic, text in notes.items()}
+        stay = self._undecided(changes, self._held)
+        self._note_followed(look, wanted, {topic: changes[topic] for topic in stay}, self._followed)
+        for topic in stay:
+            if self._lagging.get(topic, LOOKS) >= LOOKS:
+                self._hold(topic, changes[topic], self._held)
+        self._settle(wanted.keys() - stay, self._held)
+        return {topic: frozenset(changes[topic].now) for topic in stay}
+
+    def as_followed(self, topic: str, settings: Mapping[str, str]) -> dict[str, str]:
+        """The source's settings of a topic, with the former values of those that are held."""
+        held, known = (self._held or {}).get(topic), (self._followed or {}).get(topic)
+        if held is None or known is None:
+            return dict(settings)
+        return {**settings, **{key: known.settings[key] for key in held.settings if key in known.settings}}
+
+    def _known(self, look: TopicSnapshot, topic: str) -> FollowedSettings | None:
+        """What was followed last of this topic, not of a former one of its name."""
+        known = (self._followed or {}).get(topic)
+        return known if known is not None and known.topic_id == look.ready[topic].state.source_topic_id else None
+
+    def _change(self, look: TopicSnapshot, topic: str, settings: SettingChanges) -> _Change | None:
+        known = self._known(look, topic)
+        if known is None:
+            return None
+        own, target = look.source_settings[topic], look.target_settings[look.ready[topic].state.target_topic]
+        keys = changed_to_remove_more(own, target, known.settings)
+        keys = tuple(key for key in keys if settings.followed.get(key) == own[key])
+        if not keys:
+            return None
+        now, followed, there = ({key: each[key] for key in keys} for each in (own, known.settings, target))
+        return _Change(now, followed, there)
+
+    # -- deciding ----------------------------------------------------------------------------------
+
+    def _undecided(self, changes: Mapping[str, _Change], held: Mapping[str, HeldSettings]) -> set[str]:
+        """The topics of which these changes don't follow: nothing shows that somebody made them, nor did an operator
+        accept them."""
+        same = {topic for topic, change in changes.items() if topic in held and held[topic].settings == change.now}
+        accepted = {topic for topic in same if held[topic].accepted}
+        shown, lagging = self._ask({topic: change for topic, change in changes.items() if topic not in same})
+        self._lagging = {topic: self._lagging.get(topic, 0) + 1 for topic in lagging}
+        return changes.keys() - shown - accepted
+
+    def _ask(self, changes: Mapping[str, _Change]) -> tuple[set[str], set[str]]:
+        """The topics of which one broker has told, by one connection, what was followed and what there is now; and
+        those of which one that told the former tells something else now."""
+        tellers: dict[str, set[Teller]] = {}
+        for topic, change in changes.items():
+            told = self._told.get(topic, {})
+            by = [{Teller(*each) for each in told.get(setting, {}).items()} for setting in change.followed.items()]
+            if found := set.intersection(*by):
+                tellers[topic] = found
+        nodes = {teller.node for found in tellers.values() for teller in found}
+        answers = self._source.topic_configs_of(tellers, keys=REMOVING, nodes=nodes) if nodes else {}
+        shown, lagging = set(), set()
+        for topic, found in tellers.items():
+            now = [told.settings.get(topic, {}) for told in answers.values() if told.teller in found]
+            if any(changes[topic].now.items() <= settings.items() for settings in now):
+                shown.add(topic)
+            elif now:
+                lagging.add(topic)
+        return shown, lagging
+
+    def _note_followed(
+        self,
+        look: TopicSnapshot,
+        judged: Collection[str],
+        staying: Mapping[str, _Change],
+        followed: dict[str, FollowedSettings],
+    ) -> None:
+        fresh = {}
+        for topic in look.ready.keys() & look.source_settings.keys():
+            if topic not in judged and self._known(look, topic) is not None:
+                continue  # the target's settings aren't known
+            settings = _removing(look.source_settings[topic])
+            if topic in staying:
+                settings |= staying[topic].followed
+            fresh[topic] = FollowedSettings(look.ready[topic].state.source_topic_id, settings)
+        fresh = {topic: each for topic, each in fresh.items() if followed.get(topic) != each}
+        if fresh:
+            self._store.put_notes(
+                self._link.id, FOLLOWED_SETTINGS, {topic: each.note() for topic, each in fresh.items()}
+            )
+            followed.update(fresh)
+
+    # -- telling -----------------------------------------------------------------------------------
+
+    def _hold(self, topic: str, change: _Change, held: dict[str, HeldSettings]) -> None:
+        source, target = self._link.id.source, self._link.id.target
+        told = "; ".join(
+            f"{key} is {change.now[key]} on {source}, where {change.followed[key]} was followed, and stays "
+            f"{change.target[key]} on {target} for now"
+            for key in sorted(change.now)
+        )
+        self._problems.put(
+            SETTINGS_HELD,
+            topic,
+            None,
+            f"{told}: more would be removed there, and nothing shows that somebody set it. {source}, or its "
+            f"controllers, may have been restored from an older copy with older settings, and {target} may hold all "
+            f"that is left (drkit believes a change where a broker of {source} told both values by one connection)",
+            f"If it is meant: `drkit link acknowledge '{self._link.id}' {SETTINGS_HELD} --topic {topic}` puts it on "
+            f"{target}. If not, set on {source} what is (kafka-configs.sh --alter --entity-type topics --entity-name "
+            f"{topic}); once that removes no more than {target} does, this clears",
+            halted=False,
+        )
+        if held.get(topic, HeldSettings({})).settings != change.now:
+            held[topic] = HeldSettings(change.now)  # after the problem: who acknowledges it accepts what was told
+            self._store.put_notes(self._link.id, SETTINGS_HELD, {topic: held[topic].note()})
+
+    def _settle(self, topics: Collection[str], held: dict[str, HeldSettings]) -> None:
+        """Nothing is held of these topics."""
+        for topic in topics:
+            self._problems.settle(topic, kinds=_KINDS)
+        over = held.keys() & set(topics)
+        if over:
+            self._store.forget_notes(self._link.id, SETTINGS_HELD, sorted(over))
+            for topic in over:
+                del held[topic]
+
+
+def _removing(settings: Mapping[str, str]) -> dict[str, str]:
+    return {key: settings[key] for key in REMOVING if key in settings}
