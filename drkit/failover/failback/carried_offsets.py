@@ -20,7 +20,7 @@ from drkit.failover.positions.positions import PlannedPosition, Strategy
 from drkit.kafka.groups.group_admin import CommittedOffset
 from drkit.mapping.invert import invert_watermark
 from drkit.mapping.mapping_rows import Ranges, conflict, former_ranges
-from drkit.mapping.translate import translate_by_rows, unavailable
+from drkit.mapping.translate import NO_ROW_DOUBTS, RowDoubts, rows_in_doubt, translate_by_rows, unavailable
 from drkit.model.clock import now
 from drkit.model.offsets import Certainty, GroupPosition, OffsetMapping, Translation, Watermark
 from drkit.model.topology import LinkId, TopicPartition
@@ -42,12 +42,14 @@ class MappedTopic(NamedTuple):
 
 
 class PartitionMapping(NamedTuple):
-    """A partition's record: its watermark (None: nothing), the rows, ascending, and what the live cluster may hold of
-    former epochs (`drkit.mapping.mapping_rows.former_ranges`)."""
+    """A partition's record: its watermark (None: nothing), the rows, ascending, what the live cluster may hold of
+    former epochs (`drkit.mapping.mapping_rows.former_ranges`), and why it isn't known whether the rows are all (None:
+    it is)."""
 
     mark: Watermark | None = None
     rows: tuple[OffsetMapping, ...] = ()
     former: Ranges = ()
+    in_doubt: str | None = None
 
     def translate(self, tp: TopicPartition, offset: int) -> Translation:
         """Translate an offset of the old primary to the live cluster."""
@@ -56,12 +58,15 @@ class PartitionMapping(NamedTuple):
         wrong = conflict(self.rows)
         if wrong is not None:
             return unavailable(offset, wrong)
-        return translate_by_rows(offset, self.rows, self.mark, self.former)
+        answer = translate_by_rows(offset, self.rows, self.mark, self.former)
+        return rows_in_doubt(answer, self.in_doubt, self.mark, self.rows)
 
 
-def mappings_of(store: Store, link: LinkId, topics: Iterable[MappedTopic]) -> dict[TopicPartition, PartitionMapping]:
+def mappings_of(
+    store: Store, link: LinkId, topics: Iterable[MappedTopic], in_doubt: RowDoubts = NO_ROW_DOUBTS
+) -> dict[TopicPartition, PartitionMapping]:
     """The mappings by partition of the old primary, the source of `link`, as far as no problem on record says that both
-    sides hold different records."""
+    sides hold different records; `in_doubt`: what isn't known of the store's rows."""
     back = link.reversed()
     different = [problem for problem in store.problems(link) if problem.differs_from is not None]
     states, marks, back_marks = store.topic_states(link), store.watermarks(link), store.watermarks(back)
@@ -83,7 +88,7 @@ def mappings_of(store: Store, link: LinkId, topics: Iterable[MappedTopic]) -> di
             rows = tuple(store.mappings(link, tp, mark.epoch))
             log = topic.live_starts.get(number, mark.target_start), mark.target_end
             former = former_ranges(rows, mark.epoch, log, partial(store.mappings, link, tp))
-            found[tp] = PartitionMapping(mark, rows, former)
+            found[tp] = PartitionMapping(mark, rows, former, in_doubt.of(tp))
     return found
 
 
@@ -186,6 +191,8 @@ def with_carried(
     found = {(each.group, each.target_topic, each.partition): each for each in chosen}
     for each in positions:
         key = (each.group, each.target_topic, each.partition)
+        if each.translation is Certainty.CONSERVATIVE and key in found and each.source_offset is not None:
+            found[key] = _no_surer(found[key], each)
         start = starts.get(TopicPartition(each.topic, each.partition))
         if key in found and found[key].target_offset is not None:
             continue
@@ -196,6 +203,16 @@ def with_carried(
             place = replace(each, existing=None, source_offset=None, target_offset=start, strategy=Strategy.MAPPING)
             found[key] = replace(place, translation=Certainty.CONSERVATIVE, reason=reason, why=reason)
     return tuple(each for _, each in sorted(found.items()))
+
+
+def _no_surer(chosen: PlannedPosition, carried: PlannedPosition) -> PlannedPosition:
+    """A position that was chosen for a carried offset: no surer than that is on the live cluster."""
+    if chosen.source_offset != carried.source_offset or chosen.target_offset is None:
+        return chosen
+    reason = "; ".join(filter(None, (carried.reason, chosen.reason)))
+    return replace(
+        chosen, translation=Certainty.CONSERVATIVE, reread=None, reread_at_most=None, skipped=None, reason=reason
+    )
 
 
 def offsets_digest(committed: Iterable[CommittedOffset]) -> str:

@@ -24,7 +24,7 @@ from drkit.kafka.groups.group_admin import CommittedOffset
 from drkit.lag.batch_comparison import compare_batches
 from drkit.lag.last_records import compare_records, last_places
 from drkit.mapping.mapping_rows import source_at
-from drkit.mapping.translate import translate_by_rows
+from drkit.mapping.translate import NO_ROW_DOUBTS, RowDoubts, translate_by_rows
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused, Unreachable
 from drkit.model.link_state import RECORDS_GIVEN_UP, Direction, LinkControl, TopicState
@@ -130,8 +130,8 @@ def _mirror(estate: ClusterContext, link: Link) -> str | None:
     return f"{found[0]}, which uses another store than store.url" if found else None
 
 
-def take_failback_snapshot(estate: ClusterContext, link: Link) -> FailbackSnapshot:
-    """Read both clusters and the store.
+def take_failback_snapshot(estate: ClusterContext, link: Link, in_doubt: RowDoubts = NO_ROW_DOUBTS) -> FailbackSnapshot:
+    """Read both clusters and the store; `in_doubt`: what isn't known of its mapping rows.
 
     Raises:
         Refused: a cluster doesn't answer.
@@ -177,7 +177,7 @@ def take_failback_snapshot(estate: ClusterContext, link: Link) -> FailbackSnapsh
         MappedTopic(name, names[name], topics[name].partitions, snapshot.way_back(topics[name]), logs[name].starts)
         for name in mirrored
     ]
-    mappings = mappings_of(store, link.id, mapped)
+    mappings = mappings_of(store, link.id, mapped, in_doubt)
     held = {tp: mapping for tp, mapping in mappings.items() if tp.topic not in left}
     live_configs = live_admin.topic_configs(sorted({names[name] for name in mirrored}), keys=REMOVING)
     return replace(
@@ -260,7 +260,7 @@ def _unlike(
     names, found = link.id, {}
     here: dict[TopicPartition, Missing] = {}
     there: dict[TopicPartition, Missing] = {}
-    for tp, (mark, rows, _) in mappings.items():
+    for tp, (mark, rows, *_) in mappings.items():
         log, start = logs.get(tp.topic, LiveLog()), starts.get(tp, 0)
         held_from, held_until = log.starts.get(tp.partition), log.ends.get(tp.partition, 0)
         if mark is None or held_from is None or not rows:
@@ -457,7 +457,7 @@ def compared(topic: ScrubTopic, live: LiveLog, mappings: Mapping[TopicPartition,
     gap = MISSING if live.topic_id is None else RECREATED if live.topic_id != topic.live_topic_id else None
     found = {}
     for number, end in topic.ends.items():
-        mark, rows, _ = mappings.get(TopicPartition(topic.topic, number), PartitionMapping())
+        mark, rows, *_ = mappings.get(TopicPartition(topic.topic, number), PartitionMapping())
         there = None if gap is not None or number not in live.starts else (live.starts[number], live.ends[number])
         found[number] = only_here((topic.starts.get(number, 0), end), mark, rows, there)
     only = {number: each.offsets for number, each in found.items()}

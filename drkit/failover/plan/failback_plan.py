@@ -17,6 +17,7 @@ from drkit.failover.context.state_machine import Kind, Mode
 from drkit.failover.plan.failover_plan import DirectoryView, Obstacle, StagePlan, decided_directories
 from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.snapshot.snapshot import ClusterView
+from drkit.mapping.translate import NO_ROW_DOUBTS, RowDoubts
 from drkit.model.canonical import document_digest
 from drkit.model.topology import LinkId
 
@@ -74,7 +75,8 @@ class FailbackPlan:
     that an abandoned run kept, and that its scrub deleted. `offsets` counts, by
     group, the committed offsets that are deleted there. `failover_run` is the run that failed the link away.
     `level`: the old primary holds nothing that the live cluster lacks, so nothing is deleted there.
-    `by_spark`: Spark's tasks seed the old primary.
+    `by_spark`: Spark's tasks seed the old primary. `rows_in_doubt`: what isn't known of the store's mapping rows, by
+    the old primary's names.
     """
 
     link: LinkId
@@ -96,6 +98,7 @@ class FailbackPlan:
     stages: tuple[StagePlan, ...] = ()
     warnings: tuple[str, ...] = ()
     obstacles: tuple[Obstacle, ...] = ()
+    rows_in_doubt: RowDoubts = NO_ROW_DOUBTS
     digest: str = ""
     kind: Kind = Kind.FAILBACK
     mode: Mode = Mode.PLANNED

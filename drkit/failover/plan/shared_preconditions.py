@@ -88,6 +88,17 @@ def later_decision(estate: ClusterContext, link: Link, age: StoreAge) -> Obstacl
     )
 
 
+def lost_rows(link: Link, age: StoreAge) -> Obstacle | None:
+    """Why no failback rests on a store that has lost mapping rows; None: it isn't known to have."""
+    if age.older is None or not age.lost:
+        return None
+    return Obstacle(
+        f"the store is older than its copy on {link.id.target}, {age.older.knows_more()}",
+        "It has lost mapping rows: what is only on one side, and where groups continue, may be wrong",
+        recovery_of(link.id),
+    )
+
+
 def decision_not_compared(estate: ClusterContext, link: Link, why: str) -> Obstacle:
     """Why nothing may be deleted by the store's decision about the link while its copy can't be compared."""
     topic = copy_name(link, estate.store)

@@ -18,6 +18,7 @@ from drkit.failover.plan.shared_preconditions import (
     decision_not_compared,
     later_decision,
     look_at_rights,
+    lost_rows,
     store_age,
 )
 from drkit.failover.planning.inherited_offsets import Inherited, inherited_offsets
@@ -33,6 +34,7 @@ from drkit.failover.stages.salvage_stage import Salvage
 from drkit.failover.stages.scrub_stage import Scrub
 from drkit.failover.stages.stage import Stage
 from drkit.kafka.admin.write_block import WriteProbe
+from drkit.mapping.translate import NO_ROW_DOUBTS, RowDoubts
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, Refused, Unreachable
 from drkit.model.groups import SHARE
@@ -46,7 +48,6 @@ from drkit.permissions.missing import Names
 from drkit.permissions.resolve import CLUSTER_NAME
 from drkit.permissions.table import Command, Operation, Side, Subject
 from drkit.state_topic.guard import check_recovered
-from drkit.state_topic.store_age import not_compared
 from drkit.store.fences_beside import fences_beside, lift_of, names_closed
 from drkit.store.links_beside import links_beside
 
@@ -89,7 +90,9 @@ def make_failback_plan(
         )
     check_recovered(estate.store, chosen)
     check_way_back_is_free(estate, chosen.id, kind)
-    snapshot = take_failback_snapshot(estate, chosen)
+    age = store_age(estate, chosen)
+    in_doubt = age.rows_in_doubt(chosen)
+    snapshot = take_failback_snapshot(estate, chosen, in_doubt)
     inherited = inherited_offsets(estate, snapshot)
     plan = _plan_for(
         snapshot,
@@ -99,16 +102,12 @@ def make_failback_plan(
         hooks_of(estate.config.hooks, Kind.FAILBACK, {}),
         kind,
         by_spark=by_spark,
+        in_doubt=in_doubt,
     )
     found = _rights(estate, snapshot, plan)
-    age = store_age(estate, chosen)
-    older = later_decision(estate, chosen, age)
-    uncompared: tuple[str, ...] = ()
-    if older is None and age.unknown is not None:
-        if age.denied:
-            uncompared = (not_compared(chosen.id, age.unknown),)
-        else:
-            older = decision_not_compared(estate, chosen, age.unknown)
+    older = later_decision(estate, chosen, age) or lost_rows(chosen, age)
+    if older is None and age.unknown is not None and not age.denied:
+        older = decision_not_compared(estate, chosen, age.unknown)
     further = (
         *left_by_others(estate, chosen, snapshot.live_topics),
         *_in_the_way(estate, snapshot),
@@ -120,7 +119,7 @@ def make_failback_plan(
             *plan.warnings,
             *_other_readers(estate, plan, together),
             *_share_groups(estate, plan),
-            *uncompared,
+            *in_doubt.sentences(),
             *found.warnings,
         ),
         obstacles=(*(() if older is None else (older,)), *plan.obstacles, *further, *found.obstacles),
@@ -331,12 +330,32 @@ def failback_stages(plan: FailbackPlan) -> tuple[Stage, ...]:
         QuietFence(live),
         DrainBack(live, old, cluster_id),
         # where nothing was deleted, the groups' offsets there are old: the live cluster's positions win
-        Translate(live, old, None, Selection(), allow_rewind=plan.level, expected=len(plan.positions), back=True),
+        Translate(
+            live,
+            old,
+            None,
+            Selection(),
+            allow_rewind=plan.level,
+            expected=len(plan.positions),
+            back=True,
+            rows_in_doubt=_turned_doubts(plan) if plan.level else NO_ROW_DOUBTS,
+        ),
         Commit(old, groups, len(plan.positions)),
         ReverseLink(plan.link, plan.endpoint, old, plan.topics, tuple(view.name for view in plan.directories)),
         Verify(old),
         Close(turned=True),
     )
+
+
+def _turned_doubts(plan: FailbackPlan) -> RowDoubts:
+    """What isn't known of the way back's rows, by the live cluster's names: where nothing is seeded anew, they are the
+    configured link's, exchanged."""
+    names = {topic.topic: topic.live_topic for topic in plan.topics}
+    single = {}
+    for place, why in plan.rows_in_doubt.single.items():
+        topic, _, number = place.rpartition(":")
+        single[f"{names.get(topic, topic)}:{number}"] = why
+    return RowDoubts(plan.rows_in_doubt.everywhere, single)
 
 
 def _find_link(estate: ClusterContext, to: str | None, wanted: Link | None) -> Link:
@@ -363,6 +382,7 @@ def _plan_for(
     kind: Kind,
     *,
     by_spark: bool,
+    in_doubt: RowDoubts,
 ) -> FailbackPlan:
     topics = tuple(scrub_topics(snapshot))
     names = {topic.topic for topic in topics}
@@ -397,6 +417,7 @@ def _plan_for(
         kind=kind,
         level=level,
         by_spark=by_spark,
+        rows_in_doubt=in_doubt,
     )
     stages = tuple(StagePlan(stage.name, stage.explain()) for stage in failback_stages(plan))
     epoch = (plan.control_version or 0) + _DECISIONS

@@ -15,10 +15,14 @@ from confluent_kafka.admin import AdminClient
 from typer.testing import CliRunner
 
 from drkit.cli.application import application
+from drkit.failover.planning.failback_planner import make_failback_plan
+from drkit.failover.positions.positions import PlannedPosition
+from drkit.failover.run.service import run_failback
 from drkit.lab.lab import Lab
 from drkit.mirror.runtime.mirror_runtime import MirrorRuntime
 from drkit.model.errors import Refused, Unreachable
 from drkit.model.link_state import RECORDS_UNMAPPED, STATE_TOPIC_FAILED
+from drkit.model.offsets import Certainty
 from drkit.model.topology import TopicPartition
 from drkit.state_topic import recorder
 from drkit.state_topic.link_copy import read_copy
@@ -26,6 +30,7 @@ from drkit.state_topic.records import state_topic
 from drkit.store.workers import live_workers
 from tests.support.links.estates import OwnLink, mirror, mirroring, open_link, own_link, texts
 from tests.support.links.log_reader import read_partition
+from tests.support.recovery.failback_ports import reading_ports
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab
@@ -154,15 +159,7 @@ def test_rows_that_the_copy_does_not_prove_place_no_group_exactly_in_a_plan_or_i
     own.produce("primary", topic, texts("d", 5, [0, 1]))
     group = own.commit("primary", "g", topic, {0: 58, 1: 58})
     mirror(own)
-    with closing(sqlite3.connect(own.config_path.with_name("drkit.db"))) as store, store:
-        rows = store.execute("SELECT source_offset FROM mapping WHERE topic = ? AND partition = 0", [topic]).fetchall()
-        (lost,) = sorted(rows)[1]
-        store.execute("DELETE FROM mapping WHERE topic = ? AND partition = 0 AND source_offset = ?", [topic, lost])
-    producer = Producer(own.client("dr"))
-    for record in read_partition(own.client("dr"), state_topic(own.link)):
-        if json.loads(record.key or b"[]")[:3] == ["rows", topic, 0]:
-            producer.produce(state_topic(own.link), key=record.key, value=b"[[0,1]]", partition=0)
-    assert producer.flush(30) == 0
+    unprove(own, topic)
     unproven = "the copy doesn't prove this partition's mapping rows"
 
     def check(positions: list[dict[str, Any]], what: str) -> None:
@@ -181,6 +178,54 @@ def test_rows_that_the_copy_does_not_prove_place_no_group_exactly_in_a_plan_or_i
     human = CliRunner().invoke(application(["failover"]), [*words, "--dry-run", "--config", str(own.config_path)])
     assert unproven in " ".join(human.stdout.split())
     check(run(own, *words, "--yes", code=0)["groups"], "run")
+    own.store.close()
+
+
+def unprove(own: OwnLink, topic: str) -> None:
+    """The store has no longer the second row of partition 0, and the copy has other rows there than it counts."""
+    with closing(sqlite3.connect(own.config_path.with_name("drkit.db"))) as store, store:
+        rows = store.execute("SELECT source_offset FROM mapping WHERE topic = ? AND partition = 0", [topic]).fetchall()
+        (lost,) = sorted(rows)[1]
+        store.execute("DELETE FROM mapping WHERE topic = ? AND partition = 0 AND source_offset = ?", [topic, lost])
+    producer = Producer(own.client("dr"))
+    for record in read_partition(own.client("dr"), state_topic(own.link)):
+        if json.loads(record.key or b"[]")[:3] == ["rows", topic, 0]:
+            producer.produce(state_topic(own.link), key=record.key, value=b"[[0,1]]", partition=0)
+    assert producer.flush(30) == 0
+
+
+def test_an_offset_that_a_failback_carries_by_unproven_rows_is_exact_neither_in_its_plan_nor_in_its_run(
+    lab: Lab, tmp_path: Path, unique_name: str
+) -> None:
+    """A group that was left out of the failover goes by the mapping, there and back."""
+    own = own_link(lab, tmp_path, unique_name, extra='offsets = "translate"')
+    topic = own.create("primary", "t", partitions=2)
+    for batch in "ab":
+        own.produce("primary", topic, texts(batch, 20, [0, 1]))
+        aborted(own, topic, 5, [0, 1])
+    own.produce("primary", topic, texts("c", 5, [0, 1]))
+    moved = own.commit("primary", "moved", topic, {0: 58, 1: 58})
+    left = own.commit("primary", "left", topic, {0: 50, 1: 50})
+    mirror(own)
+    own.produce("primary", topic, texts("only-here", 2, [0, 1]))
+    run(own, "failover", "--to", "dr", "--unplanned", "--accept-unfenced", "--group", moved, "--yes", code=0)
+    unprove(own, topic)
+
+    def check(positions: Sequence[PlannedPosition], what: str) -> None:
+        found = {each.partition: each for each in positions if each.group == left}
+        assert found[0].translation is Certainty.CONSERVATIVE, what
+        assert "the copy doesn't prove this partition's mapping rows" in (found[0].reason or ""), what
+        assert found[0].skipped is None, what
+        assert found[1].translation is Certainty.EXACT, what
+
+    with own.estate() as estate:
+        plan = make_failback_plan(estate, "primary")
+        check(plan.positions, "plan")
+        assert [each for each in plan.warnings if each.startswith(f"{topic}:0: ")]
+        ports, old = reading_ports(own, tmp_path / "salvage"), plan.target.cluster_id or ""
+        done = run_failback(estate, plan, ports, cluster_id=old, accept_unfenced=True)
+        assert done.error is None
+        check(done.positions, "run")
     own.store.close()
 
 

@@ -33,7 +33,7 @@ def test_what_both_sides_are_known_to_hold_differently_is_on_the_old_primary_onl
     store.put_watermarks(LINK, [Watermark("t", 0, 1, 130, 130, 0, 130, 0, AT)])
     if problem is not None:
         store.put_problem(LINK, problem)
-    mark, rows, _ = mappings_of(store, LINK, [MappedTopic("t", "t", 1, way_back=False)])[TopicPartition("t", 0)]
+    mark, rows, *_ = mappings_of(store, LINK, [MappedTopic("t", "t", 1, way_back=False)])[TopicPartition("t", 0)]
     assert only_here((0, 120), mark, rows, (0, 130)).offsets == only
     store.close()
 

@@ -15,6 +15,7 @@ from drkit.failover.stages.salvage_stage import keep, stale, topics_at_salvage
 from drkit.kafka.client.record_probe import ProbedRecord
 from drkit.model.errors import Refused
 from drkit.model.topology import Link, LinkId, TopicPartition
+from drkit.state_topic.store_age import NOT_OLDER
 
 TP = TopicPartition("t", 0)
 TOPIC = ScrubTopic("t", "id", "t", 1, 1, 1, created_by_drkit=False, ends={0: 5}, live_topic_id="live")
@@ -61,8 +62,9 @@ def probing(monkeypatch):
 
 
 @pytest.mark.parametrize("alias", ["primary", "dr"])
-def test_a_salvage_whose_last_records_are_not_read_is_refused(probing, alias):
+def test_a_salvage_whose_last_records_are_not_read_is_refused(probing, alias, monkeypatch):
     context, answers = probing
+    monkeypatch.setattr(salvage_stage, "store_age", lambda *_: NOT_OLDER)
     keep(context, "primary", "dr", [TOPIC])
     answers[alias] = LATE
     context.required_ports.salvager.salvage = lambda *_: pytest.fail("it may take hours")
