@@ -153,7 +153,7 @@ def _replaced_target(store: Store, record: LinkRecord, logs: LogsSeen, at: datet
     if found is None or known in {None, found}:
         return None
     reason = other_target_cluster(link.id, found, known or "")
-    remedy = other_target_remedy(link, found, serving=not record.flowing)
+    remedy = other_target_remedy(link, found, None if record.control is None else record.control.direction)
     return Problem(TARGET_REPLACED, WHOLE_LINK, None, reason, remedy, halted=True, since=at)
 
 

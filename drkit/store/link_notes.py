@@ -36,6 +36,7 @@ from drkit.model.link_state import (
     SOURCE_GAP,
     SOURCE_TRUNCATED,
     Alignment,
+    Direction,
     Problem,
     note_name,
     read_alignment,
@@ -140,7 +141,7 @@ def check_target_cluster(store: LinkStore, link: Link, cluster_id: str) -> None:
     if known is None or known == cluster_id:
         return
     control = store.link_control(link.id)
-    remedy = other_target_remedy(link, cluster_id, serving=control is not None and not control.direction.serves_source)
+    remedy = other_target_remedy(link, cluster_id, None if control is None else control.direction)
     raise NotShown(other_target_cluster(link.id, cluster_id, known), remedy=remedy)
 
 
@@ -163,16 +164,23 @@ def other_source_remedy(link: LinkId) -> str:
     )
 
 
-def other_target_remedy(link: Link, found: str, *, serving: bool = False) -> str:
-    """The remedy for another target. `serving`: clients were moved there."""
+def other_target_remedy(link: Link, found: str, direction: Direction | None = None) -> str:
+    """The remedy for another target. `direction`: the link's, which says whether clients were moved there; None: not
+    decided yet."""
     ids = link.id
     correct = f"Correct bootstrap_servers of {ids.target}. Where the cluster was replaced: "
     if link.inverse:
         return f"{correct}`drkit doctor` names the command that ends this failback"
-    if serving:
+    if direction is Direction.REVERSED:
+        return (
+            f"{correct}`drkit doctor` names the command by which clients use what {ids.source} has of it: all that a "
+            "failback or a reprotect has brought back"
+        )
+    if direction is not None and not direction.serves_source:
         return (
             f"{correct}`drkit fence --lift --cluster {ids.source} --yes --link '{ids}'` opens {ids.source}, which has "
-            "its records of before the failover; or configure a link under other aliases"
+            "its records of before the failover, or what was brought back since; or configure a link under other "
+            "aliases"
         )
     return (
         f"{correct}`drkit link resume '{ids}' --accept-recreated --cluster-id {found}`, and `drkit mirror` begins anew"

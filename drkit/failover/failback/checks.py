@@ -150,7 +150,7 @@ def obstacles(snapshot: FailbackSnapshot, plan: FailbackPlan, alone: Sequence[Pl
         yield Obstacle(
             other_target_cluster(link.id, found, snapshot.mirrored_to or ""),
             f"{old} would be made a copy of a cluster that wasn't failed over to: its records would be deleted for it",
-            other_target_remedy(link, found, serving=True),
+            other_target_remedy(link, found, None if snapshot.control is None else snapshot.control.direction),
         )
     if snapshot.replaced and (held := _held(snapshot)):
         yield Obstacle(

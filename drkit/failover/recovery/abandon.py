@@ -15,7 +15,7 @@ A site run is over once the unfinished run of each of its links is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
@@ -32,6 +32,7 @@ from drkit.failover.plan.failback_plan import FailbackPlan
 from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.recovery.component_conditions import replaced_clusters
 from drkit.failover.recovery.fence_command import CommandFenceContext, why_unreached
+from drkit.failover.recovery.way_out import ComponentCondition
 from drkit.failover.stages.late_commits import GoneTopics, with_late_commits
 from drkit.failover.stages.stage import decide_link
 from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC
@@ -81,8 +82,8 @@ class AbandonReport:
 
 @dataclass(slots=True)
 class _Looked:
-    """The known part of the run, and the clusters. `strangers`: clusters other than the plan's. `errors`: why a cluster
-    can't be read. `carried`: offsets to journal, and the facts with them."""
+    """The known part of the run, and the clusters. `strangers`: clusters that answer and aren't what they were, with
+    their condition. `errors`: why a cluster can't be read. `carried`: offsets to journal, and the facts with them."""
 
     summary: RunSummary
     entries: list[JournalEntry]
@@ -90,7 +91,7 @@ class _Looked:
     problem: str | None
     control: LinkControl | None
     answering: dict[str, bool]
-    strangers: frozenset[str] = frozenset()
+    strangers: Mapping[str, ComponentCondition] = field(default_factory=dict)
     errors: dict[str, DrkitError | None] = field(default_factory=dict)
     did: list[str] = field(default_factory=list)
     stands: list[str] = field(default_factory=list)
@@ -196,7 +197,7 @@ def _look(estate: ClusterContext, run: str, link: Link) -> _Looked:
         problem = "it was lost with the store" if looked_up.state == _LOST else "it is empty"
     errors = {alias: why_unreached(estate, alias) for alias in (link.id.source, link.id.target)}
     answering = {alias: error is None for alias, error in errors.items()}
-    strangers = frozenset() if record is None else replaced_clusters(estate, record.plan, answering)
+    strangers = {} if record is None else replaced_clusters(estate, record.plan, answering)
     entries, control = store.entries(run), store.link_control(link.id)
     return _Looked(looked_up, entries, record, problem, control, answering, strangers, errors)
 
@@ -248,7 +249,13 @@ def _decide(context: CommandFenceContext, looked: _Looked) -> Direction:
         _set(context, link, direction, looked, "its failover was abandoned")
     elif direction is Direction.REVERSED:
         back = store.link_control(link.reversed())
-        if back is not None and back.direction is Direction.SEALED:
+        if back is not None and back.direction is Direction.SEALED and link.target in looked.strangers:
+            looked.stands.append(
+                f"{link.reversed()} stays sealed: {link.target} is another cluster now, or was emptied. {link.source} "
+                f"has what was brought back: drkit fence --lift --cluster {link.source} --yes --link '{link}' lets "
+                "clients use that"
+            )
+        elif back is not None and back.direction is Direction.SEALED:
             _set(context, link.reversed(), Direction.ACTIVE, looked, "its failback was abandoned")
         looked.stands.append(f"{link} is reversed: data flows {link.reversed()}")
     elif direction is Direction.SEALED:

@@ -16,7 +16,7 @@ from drkit.failover.recovery.fence_command import why_unreached
 from drkit.failover.recovery.way_out import FAIL_OVER, ComponentCondition, Situation, WayOut, furthest, way_out
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.model.errors import DrkitError, answered, unreached
-from drkit.model.topology import Link, LinkId, TopicPartition
+from drkit.model.topology import Link, TopicPartition, is_canary
 from drkit.state_topic.store_age import recovery_of
 from drkit.store.link_notes import known_target_cluster
 
@@ -81,7 +81,7 @@ def advise(estate: ClusterContext, link: Link, unfinished: Unfinished | None) ->
     away = control is not None and not control.direction.serves_source
     now = Situation(Kind.FAILOVER if away else None, Mode.UNPLANNED, State.CLOSED)
     if unfinished is not None:
-        conditions |= dict.fromkeys(replaced_clusters(estate, unfinished.plan, up), ComponentCondition.REPLACED)
+        conditions |= replaced_clusters(estate, unfinished.plan, up)
         run = unfinished.machine
         now = Situation(run.kind, run.facts.mode, furthest(run, begun=unfinished.begun))
     elif up[ids.target] and _is_another(estate, link):
@@ -138,35 +138,44 @@ def _is_another(estate: ClusterContext, link: Link) -> bool:
         return False
 
 
-def replaced_clusters(estate: ClusterContext, plan: Plan, answering: Mapping[str, bool]) -> frozenset[str]:
-    """Clusters that answer but were replaced: their id differs from the one in a run's plan, or the target has none of
-    the mirrored records: its topics are gone, or their logs are empty.
+def replaced_clusters(
+    estate: ClusterContext, plan: Plan, answering: Mapping[str, bool]
+) -> dict[str, ComponentCondition]:
+    """Clusters that answer but aren't what they were: `REPLACED`: their id differs from the one in a run's plan;
+    `EMPTY`: the target has none of the mirrored records: its topics are gone, or their logs are empty.
     """
     views = (plan.target, plan.live) if isinstance(plan, FailbackPlan) else (plan.source, plan.target)
-    found = set()
+    found = {}
     for view in views:
-        if not answering[view.alias]:
+        if not answering.get(view.alias):
             continue
         try:
             admin = estate.admin(view.alias, may_be_gone=True)
             other = view.cluster_id is not None and admin.cluster_id() != view.cluster_id
-            emptied = view.alias == plan.link.target and _emptied(estate, plan.link, admin)
+            emptied = view.alias == plan.link.target and _emptied(estate, plan, admin)
         except DrkitError:
             continue
         if other or emptied:
-            found.add(view.alias)
-    return frozenset(found)
+            found[view.alias] = ComponentCondition.REPLACED if other else ComponentCondition.EMPTY
+    return found
 
 
-def _emptied(estate: ClusterContext, link: LinkId, target: ClusterAdmin) -> bool:
-    """Whether a target to which records were mirrored has none of their topics, or only empty logs."""
-    names = {state.topic: state.target_topic for state in estate.store.topic_states(link).values()}
-    found = target.topics(set(names.values()))
+def _emptied(estate: ClusterContext, plan: Plan, target: ClusterAdmin) -> bool:
+    """Whether a target to which records were mirrored has none of their topics, or only empty logs; nor, in a failback,
+    any that were brought back from there."""
+    store, link = estate.store, plan.link
+    states = {state.topic: state.target_topic for state in store.topic_states(link).values()}
+    written = {
+        TopicPartition(states[tp.topic], tp.partition)
+        for tp, mark in store.watermarks(link).items()
+        if mark.target_end and tp.topic in states
+    }
+    names = set(states.values())
+    if isinstance(plan, FailbackPlan):
+        names |= {name for name in store.topic_states(link.reversed()) if not is_canary(name)}
+        written |= {tp for tp, mark in store.watermarks(link.reversed()).items() if mark.source_through}
+    found = target.topics(names)
     if not found:
         return bool(names)
-    written = [
-        TopicPartition(names[tp.topic], tp.partition)
-        for tp, mark in estate.store.watermarks(link).items()
-        if mark.target_end and names.get(tp.topic) in found
-    ]
-    return bool(written) and not any(target.end_offsets(written, committed=False).values())
+    held = [tp for tp in written if tp.topic in found and tp.topic in names]
+    return bool(held) and not any(target.end_offsets(held, committed=False).values())

@@ -28,6 +28,7 @@ from drkit.model.topology import Link, LinkId, is_canary
 from drkit.model.wording import and_more, counted
 from drkit.state_topic.guard import check_recovered
 from drkit.state_topic.store_age import not_compared
+from drkit.store.link_notes import check_target_cluster
 
 KIND = "fence"
 """Kind of these runs, and their only stage."""
@@ -244,7 +245,9 @@ def _check_topics(estate: ClusterContext, link: Link, cluster: str, serves: str)
         return
     names = {link.target_topic(name): name for name in estate.store.topic_states(link.id) if not is_canary(name)}
     try:
-        there = estate.admin(serves, may_be_gone=True).topics(names)
+        serving_admin = estate.admin(serves, may_be_gone=True)
+        check_target_cluster(estate.store, link, serving_admin.cluster_id())  # another one has nothing of this one's
+        there = serving_admin.topics(names)
         here = estate.admin(cluster).topics(names.values())
     except DrkitError:
         return  # the serving one is gone: what the other one has is all that there is

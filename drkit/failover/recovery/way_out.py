@@ -165,7 +165,9 @@ UNMIRRORED = "records of SOURCE that the mirror had not copied stay only on SOUR
 _LOST_WITH_STORE = "the run's journal, positions of groups over time, digests; groups may read some records again"
 SALVAGE_GONE = "records that only SOURCE held and that were in the lost salvage: copy salvages elsewhere"
 GONE_WITH = "records that only the cluster's lost data held"
-SOURCE_HAS_OLD = f"SOURCE has its records of before the failover: {OPEN_SOURCE} goes there instead"
+SOURCE_HAS_OLD = (
+    f"SOURCE has its records of before the failover, or what was brought back since: {OPEN_SOURCE} goes there instead"
+)
 SOURCE_HAS_COPY = f"SOURCE has the records brought back so far: {OPEN_SOURCE} goes there instead"
 
 _CHANGING = frozenset({"fence", "scrub", "reverse", "commit", "switch"})
@@ -282,11 +284,15 @@ def _failback(now: Situation) -> WayOut:  # noqa: PLR0911 - one answer a case
         if now.source not in WHOLE:
             return WayOut((ABANDON,), Component.SOURCE, f"{GONE_WITH} ({now.source}); TARGET has the rest: {FAIL_OVER}")
         return WayOut((RESUME,), Component.SOURCE, NOTHING_LOST)
-    if now.state is State.COMMITTED and now.source in WHOLE:  # the source has everything of the target, positions too
-        other = now.target is ComponentCondition.REPLACED
-        return WayOut((ABANDON, OPEN_SOURCE) if other else (RESUME,), Component.SOURCE, NOTHING_LOST)
+    live_gone = now.target not in ANSWERS or now.target in {ComponentCondition.EMPTY, ComponentCondition.REPLACED}
+    planned = now.mode is Mode.PLANNED or not live_gone  # without it the move was, and has to be, unplanned
+    if now.state is State.COMMITTED and now.source in WHOLE and planned:
+        return WayOut((RESUME,), Component.SOURCE, NOTHING_LOST)  # which has everything of the target, positions too
     if now.target not in ANSWERS:
         return _live_gone(now)
+    audited = now.state not in _EARLY_BACK | _COPYING and now.kind is Kind.FAILBACK
+    if live_gone and audited and now.source in WHOLE:
+        return WayOut((UNPLANNED,), Component.SOURCE, f"{GONE_WITH} ({now.target})")
     if now.target not in WHOLE:
         copied = "" if now.state in _EARLY_BACK or now.source not in WHOLE else f"; {SOURCE_HAS_COPY}"
         return WayOut((ABANDON,), Component.TARGET, f"{GONE_WITH} ({now.target}){copied}")

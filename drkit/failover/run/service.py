@@ -33,6 +33,7 @@ from drkit.failover.plan.loss_budget import OverBudget, accepted, budgets_of, fl
 from drkit.failover.plan.waves import WantedGroups, at_once
 from drkit.failover.planning.failover_planner import PlanRequest, failover_stages, make_plan
 from drkit.failover.positions.positions import PlannedPosition
+from drkit.failover.recovery.component_conditions import replaced_clusters
 from drkit.failover.recovery.fence_command import why_unreached
 from drkit.failover.recovery.rollback import CANCEL, fence_is_gone, live_cluster, why_not_taken_back
 from drkit.failover.run.runner import Gate, Runner, RunResult, Watch, give_up, nobody_watches, take_over
@@ -42,7 +43,7 @@ from drkit.failover.stages.failover_stages import written_since
 from drkit.failover.stages.hooks import Hooks, hooks_of
 from drkit.failover.stages.stage import Stage
 from drkit.model.clock import now
-from drkit.model.errors import DrkitError, PartlyDone, Refused, StalePlan, answered, unreached
+from drkit.model.errors import DrkitError, NotShown, PartlyDone, Refused, StalePlan, answered, unreached
 from drkit.model.runs import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED, run_to_resume
 from drkit.model.topics.acls import Acl, fence_rules_kind, others_rules_kind
 from drkit.model.topology import Link, LinkId
@@ -300,7 +301,7 @@ def resume_run(
             runner.in_order = part.in_order
         if record.machine.finished:
             return runner.run()
-        _check_clusters(estate, record)
+        _check_clusters(estate, record, unplanned=unplanned)
         if isinstance(record.plan, FailbackPlan) and not record.journal.attempted(CANCEL):
             check_way_back_is_free(estate, record.plan.link, record.plan.kind, run)
         if part is None or not part.continued:
@@ -315,7 +316,8 @@ def resume_run(
         if unplanned:
             _check_live_gone(estate, record, live)
             _check_budget(estate, link, run, accept_loss)
-            runner.without_live(f"{live} is gone")
+            lost = estate.why_left_out(live)
+            runner.without_live(f"{live} is gone" if lost is None else lost.what)
         elif _was_unplanned(record):
             runner.as_planned(f"{live} may be back")
         elif gone and not record.journal.attempted("switch"):
@@ -384,8 +386,9 @@ def _check_live_gone(estate: ClusterContext, record: RunRecord, live: str) -> No
     remedy = f"drkit resume {run}"
     if machine.kind is not Kind.FAILBACK or record.journal.attempted("switch"):
         raise Refused(f"run {run} is not a failback that waits for its live cluster", remedy=remedy)
+    _leave_out_emptied(estate, record, live)
     error = why_unreached(estate, live)
-    if error is not None and answered(error):
+    if error is not None and answered(error) and estate.why_left_out(live) is None:
         raise Refused(
             f"{live} {unreached(refused=True)}: {error.what}",
             meaning=f"It is up: its clients may write to it, and their records would be left behind ({remedy})",
@@ -395,7 +398,7 @@ def _check_live_gone(estate: ClusterContext, record: RunRecord, live: str) -> No
         raise Refused(
             f"{live} answers", meaning="Records written there would be left behind, without need", remedy=remedy
         )
-    if machine.state is not State.AUDITED and machine.state not in BEHIND_THE_FENCE:
+    if not _is_audited(record):
         raise Refused(
             f"run {run} is {machine.state}: the records brought back aren't audited",
             meaning=f"{record.plan.target.alias} may hold only part of them",
@@ -418,14 +421,30 @@ def _check_budget(estate: ClusterContext, link: Link, run: str, accept_loss: Acc
         raise OverBudget(
             and_more(found, separator="; "),
             meaning=f"Records that {link.id.target} got since the last catching up stay there only, and the "
-            "configuration limits what an unplanned move may lose ([objectives]); nothing was changed",
+            "configuration limits what an unplanned move may lose ([objectives]); nothing further was changed",
             remedy=f"Bring {link.id.target} back; or accept it: drkit resume {run} --unplanned {flag_for(loss)}",
         )
 
 
-def _check_clusters(estate: ClusterContext, record: RunRecord) -> None:
+def _is_audited(record: RunRecord) -> bool:
+    """Whether all that a failback brought back was compared, and clients aren't switched yet."""
+    machine = record.machine
+    behind = machine.state is State.AUDITED or machine.state in BEHIND_THE_FENCE
+    return machine.kind is Kind.FAILBACK and behind and not record.journal.attempted("switch")
+
+
+def _leave_out_emptied(estate: ClusterContext, record: RunRecord, live: str) -> None:
+    """Have the live cluster of an audited failback count as gone if none of its records are there any more."""
+    if not _is_audited(record) or estate.why_left_out(live) is not None:
+        return
+    if replaced_clusters(estate, record.plan, {live: True}):
+        what = f"{live} was emptied: it has none of the link's topics, or only empty logs"
+        estate.leave_out(live, NotShown(what, remedy=f"drkit resume {record.run} --unplanned continues without it"))
+
+
+def _check_clusters(estate: ClusterContext, record: RunRecord, *, unplanned: bool) -> None:
     """Raise `Refused` if another cluster answers at the target's address than when the plan was made, or at that of the
-    live cluster that a failback still needs."""
+    live cluster that a failback still needs. Where it needs that no more, the other one counts as that one gone."""
     plan, run = record.plan, record.run
     if record.journal.attempted(CANCEL):
         return  # a run is taken back without them
@@ -433,21 +452,47 @@ def _check_clusters(estate: ClusterContext, record: RunRecord) -> None:
         raise Refused(
             f"{plan.target.alias} is another cluster now: its id is {found}, the plan was made on "
             f"{plan.target.cluster_id}",
-            meaning="Positions of one cluster mean nothing on another; nothing was changed",
+            meaning="Positions of one cluster mean nothing on another; nothing further was changed",
             remedy=f"Correct the address of {plan.target.alias} in the configuration, then drkit resume {run}. If the "
             f"cluster was replaced, or set up anew: drkit abandon {run} gives the run up, and drkit doctor says what "
             "follows",
         )
-    if not isinstance(plan, FailbackPlan) or record.journal.attempted("switch"):
+    if not isinstance(plan, FailbackPlan):
         return
-    if (found := _another(estate, plan.live)) is not None:
-        live = plan.live.alias
+    if (found := _another(estate, plan.live)) is None:
+        return
+    live, old = plan.live.alias, plan.target.alias
+    what = f"{live} is another cluster now: its id is {found}, the plan was made on {plan.live.cluster_id}"
+    remedy = f"Correct the address of {live} in the configuration, then drkit resume {run}"
+    if _is_done_with_live(estate, record) or (unplanned and _is_audited(record)):
+        estate.leave_out(live, NotShown(what, remedy=remedy))
+        return
+    if _is_audited(record):
         raise Refused(
-            f"{live} is another cluster now: its id is {found}, the plan was made on {plan.live.cluster_id}",
-            meaning=f"{plan.target.alias} would become a copy of a cluster that never served; nothing was changed",
-            remedy=f"Correct the address of {live} in the configuration, then drkit resume {run}. If the cluster was "
-            f"replaced, or set up anew: drkit abandon {run} gives the run up, and drkit doctor says what follows",
+            what,
+            meaning=f"Groups would move by what a cluster holds that never served; nothing further was changed. {old} "
+            f"has all that was brought back and audited, not what {live} took since",
+            remedy=f"{remedy}. If the cluster was replaced, or set up anew: drkit resume {run} --unplanned moves "
+            f"groups to what was brought back",
         )
+    raise Refused(
+        what,
+        meaning=f"{old} would become a copy of a cluster that never served; nothing further was changed",
+        remedy=f"{remedy}. If the cluster was replaced, or set up anew: drkit abandon {run} gives the run up, and "
+        "drkit doctor says what follows",
+    )
+
+
+def _is_done_with_live(estate: ClusterContext, record: RunRecord) -> bool:
+    """Whether all that a failback needed of its live cluster is on the old primary: everything was copied behind a
+    fence that stands, and groups are being committed, or clients switched."""
+    journal, machine = record.journal, record.machine
+    if journal.attempted("switch"):
+        return True
+    if not journal.attempted("commit") or machine.state not in {State.TRANSLATED, State.COMMITTED}:
+        return False
+    fence = fence_record(estate.store, record.plan.link, live_cluster(record.plan))
+    return machine.facts.mode is Mode.PLANNED and not fence_is_gone(machine, fence)
 
 
 def _another(estate: ClusterContext, planned: ClusterView) -> str | None:

@@ -39,7 +39,7 @@ from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.connection_manager import REFUSED_SECONDS, ConnectionManager, PermanentConnectionError
 from drkit.kafka.config.client_config import kafka_python_config
 from drkit.model.clock import Deadline
-from drkit.model.errors import AuthenticationError, DrkitError, Refused, Unreachable
+from drkit.model.errors import AuthenticationError, DrkitError, NotShown, Refused, Unreachable
 
 T = TypeVar("T")
 Step = Callable[["AdminConnection"], Awaitable[T]]
@@ -96,6 +96,8 @@ class Reachability:
         self._glance_seconds = min(seconds, glance_seconds)
         self._most_seconds = 3 * seconds if most_seconds is None else most_seconds
         self.gone = False
+        self.left_out: NotShown | None = None
+        """Why the cluster counts as gone, whatever answers at its address (`Clusters.leave_out`)."""
 
     def patience(self) -> _Patience:
         """For an attempt that begins now."""

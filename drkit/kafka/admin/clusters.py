@@ -10,6 +10,7 @@ from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.admin_connection import Reachability
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.groups.group_admin import GroupAdmin
+from drkit.model.errors import NotShown
 
 TIMEOUT_SECONDS = 10.0
 OBSERVE_SECONDS = 5.0
@@ -83,6 +84,20 @@ class Clusters:
         """How long to try to connect to a cluster that may be gone, and whether it was found gone before."""
         return self._reaches[alias]
 
+    def leave_out(self, alias: str, why: NotShown) -> None:
+        """Have a cluster count as gone from now on, for this object and those that were made from it: what answers at
+        its address isn't that cluster, so nothing there may be taken for its own. `why` is raised for each use."""
+        self._reaches[alias].left_out = why
+
+    def why_left_out(self, alias: str) -> NotShown | None:
+        """Why a cluster counts as gone although its address answers; None: it doesn't."""
+        return self._reaches[alias].left_out
+
+    def _check_left_out(self, alias: str) -> None:
+        why = self.why_left_out(alias)
+        if why is not None:
+            raise NotShown(why.what, meaning=why.meaning, remedy=why.remedy)
+
     def connect_soon(self, aliases: Iterable[str]) -> None:
         """Begin to connect to all clusters that may be gone, so that later calls wait less."""
         for alias in aliases:
@@ -102,7 +117,12 @@ class Clusters:
                 begun.close()
 
     def admin(self, alias: str, *, may_be_gone: bool = False) -> ClusterAdmin:
-        """Topics and offsets of a cluster."""
+        """Topics and offsets of a cluster.
+
+        Raises:
+            NotShown: it is left out.
+        """
+        self._check_left_out(alias)
         key = (alias, may_be_gone)
         with self._lock:
             if key not in self._admins:
@@ -112,7 +132,12 @@ class Clusters:
             return self._admins[key]
 
     def groups(self, alias: str, *, may_be_gone: bool = False) -> GroupAdmin:
-        """Consumer groups of a cluster."""
+        """Consumer groups of a cluster.
+
+        Raises:
+            NotShown: it is left out.
+        """
+        self._check_left_out(alias)
         key = (alias, may_be_gone)
         with self._lock:
             if key not in self._groups:

@@ -187,10 +187,11 @@ def _done(world: ModelWorld, stage: str) -> tuple[ModelWorld, Facts] | None:  # 
         case "audit":
             return (world, replace(facts, audit="clean")) if world.on_target <= world.on_source else None
         case "fence":
-            shut = world.closed | {live} if world.answers(live) else world.closed
+            left_out = back and facts.mode is Mode.UNPLANNED  # whatever answers at its address
+            fenced = world.answers(live) and not left_out
+            shut = world.closed | {live} if fenced else world.closed
             sealed = not back and facts.mode is Mode.UNPLANNED
             way = Direction.SEALED if sealed else world.direction
-            fenced = world.answers(live)
             return (
                 replace(world, closed=shut, direction=way),
                 replace(facts, fenced=fenced, unfenced_accepted=not fenced, sealed=facts.sealed or sealed),
@@ -303,7 +304,8 @@ def _resumed(world: ModelWorld) -> ModelWorld:
     if world.run.finished:
         return world
     live = _T if world.run.kind is Kind.FAILBACK else _S
-    fence_gone = world.run.facts.fenced is True and world.answers(live) and live not in world.closed
+    there = world.answers(live) and world.condition(live) is not ComponentCondition.REPLACED
+    fence_gone = world.run.facts.fenced is True and there and live not in world.closed
     switch_begun = world.run.state is State.COMMITTED and world.begun
     if world.run.state in BEHIND_THE_FENCE and fence_gone and not switch_begun:
         world = replace(world, run=back_before_fence(world.run, "its fence is gone"), begun=False)
@@ -366,7 +368,8 @@ def _abandoned(world: ModelWorld) -> ModelWorld:
 
 def _unplanned(world: ModelWorld) -> ModelWorld:
     run = world.run
-    if run.kind is not Kind.FAILBACK or world.answers(_T):
+    lost = world.condition(_T) in {ComponentCondition.EMPTY, ComponentCondition.REPLACED}
+    if run.kind is not Kind.FAILBACK or (world.answers(_T) and not lost):
         raise CommandRefused("only a failback whose live cluster is gone")
     if run.state is not State.AUDITED and run.state not in BEHIND_THE_FENCE:
         raise CommandRefused("nothing is audited yet")

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from drkit.model.errors import NotShown, Refused
+from drkit.model.link_state import Direction
 from drkit.model.topology import Link, LinkId
 from drkit.store.api import Store
 from drkit.store.link_notes import (
@@ -62,8 +63,11 @@ def test_a_link_within_one_cluster_begins_again_and_again(store: Store) -> None:
 
 
 def test_where_clients_were_moved_to_it_or_a_failback_writes_there_no_command_takes_it_for_the_link_s() -> None:
-    serving = other_target_remedy(LINK, "new", serving=True)
+    serving = other_target_remedy(LINK, "new", Direction.SEALED)
     assert "drkit fence --lift --cluster primary --yes --link 'primary->dr'" in serving
     back = other_target_remedy(replace(LINK, inverse=True), "new")
+    turned = other_target_remedy(LINK, "new", Direction.REVERSED)
     assert "drkit doctor" in back
-    assert not any("--accept-recreated" in said for said in (serving, back))
+    assert "drkit doctor" in turned
+    assert "before the failover" not in turned, "they were deleted by the failback"
+    assert not any("--accept-recreated" in said for said in (serving, back, turned))

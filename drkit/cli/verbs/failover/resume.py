@@ -40,7 +40,8 @@ def resume(
         bool,
         typer.Option(
             "--unplanned",
-            help="For a failback whose live cluster is gone: move groups to what is brought back and audited.",
+            help="For a failback whose live cluster is gone, or set up anew: move groups to what is brought back and "
+            "audited.",
         ),
     ] = False,
     yes: YesOption = False,

@@ -1,4 +1,4 @@
-"""What an abandoned failback says of committed offsets that are on no cluster any more."""
+"""What an abandoned failback says of committed offsets that no cluster has, and of a live cluster that was replaced."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from drkit.failover.context.state_machine import Kind, StageOutcome
 from drkit.failover.journal.journal import StageRecord
 from drkit.failover.journal.run_record import load_run
 from drkit.failover.recovery.abandon import abandon_run
+from drkit.failover.recovery.way_out import ComponentCondition
 from drkit.model.clock import now
+from drkit.model.link_state import Direction, LinkControl
 from drkit.model.runs import RunSummary
 from tests.unit.failover.run import test_left_since
 from tests.unit.failover.run.test_left_since import LINK, interrupted_before
@@ -85,10 +87,33 @@ def test_what_can_t_be_seen_is_not_said_to_have_happened(estate, monkeypatch, th
         seen = SimpleNamespace(topics=lambda _names: topics)
         monkeypatch.setattr(estate, "admin", lambda alias, **more: seen if alias == "primary" else asked(alias, **more))
         monkeypatch.setattr("drkit.failover.recovery.abandon.why_unreached", lambda *_: None)
-        monkeypatch.setattr("drkit.failover.recovery.abandon.replaced_clusters", lambda *_: frozenset())
+        monkeypatch.setattr("drkit.failover.recovery.abandon.replaced_clusters", lambda *_: {})
         monkeypatch.setattr("drkit.failover.recovery.abandon.ClusterFence", _NoFence)
     told = said_of_offsets(estate, run)
     assert [said in each for each in told] == ([True] if said else [])
+
+
+@pytest.mark.parametrize(
+    ("dr", "way_back"),
+    [
+        (ComponentCondition.REPLACED, Direction.SEALED),
+        (ComponentCondition.EMPTY, Direction.SEALED),
+        (ComponentCondition.UP, Direction.ACTIVE),
+    ],
+)
+def test_nothing_flows_from_a_cluster_that_was_replaced_or_emptied(estate, monkeypatch, dr, way_back):
+    """The drain had sealed the way back: made active again, it would read what never served."""
+    run = stopped_before(estate, "commit")
+    for link, direction in ((LINK, Direction.REVERSED), (LINK.reversed(), Direction.SEALED)):
+        estate.store.set_link_control(LinkControl(link, direction, 1, now(), "", run), expected_version=None)
+    strangers = {} if dr is ComponentCondition.UP else {"dr": dr}
+    monkeypatch.setattr("drkit.failover.recovery.abandon.why_unreached", lambda *_: None)
+    monkeypatch.setattr("drkit.failover.recovery.abandon.replaced_clusters", lambda *_: strangers)
+    monkeypatch.setattr("drkit.failover.recovery.abandon.ClusterFence", _NoFence)
+    stands = " ".join(abandon_run(estate, run, lambda _: None).stands)
+    assert estate.store.link_control(LINK.reversed()).direction is way_back
+    told = "drkit fence --lift --cluster primary --yes --link 'primary->dr'" in stands
+    assert told is bool(strangers)
 
 
 class _NoFence:
