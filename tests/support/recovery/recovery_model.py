@@ -183,7 +183,7 @@ def _done(world: ModelWorld, stage: str) -> tuple[ModelWorld, Facts] | None:  # 
         case "reverse":
             return replace(world, direction=Direction.REVERSED), replace(facts, reversed=True)
         case "reseed":
-            return replace(world, on_source=world.on_source | world.on_target), replace(facts, reseeded=1)
+            return replace(world, on_source=world.on_source | world.on_target), facts
         case "audit":
             return (world, replace(facts, audit="clean")) if world.on_target <= world.on_source else None
         case "fence":

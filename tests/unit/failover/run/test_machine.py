@@ -27,7 +27,6 @@ DONE = Facts(
     salvaged=0,
     scrubbed={},
     reversed=True,
-    reseeded=1,
     audit="clean",
     sealed=True,
     fenced=False,

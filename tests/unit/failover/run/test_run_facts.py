@@ -282,7 +282,7 @@ BEHIND = {State.FENCED, State.DRAINED, State.TRANSLATED, State.COMMITTED}
 FULL = Facts(
     Mode.UNPLANNED, unfenced_accepted=True, sealed=True, fenced=True, fence_reason="r", fence_epoch=4, fenced_at=AT,
     captured_at=AT, mirror_stopped=True, lag=0, ends={"t:0": 4}, loss=KNOWN, placed=3, committed=3, salvaged=1,
-    cluster_confirmed="id", scrubbed={}, reversed=True, reseeded=1, audit="clean",
+    cluster_confirmed="id", scrubbed={}, reversed=True, audit="clean",
 )  # fmt: skip
 
 

@@ -57,7 +57,7 @@ FOUND = {
     "salvage": {"salvaged": 0, "cluster_confirmed": "id"},
     "scrub": {"scrubbed": {}},
     "reverse": {"reversed": True},
-    "reseed": {"reseeded": 1},
+    "reseed": {},
     "audit": {"audit": "clean"},
 }
 """What each stage establishes that goes well."""
@@ -483,7 +483,7 @@ def test_who_interrupts_is_told_how_to_continue(trial):
 
 # -- a failback's live cluster ---------------------------------------------------------------------
 
-AUDITED = {"salvaged": 0, "cluster_confirmed": "id", "scrubbed": {}, "reversed": True, "reseeded": 1, "audit": "clean"}
+AUDITED = {"salvaged": 0, "cluster_confirmed": "id", "scrubbed": {}, "reversed": True, "audit": "clean"}
 
 
 def failing_back(trial, stage, error, **more):
