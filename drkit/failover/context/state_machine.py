@@ -205,6 +205,8 @@ class Facts:
     `scrubbed`: topics of the new incarnation on the scrubbed cluster, by name, with their ids.
     `captured_at`: when all groups' positions were read on the source and stored, during the drain; `lacking`: of some
     stored ones the source had no commit any more.
+    `held`: log starts and ends of the cluster that groups move to, when the loss was counted, by `topic:partition` of
+    the link's source, without empty logs.
     `removed_unread`: the offsets that groups had not read, and that the target no longer holds.
     `places`: how many of the groups' positions were seen to hold the planned record.
     """
@@ -237,6 +239,7 @@ class Facts:
     ends: dict[str, int] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
     late: dict[str, tuple[int, int]] = field(default_factory=dict)
+    held: dict[str, tuple[int, int]] = field(default_factory=dict)
     late_said: str = ""
     settings_said: tuple[str, ...] = ()
     loss: Loss | None = None

@@ -36,6 +36,7 @@ from drkit.failover.stages.remove_filler import trimmed_again
 from drkit.failover.stages.salvage_stage import check_cluster, free_folder, unreadable_places
 from drkit.failover.stages.scrub_stage import restore_configs, to_be_aligned
 from drkit.failover.stages.stage import StageContext, StageReport, check_direction, decide_link, sealed_before
+from drkit.failover.stages.target_loss import held_by_target
 from drkit.lag.diverged_logs import compare_logs
 from drkit.lag.divergence_check import tail_below
 from drkit.lag.problems_now import link_sides
@@ -298,6 +299,7 @@ class DrainBack:
             ends=ends_now,
             lag=total(view.lag for view in left),
             loss=loss_at(left, context.facts.fenced_at or now()),
+            held=held_by_target(snapshot),
         )
         said = f"all of {self.live} is on {self.cluster}{gone}; the way back is sealed{fenced.said(self.cluster)}"
         return StageReport(StageOutcome.OK, said, facts)

@@ -32,12 +32,14 @@ from drkit.failover.snapshot.point_in_time import Moment
 from drkit.failover.snapshot.selection import GROUP_TOPIC_PARTITION, Selection
 from drkit.failover.snapshot.snapshot import Snapshot
 from drkit.failover.snapshot.take_snapshot import observe
+from drkit.failover.stages.audit_stage import seed_anew
 from drkit.failover.stages.directory_update import publish
 from drkit.failover.stages.fence_stages import keep_problems
 from drkit.failover.stages.late_writes import find_late_writes
 from drkit.failover.stages.promote_topics import release
 from drkit.failover.stages.remove_filler import trim_filler, trimmed_again
 from drkit.failover.stages.stage import StageContext, StageReport, sealed_before
+from drkit.failover.stages.target_loss import held_by_target, target_loss, with_target_loss
 from drkit.kafka.client.record_probe import LogPosition
 from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.mapping.translate import NO_ROW_DOUBTS, RowDoubts
@@ -102,9 +104,7 @@ class Translate:
                 f"{self.target} {snapshot.target.unreached}: {snapshot.target.reason}",
                 remedy=f"{snapshot.target.denied or 'Bring it back'}, then drkit resume",
             )
-        late = written_since(context.facts, snapshot) if context.facts.mode is Mode.PLANNED else []
-        if late and (self.back or not context.commit_begun):  # it loses nothing or does nothing
-            raise still_written(self.source, late)
+        late = [] if unplanned else self._since_drained(context, snapshot)
         # the drain has just stored all but these
         replace_positions(context.estate.store, context.link.id, snapshot.stored, snapshot.news())
         if unplanned and not link.inverse:
@@ -132,7 +132,8 @@ class Translate:
             loss = _without_last_look(loss, self.source)
         beyond = self._within_budget(context, by_now)
         removed = removed_unread(placed, snapshot.partitions)
-        facts = replace(context.facts, placed=len(placed), loss=loss, removed_unread=removed.offsets)
+        held = held_by_target(snapshot) or context.facts.held
+        facts = replace(context.facts, placed=len(placed), loss=loss, removed_unread=removed.offsets, held=held)
         if unplanned:
             facts = replace(facts, ends=_ends_counted(snapshot) if ids else {}, topic_ids=ids or {})
         places = read_checks(context.estate, self.target, placed, context.places)
@@ -141,6 +142,31 @@ class Translate:
         moved = "" if len(placed) == self.expected else f" (the plan had {self.expected})"
         said = "; ".join(filter(None, (f"{counted(len(placed), 'position')}{moved}", removed.sentence(self.target))))
         return StageReport(StageOutcome.OK, f"{said}{unplaced}{trimmed}{beyond}", facts, positions, places)
+
+    def _since_drained(self, context: StageContext, snapshot: Snapshot) -> list[str]:
+        """What was written to the source since a planned move had drained it, for the close to count.
+
+        Raises:
+            Refused: there is some, or the target has lost some of what it was drained to, and the run can still go
+                back, or is a failback: it loses nothing, or does nothing.
+        """
+        late = written_since(context.facts, snapshot)
+        if context.commit_begun and not self.back:
+            return late
+        if late:
+            raise still_written(self.source, late)
+        found = target_loss(context)
+        if not found.lost:
+            return []
+        again = f"drkit resume {context.run} --cancel takes the run back; then run the mirror, and fail over again"
+        if self.back:
+            again = seed_anew(context, self.target)
+        raise Refused(
+            f"{self.target} has lost {counted(sum(found.lost.values()), 'offset')} since it was drained to: "
+            f"{and_more(list(found.told))}",
+            meaning=f"{self.source} still holds them, and no group has moved",
+            remedy=f"See what removed them ({self.target}'s disks, DeleteRecords, a deleted topic). {again}",
+        )
 
     @staticmethod
     def _topic_ids(context: StageContext) -> dict[str, str] | None:
@@ -545,6 +571,7 @@ class Close:
     def execute(self, context: StageContext) -> StageReport:
         """Sum up."""
         facts, late = find_late_writes(context, turned=self.turned)
+        facts, gone = with_target_loss(context, facts)
         filler = trimmed_again(context, context.link.id)
         loss = facts.loss
         lost = "loss not known"
@@ -552,7 +579,7 @@ class Close:
             lost = f"{counted(loss.records, 'record')}{bounds(lower=loss.lower_bound, upper=loss.upper_bound)} lost"
         if loss is not None and loss.reason:
             lost += f" ({loss.reason})"
-        return StageReport(StageOutcome.OK, f"{lost}; {_read_again(context)}{late}{filler}", facts)
+        return StageReport(StageOutcome.OK, f"{lost}; {_read_again(context)}{late}{gone}{filler}", facts)
 
 
 def _read_again(context: StageContext) -> str:

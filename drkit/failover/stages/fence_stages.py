@@ -24,6 +24,7 @@ from drkit.failover.plan.preconditions import records_of, within
 from drkit.failover.snapshot.snapshot import PartitionView, Snapshot
 from drkit.failover.snapshot.take_snapshot import observe
 from drkit.failover.stages.stage import StageContext, StageReport, decide_link, sealed_before
+from drkit.failover.stages.target_loss import held_by_target
 from drkit.kafka.client.record_probe import LogPosition
 from drkit.lag.batch_comparison import compare_batches, replaced_reason, set_back_remedy
 from drkit.lag.last_records import compare_records
@@ -297,6 +298,7 @@ class Drain:
             lacking=bool(snapshot.lacking),
             lag=snapshot.lag,
             loss=loss_at(snapshot.partitions.values(), facts.fenced_at or now()),
+            held=held_by_target(snapshot),
         )
         return StageReport(StageOutcome.OK, f"{_drained(snapshot, settled)}{equal}{late.said(self.target)}", facts)
 

@@ -71,7 +71,7 @@ def find_late_writes(context: StageContext, *, turned: bool) -> tuple[Facts, str
 def _late(context: StageContext, late: dict[str, tuple[int, int]]) -> tuple[Facts, str]:
     """As `find_late_writes`, of these offsets (first and next) by partition."""
     facts, source = context.facts, context.link.id.source
-    loss = _with(facts, {tp: end - max(_known(facts, tp, begin), begin) for tp, (begin, end) in late.items()})
+    loss = loss_with(facts, {tp: end - max(_known(facts, tp, begin), begin) for tp, (begin, end) in late.items()})
     facts, why = _closed_again(context, facts, late, turned=False)
     facts = replace(facts, loss=loss, late=facts.late | late)
     return facts, f"; {why}: {_told(source, late)}"
@@ -101,7 +101,7 @@ def _beside_the_mirror(
     loss = facts.loss or Loss(None, None, None)
     said = ""
     if late:
-        loss = _with(facts, counts)
+        loss = loss_with(facts, counts)
         why = f"beside {worker}, which mirrors to {source} again"
         if worker is None:  # or the fence would be in its way
             facts, why = _closed_again(context, facts, late, turned=True)
@@ -183,7 +183,7 @@ def _closed_again(
     return replace(facts, fence_reason=proof.reason, fence_epoch=proof.epoch), why
 
 
-def _with(facts: Facts, counts: Mapping[str, int]) -> Loss:
+def loss_with(facts: Facts, counts: Mapping[str, int]) -> Loss:
     """The loss plus late records by `topic:partition`, none of which was counted before: what was below the ends is on
     the target, or was counted."""
     loss = facts.loss or Loss(None, None, None)
