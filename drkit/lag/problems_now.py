@@ -31,6 +31,7 @@ from drkit.mapping.resume import settled_watermark
 from drkit.mapping.target_start import MappingRows
 from drkit.model.errors import AuthenticationError, ConfigError, DrkitError, Refused, Unreachable
 from drkit.model.link_state import (
+    DELETED_ON_SOURCE,
     FOREIGN_WRITER,
     RECREATED,
     ROWS_MISSING,
@@ -657,7 +658,7 @@ def _hidden(
     if logs.source_topics is None:
         return []
     link, alias = record.link.id, record.link.id.source
-    told = {problem.topic for problem in problems if problem.kind in {SOURCE_TOPIC_DENIED, SOURCE_TOPIC_DELETED}}
+    told = {problem.topic for problem in problems if problem.kind in {SOURCE_TOPIC_DENIED, *DELETED_ON_SOURCE}}
     mirrored = {tp.topic for tp in record.watermarks if record.link.covers_topic(tp.topic)}
     absent = sorted(mirrored - told - set(logs.source_topics))
     denied: set[str] = set()

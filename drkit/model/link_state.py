@@ -156,6 +156,9 @@ DELETION_HELD = "deletion_held"
 """Kind of the problem that a topic stays on the target until an operator names it, and of the notes that name one, with
 the id of the target's topic."""
 
+DELETED_ON_SOURCE = frozenset({SOURCE_TOPIC_DELETED, DELETION_HELD})
+"""Kinds of the problem that the source has deleted a topic which the target still has."""
+
 ACL_REMOVAL_HELD = "acl_removal_held"
 """Kind of the problem that ACLs stay on the target until an operator decides, and of the notes of these ACLs: what was
 decided of each, or nothing."""

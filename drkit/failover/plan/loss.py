@@ -14,7 +14,7 @@ from drkit.failover.context.state_machine import Loss, TopicLoss
 from drkit.failover.snapshot.snapshot import PartitionView
 from drkit.lag.waiting_records import behind_open_transactions, may_be_younger, undated
 from drkit.mapping.translate import left_unread
-from drkit.model.link_state import SOURCE_TOPIC_DELETED
+from drkit.model.link_state import DELETED_ON_SOURCE
 from drkit.model.totals import greatest, total
 from drkit.model.wording import and_more, counted
 
@@ -105,7 +105,7 @@ def _may_have_lost_more(view: PartitionView) -> bool:
 
 def _blind(views: Sequence[PartitionView], ago: str) -> Iterator[str]:
     """Why what partitions hold on the source isn't known: their topics were deleted there, or it is silent."""
-    gone = [view for view in views if any(problem.kind == SOURCE_TOPIC_DELETED for problem in view.problems)]
+    gone = [view for view in views if any(problem.kind in DELETED_ON_SOURCE for problem in view.problems)]
     if silent := len(views) - len(gone):
         told = [f"{view.tp}: {view.silent}" for view in views if view.silent is not None]
         which = counted(silent, "partition") + (f" ({and_more(told, separator='; ')})" if told else "")

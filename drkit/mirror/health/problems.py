@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from drkit.mirror.engine.interface import NOT_MOVING, RETRIED
 from drkit.model.clock import now
-from drkit.model.link_state import PARTED, Problem
+from drkit.model.link_state import DELETED_ON_SOURCE, PARTED, Problem
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.api import LinkStore
 
@@ -156,6 +156,10 @@ class Problems:
         """The topics that have a stored problem of this kind as a whole, whichever runtime recorded it."""
         with self._lock:
             return {topic for known, topic, partition in self._known if known == kind and partition is None}
+
+    def gone_topics(self) -> set[str]:
+        """The topics that the source has deleted and the target still has, whichever runtime recorded it."""
+        return set().union(*map(self.topics_with, DELETED_ON_SOURCE))
 
     def with_kind(self, kind: str) -> list[TopicPartition]:
         """The partitions with a stored problem of this kind."""

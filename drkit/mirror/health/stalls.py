@@ -129,8 +129,10 @@ class Stalls:
                     self._adopt(tp)
         with self._lock:
             stalls = dict(self._stalls)
+        gone = self._problems.gone_topics()
         for tp, stall in stalls.items():
-            if self._problems.awaits_operator(tp):  # whose problem says why it stands still
+            # a problem of its own, or of its topic, says why it stands still
+            if tp.topic in gone or self._problems.awaits_operator(tp):
                 with self._lock:
                     self._stalls.pop(tp, None)
                 self._problems.settle(tp.topic, kinds=frozenset({NOT_MOVING}), partition=tp.partition)

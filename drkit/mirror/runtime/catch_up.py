@@ -17,7 +17,7 @@ from drkit.mirror.runtime.periodic_task import Periodic
 from drkit.mirror.topics.topic_sync import ReadyTopic
 from drkit.model.clock import now
 from drkit.model.errors import Unreachable
-from drkit.model.link_state import SOURCE_TOPIC_DELETED, Problem
+from drkit.model.link_state import Problem
 from drkit.model.offsets import Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.model.wording import and_more
@@ -215,12 +215,11 @@ class CatchUp:
         states = self._store.topic_states(self._link)
         before, self._void_at = self._void, at
         epochs = {tp.topic: ready.state.epoch for tp, ready in self._wanted.items()}
+        gone = self._problems.gone_topics()
         self._void = frozenset(
             topic
             for topic, epoch in epochs.items()
-            if (state := states.get(topic)) is None
-            or state.epoch != epoch
-            or self._problems.knows(SOURCE_TOPIC_DELETED, topic)
+            if (state := states.get(topic)) is None or state.epoch != epoch or topic in gone
         )
         return self._void != before
 

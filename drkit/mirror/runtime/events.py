@@ -12,7 +12,7 @@ from drkit.model.offsets import Watermark
 from drkit.model.statistics import EngineStatistics, Latency, WorkerStatistics
 from drkit.model.topology import LinkId
 from drkit.model.totals import total
-from drkit.model.wording import counted
+from drkit.model.wording import and_more, counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,8 @@ class ProgressEvent:
     `records`: acknowledged since the runtime began; `records_per_second`: over the last interval.
     `halted`: halted partitions (or, with partition None, topics). `statistics`: the engine's
     counters. `latency`: of the canary, None where the link has none. `worker`: its name in the store;
-    `started_at`: when the runtime began.
+    `started_at`: when the runtime began. `gone`: topics that the source has deleted and the target still has: nothing
+    of them is behind, and no look at the source shows them.
     """
 
     link: LinkId
@@ -37,26 +38,38 @@ class ProgressEvent:
     latency: Latency | None
     worker: str
     started_at: datetime
+    gone: tuple[str, ...] = ()
+
+    @property
+    def on_source(self) -> tuple[Watermark, ...]:
+        """The watermarks of the topics that the source has."""
+        return tuple(mark for mark in self.watermarks if mark.topic not in self.gone)
 
     @property
     def lag_records(self) -> int | None:
-        """Source offsets not yet mirrored, over all partitions; None: this worker has begun none, or could not look at
-        one of them lately."""
-        return total(mark.lag_at(self.at)[0] for mark in self.watermarks) if self.watermarks else None
+        """Source offsets not yet mirrored, over all partitions of topics that the source has; None: this worker has
+        begun none, or could not look at one of them lately."""
+        marks = self.on_source
+        return total(mark.lag_at(self.at)[0] for mark in marks) if marks else None
 
     @property
     def lag_seconds(self) -> float | None:
         """The age of the oldest end not yet reached, or of the oldest look; None: none has begun here."""
-        return max((mark.lag_at(self.at)[1] for mark in self.watermarks), default=None)
+        return max((mark.lag_at(self.at)[1] for mark in self.on_source), default=None)
 
     def lag_in_words(self) -> str:
-        """For people: records, seconds and partitions."""
+        """For people: records, seconds and partitions, and which topics the source has no more."""
         records, seconds = self.lag_records, self.lag_seconds
         if seconds is None:
-            return "no partition has begun"
-        if records is None:
-            return f"not known how far behind, the source was not seen for {seconds:.1f} s"
-        return f"{records:,} behind ({seconds:.1f} s), {counted(len(self.watermarks), 'partition')}"
+            lag = "" if self.gone else "no partition has begun"
+        elif records is None:
+            lag = f"not known how far behind, the source was not seen for {seconds:.1f} s"
+        else:
+            lag = f"{records:,} behind ({seconds:.1f} s), {counted(len(self.on_source), 'partition')}"
+        if not self.gone:
+            return lag
+        held = f"gone on {self.link.source} and held on {self.link.target}: {and_more(self.gone)}"
+        return f"{lag}; {held}" if lag else held
 
     def numbers(self) -> WorkerStatistics:
         """The worker's statistics."""
@@ -88,9 +101,10 @@ class ProgressEvent:
             "bytes_per_second": round(self.bytes_per_second, 1),
             "lag_records": self.lag_records,
             "lag_seconds": self.lag_seconds,
+            "gone": list(self.gone),
             "statistics": self.statistics.document(),
             "latency": None if self.latency is None else self.latency.document(),
-            "partitions": [_partition(self.at, watermark) for watermark in self.watermarks],
+            "partitions": [_partition(self.at, watermark) for watermark in self.on_source],
         }
 
 

@@ -149,6 +149,7 @@ class Reporting:
             latency,
             run.worker,
             self._started_at,
+            tuple(sorted(run.problems.gone_topics())),
         )
         self._newest = report.numbers()
         self._tell(report)

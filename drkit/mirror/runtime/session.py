@@ -61,7 +61,7 @@ from drkit.mirror.workers.leader_lease import TTL_SECONDS, LeaderLease, WhileLea
 from drkit.mirror.workers.rebalance import Rebalance
 from drkit.mirror.workers.worker import HEARTBEAT_SECONDS
 from drkit.model.errors import BrokerTooOld, DrkitError, Fenced, OtherSchema, Refused, StoreMissing, Unreachable
-from drkit.model.link_state import SOURCE_TOPIC_DELETED, Problem
+from drkit.model.link_state import Problem
 from drkit.model.process import keeping_context
 from drkit.model.topology import Link, TopicPartition
 from drkit.model.wording import and_more
@@ -679,7 +679,8 @@ class Session:
     def _gone(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The topics that were mirrored and that the source no longer has; those of the goals that are others now."""
         states = sorted(self._store.topic_states(self._link.id))
-        gone = tuple(topic for topic in states if self._problems.knows(SOURCE_TOPIC_DELETED, topic))
+        deleted = self._problems.gone_topics()
+        gone = tuple(topic for topic in states if topic in deleted)
         return gone, tuple(topic for topic in states if topic in self._catch_up.void and topic not in gone)
 
     def _close(self) -> None:

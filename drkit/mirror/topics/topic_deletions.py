@@ -10,7 +10,8 @@ A topic is deleted on the target only if:
   from its source: a cluster that is restored or formatted lacks topics, too;
 - it is one of at most `deletion_limit` within an hour. More at once look like a disaster or a mistake.
 
-Others are held, each with a problem, until an operator names them.
+Others are held, each with a problem, until an operator names them. What only waits until every broker answers, or says
+the same, has a problem, too, which says so, and is deleted by itself then.
 
 The store forgets the topic only after its deletion on the target.
 """
@@ -29,10 +30,10 @@ from drkit.mirror.topics.source_growth import SourceGrowth
 from drkit.mirror.topics.topic_snapshot import TopicSnapshot
 from drkit.model.clock import now
 from drkit.model.errors import Unreachable
-from drkit.model.link_state import DELETION_HELD, FOLLOWED_SETTINGS, SETTINGS_HELD
+from drkit.model.link_state import DELETION_HELD, FOLLOWED_SETTINGS, SETTINGS_HELD, SOURCE_TOPIC_DELETED
 from drkit.model.topics.standby import SOURCE_SETTINGS
 from drkit.model.topology import Link
-from drkit.model.wording import and_more
+from drkit.model.wording import and_more, counted
 from drkit.store.api import Store
 from drkit.store.link_notes import (
     forget_topic_notes,
@@ -133,12 +134,17 @@ class TopicDeletions:
         self._read_named(look)
         for missed in book.missed.values():
             missed.looks += 1
+        ripe = self._ripe(look)
         if not whole:
-            log.info(
-                "%s: %s lists only %d brokers: nothing is deleted now", self._link.id, self._link.id.source, brokers
+            source, most = self._link.id.source, book.brokers.most
+            self._wait(
+                ripe,
+                f"{source} lists {counted(brokers, 'broker')} and listed {most}: one that is missing may still have it",
+                f"Bring the missing brokers of {source} back; where they are gone for good, drkit goes by the others "
+                f"after {_FEWER_BROKERS_SECONDS / 60:.0f} minutes",
             )
-        else:
-            self._delete_ripe(look)
+        elif ripe:
+            self._delete_ripe(look, ripe)
         self._problems.keep_only({*look.source, *look.source_denied, *look.states})
         return [topic for topic in gone if topic not in mine]
 
@@ -160,38 +166,59 @@ class TopicDeletions:
 
     # -- deciding ----------------------------------------------------------------------------------
 
-    def _delete_ripe(self, look: TopicSnapshot) -> None:
-        book, at = self._book, self._clock()
-        ripe = [
+    def _ripe(self, look: TopicSnapshot) -> list[str]:
+        """The topics that the source has lacked for long enough, without those that stay held."""
+        at = self._clock()
+        return [
             topic
-            for topic, missed in book.missed.items()
+            for topic, missed in self._book.missed.items()
             if missed.looks >= LOOKS and at - missed.since >= SECONDS and not self._stays_held(look, topic)
         ]
-        if not ripe:
-            return
+
+    def _delete_ripe(self, look: TopicSnapshot, ripe: Collection[str]) -> None:
         try:
-            absent = self._absent(ripe)  # before: whoever says so is to be who had it
+            absent, silent = self._absent(ripe)  # before: whoever says so is to be who had it
             holds = self._why_held(look, ripe)
-            go = [topic for topic in ripe if self._may_go(look, topic, holds.get(topic))]
-            for topic in ripe:
-                hold = holds.get(topic)
-                if topic not in go and hold is not None:
-                    remedy = hold.remedy.replace("NAME", topic)
-                    self._problems.put(
-                        DELETION_HELD, topic, None, f"{self._where(topic)}; {hold.reason}", remedy, halted=False
-                    )
         except Unreachable as error:
-            log.info("%s: nothing is deleted now: %s", self._link.id, error.what)
+            self._wait(ripe, f"nobody knows yet whether it may go: {error.what}", error.remedy or self._answer())
             return
+        go = [topic for topic in ripe if self._may_go(look, topic, holds.get(topic))]
+        for topic in ripe:
+            hold = holds.get(topic)
+            if topic not in go and hold is not None:
+                remedy = hold.remedy.replace("NAME", topic)
+                self._problems.settle(topic, kinds=frozenset({SOURCE_TOPIC_DELETED}))
+                self._problems.put(
+                    DELETION_HELD, topic, None, f"{self._where(topic)}; {hold.reason}", remedy, halted=False
+                )
+        source = self._link.id.source
+        self._wait(
+            [topic for topic in go if topic not in absent],
+            f"a broker of {source} still has it" if silent is None else f"a broker of {source} is silent: {silent}",
+            self._answer(),
+        )
         self._delete(look, [topic for topic in go if topic in absent])
 
-    def _absent(self, topics: Collection[str]) -> set[str]:
-        """Those of these topics that no broker of the source knows; none while one is silent."""
+    def _absent(self, topics: Collection[str]) -> tuple[set[str], str | None]:
+        """Those of these topics that no broker of the source knows; none while one is silent, and what it says of
+        that."""
         try:
-            return self._source.absent_everywhere(topics)
+            return self._source.absent_everywhere(topics), None
         except Unreachable as error:
-            log.info("%s: nothing is deleted now: %s", self._link.id, error.what)
-            return set()
+            return set(), error.what
+
+    def _answer(self) -> str:
+        return (
+            f"See that every broker of {self._link.id.source} runs and reaches its controllers: once each says that it "
+            "has applied the deletion, drkit deletes the topic there, too"
+        )
+
+    def _wait(self, topics: Collection[str], why: str, remedy: str) -> None:
+        """Say why topics aren't deleted now, that aren't held: they are by themselves, once that is over."""
+        for topic in topics:
+            if not self._problems.knows(DELETION_HELD, topic):
+                reason = f"{self._where(topic)}; {why}"
+                self._problems.put(SOURCE_TOPIC_DELETED, topic, None, reason, remedy, halted=False)
 
     def _stays_held(self, look: TopicSnapshot, topic: str) -> bool:
         """Whether a topic was held before, and nobody has decided since: no broker is asked about it again."""
@@ -251,7 +278,8 @@ class TopicDeletions:
         count = len(self._book.missed) + self._deleted_within_the_hour()
         if count > link.deletion_limit:
             return _Hold(
-                f"{count} topics were deleted within the hour, more than the deletion_limit of {link.deletion_limit}",
+                f"{counted(count, 'topic')} {'was' if count == 1 else 'were'} deleted within the hour, more than the "
+                f"deletion_limit of {link.deletion_limit}",
                 self._name_it(),
             )
         return None

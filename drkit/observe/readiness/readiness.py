@@ -20,7 +20,7 @@ from drkit.kafka.admin.clusters import Clusters
 from drkit.lab.toolchain.java import find_java_home
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, NotShown, Refused, Unreachable
-from drkit.model.link_state import HARMLESS, SOURCE_TOPIC_DELETED, Problem
+from drkit.model.link_state import DELETED_ON_SOURCE, HARMLESS, Problem
 from drkit.model.offsets import Certainty
 from drkit.model.runs import serve_again
 from drkit.model.topology import Link, is_canary
@@ -248,7 +248,7 @@ def _objectives(status: LinkStatus, objectives: Objectives) -> Check:
         return Check(name, CheckOutcome.WARN, loss, "drkit counts the loss once the source answers again")
     if point.lower_bound:
         least = f"a failover now loses {counted(point.records, 'record')} or more: {point.reason}"
-        deleted = any(each.kind == SOURCE_TOPIC_DELETED for each in status.problems)
+        deleted = any(each.kind in DELETED_ON_SOURCE for each in status.problems)
         remedy = f"Bring up the brokers of {status.link.id.source} that are down"
         return Check(
             name, CheckOutcome.WARN, least, f"{remedy}; of deleted topics see `problem`" if deleted else remedy

@@ -344,7 +344,7 @@ class _Listener:
         from drkit.observe.metrics.worker_metrics import LiveLink
 
         if self._metrics is not None and isinstance(event, ProgressEvent):
-            self._metrics.update(LiveLink(str(event.link), event.numbers(), event.watermarks))
+            self._metrics.update(LiveLink(str(event.link), event.numbers(), event.on_source))
         if isinstance(event, ProgressEvent):
             self.health.tell(str(event.link), event.state, event.reason)
         with self._lock:
@@ -375,6 +375,7 @@ class _Listener:
             "records_per_second": event.records_per_second,
             "lag_records": event.lag_records,
             "lag_seconds": event.lag_seconds,
+            "gone": list(event.gone),
         }
         log.info("%s is %s, %s", event.link, event.state, event.lag_in_words(), extra={"numbers": numbers})
 
@@ -399,7 +400,7 @@ def _headline(event: ProgressEvent) -> Text:
 
 
 def _picture(event: ProgressEvent) -> RenderableType:
-    worst = sorted((w for w in event.watermarks if w.lag_records), key=lambda watermark: -watermark.lag_records)
+    worst = sorted((w for w in event.on_source if w.lag_records), key=lambda watermark: -watermark.lag_records)
     lines = [
         Text(f"  {w.tp}  {w.source_through:,} of {w.source_end:,}, {w.lag_records:,} behind", "dim")
         for w in worst[:_SHOWN]

@@ -437,6 +437,36 @@ def test_what_a_frozen_target_broker_keeps_in_memory_is_bounded(trio: Lab, to_tr
     assert most - before < 6 * _BUFFER, f"{(most - before) / _MIB:.0f} MiB more than at rest"
 
 
+def test_a_deletion_that_one_broker_has_not_told_yet_says_so_and_follows_once_it_does(
+    trio: Lab, from_trio: Mirrored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is frozen may still have the topic: only the mirror's log said why nothing happened."""
+    from_trio.configure('deletions = "mirror"')
+    goes, stays = from_trio.name("goes"), from_trio.name("stays")
+    for topic in (goes, stays):
+        create(from_trio.source, topic, 3)
+        write(from_trio.source, topic, 5, "r")
+    taken_meanwhile = taken_between_looks(from_trio, monkeypatch)
+    with from_trio.running():
+        for topic in (goes, stays):
+            from_trio.wait_through(topic)
+        taken_meanwhile(stays)
+        places = from_trio.source.admin.list_topics(stays, timeout=10).topics[stays].partitions.values()
+        frozen = next(f"trio-{node}" for node in (3, 2, 1) if node not in {each.leader for each in places})
+        from_trio.source.admin.delete_topics([goes])[goes].result(30)
+        trio.pause(frozen)
+        try:
+            (waits,) = wait_until(lambda: from_trio.problems("source_topic_deleted"), 60, "the problem")
+            assert waits.topic == goes
+            assert "is silent" in waits.reason or "lists 2 brokers and listed 3" in waits.reason
+            assert "roker" in waits.remedy
+            assert from_trio.target.partitions(goes) == 1
+        finally:
+            trio.resume(frozen)
+        wait_until(lambda: from_trio.target.partitions(goes) == 0, 90, "its end on the target")
+        wait_until(lambda: not from_trio.problems(), what="no problem")
+
+
 def write_blocks(world: Mirrored, topic: str, count: int) -> None:
     """So many records of 100 kB to each of six partitions."""
     producer = world.source.producer(batch_size=900_000, linger_ms=50)

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import shutil
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from drkit.drill.environment.log_surgery import stopped
+from drkit.mirror.runtime.events import ProgressEvent
+from drkit.model import offsets
 from drkit.model.link_state import Problem
+from drkit.observe.status import link_statuses
 from tests.support.collection.sampling import some_of
 from tests.support.links.mirroring import Mirrored, Side
 from tests.support.links.topic_looks import TakenMeanwhile
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, some_of("policies of topics", 3)]
+
+LONG_UNSEEN = timedelta(seconds=3)
+"""For so long a look at the source has not shown a topic."""
 
 
 def settings(side: Side, topic: str) -> dict[str, str]:
@@ -312,6 +319,38 @@ def test_a_topic_that_drkit_did_not_create_stays(mirrored: Mirrored, taken_meanw
         wait_until(lambda: mirrored.target.partitions(ours) == 0, 60, "the end of ours")
         wait_until(lambda: mirrored.problems("source_topic_deleted"), what="the problem")
     assert len(mirrored.target.read(theirs)) == 5
+
+
+def test_a_topic_whose_deletion_is_held_is_said_to_be_and_the_others_are_as_they_are(
+    mirrored: Mirrored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mirror's line said that the source was not seen, for as long as the deletion was held."""
+    monkeypatch.setattr(offsets, "LOOKS_WITHIN_SECONDS", LONG_UNSEEN.total_seconds())
+    mirrored.configure('deletions = "mirror"\ndeletion_limit = 0')
+    goes, stays = made(mirrored, "goes", "stays")
+    with mirrored.running() as running:
+        for topic in (goes, stays):
+            mirrored.wait_through(topic)
+        mirrored.source.delete(goes)
+        wait_until(lambda: mirrored.problems("deletion_held"), 60, "the problem")
+
+        def told() -> ProgressEvent | None:
+            """A report long after the deleted topic was seen, that knows how far the link is behind."""
+            reports = (each for each in running.events if isinstance(each, ProgressEvent))
+            late = (r for r in reports if any(r.at - mark.observed_at > LONG_UNSEEN for mark in r.watermarks))
+            return next((report for report in late if report.lag_records is not None), None)
+
+        report = wait_until(told, 60, "a lag that is known")
+        assert (report.lag_records, report.gone) == (0, (goes,))
+        assert f"gone on primary and held on dr: {goes}" in report.lag_in_words()
+
+        def held() -> Problem | None:
+            """The one problem of the topic: none says that a mirror has yet to look, or that no broker leads it."""
+            (status,) = link_statuses(mirrored.config, mirrored.store, [mirrored.link], timeout_seconds=3)
+            found = [each for each in status.problems if each.topic == goes]
+            return found[0] if [each.kind for each in found] == ["deletion_held"] else None
+
+        assert f"deletion_held --topic {goes}" in wait_until(held, 60, "one problem").remedy
 
 
 def test_more_deletions_than_the_limit_wait_for_an_operator_who_names_them(mirrored: Mirrored) -> None:

@@ -8,7 +8,7 @@ from drkit.mirror.engine.interface import NOT_MOVING, RECORD_REJECTED
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.health.stalls import CALM_SECONDS, SECONDS, SILENT_SECONDS, TRIES, Stalls
 from drkit.mirror.health.watchdog import PartitionObservation
-from drkit.model.link_state import Problem
+from drkit.model.link_state import DELETION_HELD, SOURCE_TOPIC_DELETED, Problem
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store import open_store
 
@@ -161,3 +161,18 @@ def test_where_something_else_awaits_the_operator_nothing_is_said_beside_it(
     assert [each.kind for each in world.check()] == ["topic_recreated"]
     world.fail()
     assert [each.kind for each in world.check()] == ["topic_recreated"]
+
+
+@pytest.mark.parametrize("kind", [SOURCE_TOPIC_DELETED, DELETION_HELD])
+def test_of_a_topic_that_the_source_has_deleted_no_broker_is_missed(world: World, kind: str) -> None:
+    """It said beside the deletion that a broker which leads the partition doesn't answer."""
+    world.check()
+    world.fail()
+    world.check()
+    world.problems.put(kind, "t", None, "gone", "see to it", halted=False)
+    world.fail()
+    assert [problem.kind for problem in world.check()] == [kind]
+    world.problems.settle("t", kinds=frozenset({kind}))
+    assert world.check() == []
+    world.fail()
+    assert [problem.kind for problem in world.check()] == [NOT_MOVING], "it is back"

@@ -18,14 +18,14 @@ SCHEMA = json.loads((Path(__file__).parents[4] / "docs" / "schemas" / "mirror.sc
 AT = datetime(2026, 11, 27, 4, 3, tzinfo=UTC)
 
 
-def event(*watermarks):
+def event(*watermarks, gone=()):
     return ProgressEvent(
-        LinkId("primary", "dr"), AT, "mirroring", None, 0, 0.0, watermarks, EngineStatistics(), 0.0, None, "w", AT
+        LinkId("primary", "dr"), AT, "mirroring", None, 0, 0.0, watermarks, EngineStatistics(), 0.0, None, "w", AT, gone
     )
 
 
-def progress(*watermarks):
-    document = json.loads(to_json(event(*watermarks).document()))
+def progress(*watermarks, gone=()):
+    document = json.loads(to_json(event(*watermarks, gone=gone).document()))
     jsonschema.validate(document, SCHEMA)
     return document
 
@@ -51,3 +51,16 @@ def test_the_lag_of_a_source_that_was_not_seen_for_long_is_not_0():
     assert event(old).lag_in_words() == "not known how far behind, the source was not seen for 31.0 s"
     fresh = Watermark("t", 0, 1, 10, 10, 0, 10, 0, AT - timedelta(seconds=29))
     assert (event(fresh).lag_records, event(fresh).lag_seconds) == (0, 0.0)
+
+
+def test_a_topic_that_the_source_has_deleted_is_not_behind_and_the_others_are_as_they_are():
+    """Its line said that the source was not seen for as long as the deletion was held back on the target."""
+    deleted = Watermark("old", 0, 1, 10, 10, 0, 10, 0, AT - timedelta(minutes=10))
+    behind = Watermark("t", 0, 1, 7, 7, 0, 10, 0, AT, behind_since=AT - timedelta(seconds=3))
+    document = progress(deleted, behind, gone=("old",))
+    assert (document["lag_records"], document["lag_seconds"], document["gone"]) == (3, 3.0, ["old"])
+    assert [each["topic"] for each in document["partitions"]] == ["t"]
+    assert event(deleted, behind, gone=("old",)).lag_in_words() == (
+        "3 behind (3.0 s), 1 partition; gone on primary and held on dr: old"
+    )
+    assert event(deleted, gone=("old",)).lag_in_words() == "gone on primary and held on dr: old"

@@ -19,7 +19,15 @@ from drkit.mirror.topics.topic_deletions import LOOKS, SECONDS, TopicDeletions
 from drkit.mirror.topics.topic_snapshot import TopicSnapshot
 from drkit.model.clock import now
 from drkit.model.errors import Unreachable
-from drkit.model.link_state import DELETION_HELD, FOREIGN_WRITER, RECORDS_UNMAPPED, SOURCE_TRUNCATED, TopicState
+from drkit.model.link_state import (
+    DELETION_HELD,
+    FOREIGN_WRITER,
+    RECORDS_UNMAPPED,
+    SOURCE_TOPIC_DELETED,
+    SOURCE_TRUNCATED,
+    Problem,
+    TopicState,
+)
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.store import open_store
 from drkit.store.link_notes import accept_purge, accepted_purges, add_never_mirrored, never_mirrored, note_clusters
@@ -138,6 +146,12 @@ class World:
 
     def held(self) -> set[str]:
         return {problem.topic for problem in self.store.problems(LINK.id) if problem.kind == DELETION_HELD}
+
+    def waits(self, topic: str) -> Problem:
+        """What is told of a topic that is gone on the source, and on the target is not."""
+        (found,) = (each for each in self.store.problems(LINK.id) if each.topic == topic)
+        assert not found.halted
+        return found
 
     def name(self, topic: str) -> None:
         """As an operator does with `drkit link acknowledge`."""
@@ -260,12 +274,32 @@ def test_one_broker_that_knows_the_topic_or_is_silent_keeps_it() -> None:
     world.source.known = {"a"}
     world.looks("a")
     assert world.target.deleted == {}
+    assert "a broker of primary still has it" in world.waits("a").reason
     world.source.known, world.source.silent = set(), True
     world.looks("a")
     assert world.target.deleted == {}
+    assert "a broker of primary is silent: no answer" in world.waits("a").reason
+    assert "See that every broker of primary runs" in world.waits("a").remedy
     world.source.silent = False
     world.looks("a", count=1)
     assert list(world.target.deleted) == ["a"]
+    assert world.store.problems(LINK.id) == []
+
+
+def test_what_waits_for_a_broker_is_held_by_one_problem_once_it_is_held() -> None:
+    world = World("a")
+    world.source.silent = True
+    world.looks("a")
+    assert world.waits("a").kind == SOURCE_TOPIC_DELETED
+    world.source.silent, world.others = False, 0
+    world.looks("a")
+    assert [each.kind for each in world.store.problems(LINK.id)] == [DELETION_HELD]
+    world.source.silent = True
+    world.looks("a")
+    assert [each.kind for each in world.store.problems(LINK.id)] == [DELETION_HELD]
+    world.name("a")
+    world.looks("a")
+    assert world.waits("a").kind == SOURCE_TOPIC_DELETED, "it is named, and a broker is silent"
 
 
 def test_a_source_with_fewer_brokers_than_before_deletes_nothing_for_a_while() -> None:
@@ -274,6 +308,8 @@ def test_a_source_with_fewer_brokers_than_before_deletes_nothing_for_a_while() -
     world.source.brokers_listed = 2
     world.looks("a", count=20)
     assert world.target.deleted == {}
+    assert "primary lists 2 brokers and listed 3" in world.waits("a").reason
+    assert "Bring the missing brokers of primary back" in world.waits("a").remedy
     world.looks("a", count=2, seconds=601)
     assert list(world.target.deleted) == ["a"], "they are all there are now"
 
