@@ -305,8 +305,15 @@ def failover_stages(plan: FailoverPlan) -> tuple[Stage, ...]:
             accept_loss=plan.accept_loss,
             rows_in_doubt=plan.rows_in_doubt,
         ),
-        Commit(target, len({position.group for position in plan.placed}), len(plan.placed), plan.target.cluster_id),
-        Switch(target, plan.endpoint, tuple(view.name for view in plan.directories)),
+        Commit(
+            target,
+            len({position.group for position in plan.placed}),
+            len(plan.placed),
+            plan.target.cluster_id,
+            sealed_before_by=already,
+            allow_rewind=plan.allow_rewind,
+        ),
+        Switch(target, plan.endpoint, tuple(view.name for view in plan.directories), sealed_before_by=already),
         Verify(target, source),
         Close(),
     )

@@ -10,6 +10,8 @@ link's record stay; it decides only which cluster serves.
 | sealed by this failover, before its commit (or its switch, if the target is gone) | source | active, fence lifted |
 | sealed otherwise | target | its fence, if any, is lifted |
 
+A failover whose commit has begun is finished instead, unless its target is gone or the link was decided again since.
+
 A site run is over once the unfinished run of each of its links is.
 """
 
@@ -32,6 +34,7 @@ from drkit.failover.plan.failback_plan import FailbackPlan
 from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.recovery.component_conditions import replaced_clusters
 from drkit.failover.recovery.fence_command import CommandFenceContext, why_unreached
+from drkit.failover.recovery.rollback import decided_otherwise
 from drkit.failover.recovery.way_out import ComponentCondition
 from drkit.failover.stages.late_commits import GoneTopics, with_late_commits
 from drkit.failover.stages.stage import decide_link
@@ -113,7 +116,7 @@ def abandon_run(estate: ClusterContext, run: str, say: Callable[[str], None]) ->
 
     Raises:
         Refused: no such run; it is over; another run acts on the link; or it can be finished because its commit
-            has begun.
+            has begun, and nobody has decided the link since.
         ConfigError: its link isn't configured.
         Unreachable: the store doesn't answer.
     """
@@ -216,7 +219,9 @@ def _check(estate: ClusterContext, looked: _Looked, link: Link) -> None:
     if record.machine.kind is not Kind.FAILOVER or not looked.begun("commit") or looked.begun("switch"):
         return
     target = link.id.target
-    if looked.answering[target] and not looked.strangers:
+    if decided_otherwise(looked.control, record.plan, run, record.machine.facts) is not None:
+        looked.stands.append(f"groups stay on {target} where run {run} has put them")
+    elif looked.answering[target] and not looked.strangers:
         raise Refused(
             f"run {run} can't be abandoned: its commit has begun, and {target} answers",
             meaning="Groups may have moved already, so abandoning it would cost more than finishing it",

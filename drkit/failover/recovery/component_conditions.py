@@ -13,7 +13,17 @@ from drkit.failover.journal.site_record import site_of
 from drkit.failover.plan.failback_plan import FailbackPlan
 from drkit.failover.plan.shared_preconditions import store_age
 from drkit.failover.recovery.fence_command import why_unreached
-from drkit.failover.recovery.way_out import FAIL_OVER, ComponentCondition, Situation, WayOut, furthest, way_out
+from drkit.failover.recovery.rollback import decided_otherwise
+from drkit.failover.recovery.way_out import (
+    ABANDON,
+    FAIL_OVER,
+    STATUS,
+    ComponentCondition,
+    Situation,
+    WayOut,
+    furthest,
+    way_out,
+)
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.model.errors import DrkitError, answered, unreached
 from drkit.model.topology import Link, TopicPartition, is_canary
@@ -80,7 +90,10 @@ def advise(estate: ClusterContext, link: Link, unfinished: Unfinished | None) ->
     control = estate.store.link_control(ids)
     away = control is not None and not control.direction.serves_source
     now = Situation(Kind.FAILOVER if away else None, Mode.UNPLANNED, State.CLOSED)
+    since = None
     if unfinished is not None:
+        since = decided_otherwise(control, unfinished.plan, unfinished.run, unfinished.machine.facts)
+    if unfinished is not None and since is None:
         conditions |= replaced_clusters(estate, unfinished.plan, up)
         run = unfinished.machine
         now = Situation(run.kind, run.facts.mode, furthest(run, begun=unfinished.begun))
@@ -99,20 +112,24 @@ def advise(estate: ClusterContext, link: Link, unfinished: Unfinished | None) ->
     remedies = [error.remedy.rstrip(".") for error in refused.values() if error.remedy]
     name = None if unfinished is None else unfinished.run
     way = way_out(now)
+    if since is not None:  # the run is given up, and the link is as without it
+        broken = (since, *broken)
+        way = replace(way, commands=(ABANDON, *(each for each in way.commands if each != STATUS)))
     if FAIL_OVER in way.commands and (older := store_age(estate, link).older) is not None:  # else it would be refused
         broken += (f"the store is older than its copy on {ids.target}, {older.knows_more()}",)
         remedies.append(recovery_of(ids))
     first = "; ".join(dict.fromkeys(remedies))
     way = way.filled(name or "RUN", str(ids), ids.source, ids.target)
     if unfinished is not None:
-        way = replace(way, commands=tuple(_by_site(unfinished, each) for each in way.commands))
+        site = None if since is not None else unfinished.site  # abandoning it would give up the other links, too
+        way = replace(way, commands=tuple(_by_site(unfinished, site, each) for each in way.commands))
     down = (alias for alias, each in conditions.items() if each is ComponentCondition.DOWN and alias not in refused)
     return Advice(name, way, broken, first, tuple(down))
 
 
-def _by_site(run: Unfinished, command: str) -> str:
+def _by_site(run: Unfinished, site: str | None, command: str) -> str:
     """The command with the site run, which continues all its links; `--unplanned` concerns one link's run."""
-    return command if run.site is None or "--unplanned" in command else command.replace(run.run, run.site)
+    return command if site is None or "--unplanned" in command else command.replace(run.run, site)
 
 
 def unfinished_runs(estate: ClusterContext, link: Link) -> list[Unfinished]:

@@ -27,9 +27,9 @@ from drkit.failover.fencing.write_block import let_writes_in
 from drkit.failover.journal.journal import CANCELLED, Journal
 from drkit.failover.journal.run_record import Plan
 from drkit.failover.plan.failback_plan import FailbackPlan
-from drkit.failover.stages.stage import decide_link, wait_for
+from drkit.failover.stages.stage import decide_link, is_sealed_by, wait_for
 from drkit.model.errors import DrkitError
-from drkit.model.link_state import Direction
+from drkit.model.link_state import Direction, LinkControl
 from drkit.model.runs import FenceRecord, FenceState
 from drkit.model.topology import Link
 
@@ -116,8 +116,12 @@ class Rollback:
         return before, "; ".join(filter(None, (flowing, done))) or f"{live} is as it was"
 
     def _reopen(self, reason: str = "the run was cancelled") -> str:
-        """Restore the data's direction as the plan found it, if this run has sealed it."""
+        """Restore the data's direction as the plan found it, if this run has sealed it. A way back flows only while its
+        link is reversed."""
         way = self.link.id if self.plan.kind is Kind.FAILOVER else self.link.id.reversed()
+        configured = self.estate.store.link_control(self.link.id)
+        if way != self.link.id and (configured is None or configured.direction is not Direction.REVERSED):
+            return ""
         control = self.estate.store.link_control(way)
         if control is None or control.run != self.run or control.direction is not Direction.SEALED:
             return ""
@@ -169,6 +173,29 @@ def _as_it_was(plan: Plan, facts: Facts) -> str:
 def live_cluster(plan: Plan) -> str:
     """The cluster that clients use until the run switches them, which its fence closes."""
     return plan.live.alias if isinstance(plan, FailbackPlan) else plan.source.alias
+
+
+def decided_by_another(control: LinkControl | None, plan: Plan, run: str | None) -> bool:
+    """Whether another run has decided a link since a run of this plan found it. Pausing the link, or raising its
+    version, doesn't count."""
+    before = plan.failover_run if isinstance(plan, FailbackPlan) else plan.control_run
+    return control is not None and control.run not in {None, run, before}
+
+
+def decided_otherwise(control: LinkControl | None, plan: Plan, run: str, facts: Facts) -> str | None:
+    """Why an unfinished failover decides its link no more: it was decided again since, in a sentence; None: it does.
+
+    Its mirror may have gone on, and clients too: what the run would do by what it found before would undo that.
+    """
+    if isinstance(plan, FailbackPlan):
+        return None
+    ours = {run, *([plan.control_run] if plan.control == Direction.SEALED else [])}
+    opened = facts.sealed and not is_sealed_by(control, ours) and (control is None or control.run != run)
+    if not opened and not decided_by_another(control, plan, run):
+        return None
+    direction = Direction.ACTIVE if control is None else control.direction
+    by = f" by run {control.run}" if control is not None and control.run else ""
+    return f"{plan.link} was decided again{by} since run {run} began: it is {direction}"
 
 
 def fence_is_gone(machine: Run, record: FenceRecord | None) -> bool:

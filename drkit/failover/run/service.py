@@ -35,7 +35,13 @@ from drkit.failover.planning.failover_planner import PlanRequest, failover_stage
 from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.recovery.component_conditions import replaced_clusters
 from drkit.failover.recovery.fence_command import why_unreached
-from drkit.failover.recovery.rollback import CANCEL, fence_is_gone, live_cluster, why_not_taken_back
+from drkit.failover.recovery.rollback import (
+    CANCEL,
+    decided_otherwise,
+    fence_is_gone,
+    live_cluster,
+    why_not_taken_back,
+)
 from drkit.failover.run.runner import Gate, Runner, RunResult, Watch, give_up, nobody_watches, take_over
 from drkit.failover.snapshot.snapshot import ClusterView
 from drkit.failover.snapshot.take_snapshot import observe
@@ -302,6 +308,7 @@ def resume_run(
         if record.machine.finished:
             return runner.run()
         _check_clusters(estate, record, unplanned=unplanned)
+        reopened = _reopened(estate, record)
         if isinstance(record.plan, FailbackPlan) and not record.journal.attempted(CANCEL):
             check_way_back_is_free(estate, record.plan.link, record.plan.kind, run)
         if part is None or not part.continued:
@@ -320,12 +327,38 @@ def resume_run(
             runner.without_live(f"{live} is gone" if lost is None else lost.what)
         elif _was_unplanned(record):
             runner.as_planned(f"{live} may be back")
-        elif gone and not record.journal.attempted("switch"):
+        elif (gone or reopened) and not record.journal.attempted("switch"):
             runner.back_before_fence(f"{live} may have been written since it was quiet")
         facts = _accepted(runner.machine, accept_unfenced, accept_salvage_only)
         runner.machine = replace(runner.machine, facts=facts)
         runner.before_fence = before_fence
         return runner.run()
+
+
+def _reopened(estate: ClusterContext, record: RunRecord) -> bool:
+    """Whether a failover has itself opened the link again behind its fence, and was killed before it journaled that.
+
+    Raises:
+        Refused: another run has decided the link since: going on would undo that.
+    """
+    if not isinstance(record.plan, FailoverPlan) or record.journal.attempted(CANCEL):
+        return False
+    facts, run = record.machine.facts, record.run
+    control = estate.store.link_control(record.plan.link)
+    if (why := decided_otherwise(control, record.plan, run, facts)) is not None:
+        raise superseded_run(run, why)
+    by_itself = control is not None and control.run == run and control.direction.serves_source
+    return by_itself and facts.sealed and record.machine.state in BEHIND_THE_FENCE
+
+
+def superseded_run(run: str, why: str) -> Refused:
+    """The refusal of a run that decides its link no more."""
+    return Refused(
+        why,
+        meaning="This run would move groups and clients by what it found before, and undo what was decided since; "
+        "nothing was changed",
+        remedy=f"drkit abandon {run} gives it up; then drkit failover moves what is there now",
+    )
 
 
 def _accepted(machine: Run, unfenced: bool, salvage_only: bool) -> Facts:
@@ -642,6 +675,10 @@ def clear_the_way(estate: ClusterContext, link: LinkId) -> None:
         Refused: one has changed something, and must be resumed or abandoned.
     """
     for summary in unfinished(estate.store, str(link)):
+        leads_on = (
+            f"drkit resume {run_to_resume(summary.run, estate.store.runs())}; or drkit abandon {summary.run}, which "
+            "gives it up"
+        )
         try:
             record = load_anchored_run(estate, summary.run)
             if record.machine.finished:
@@ -650,12 +687,15 @@ def clear_the_way(estate: ClusterContext, link: LinkId) -> None:
             control = estate.store.link_control(link)
             if control is not None and control.run == summary.run:
                 raise Refused(f"run {summary.run} holds the link {link}")
+            why = decided_otherwise(control, record.plan, summary.run, record.machine.facts)
+            if why is not None and record.machine.facts.sealed:
+                leads_on = f"drkit abandon {summary.run} gives it up"
+                raise superseded_run(summary.run, why)
             record.journal.anchor = estate.anchors.on(record.plan.target.alias)
             give_up(estate, record.journal, record.machine, summary, "another run took its place")
         except DrkitError as error:
             raise Refused(
                 f"run {summary.run} ({summary.kind}, {summary.state}) is unfinished: {error.what}",
                 meaning="It must be finished, or given up, before another run begins on this link",
-                remedy=f"drkit resume {run_to_resume(summary.run, estate.store.runs())}; or drkit abandon "
-                f"{summary.run}, which gives it up",
+                remedy=leads_on,
             ) from error

@@ -12,9 +12,9 @@ from drkit.failover.context.state_machine import State
 from drkit.failover.journal.journal import CANCELLED, OUTCOME, Journal, new_run_id
 from drkit.failover.journal.run_record import Plan, origin_of
 from drkit.failover.journal.site_record import SiteRecord, begin_site, list_site, load_site, unfinished_sites
-from drkit.failover.plan.failback_plan import FailbackPlan
 from drkit.failover.plan.site_context import SiteContext
 from drkit.failover.plan.site_plan import AnySitePlan
+from drkit.failover.recovery import rollback
 from drkit.failover.recovery.rollback import CANCEL
 from drkit.failover.run.service import clear_the_way
 from drkit.model.errors import DrkitError
@@ -84,15 +84,9 @@ def links_left(record: SiteRecord) -> list[LinkId]:
 
 
 def decided_by_another(estate: ClusterContext, plan: Plan, own: str | None) -> str | None:
-    """Why a link whose run rolled itself back is left alone: another run than its `own` has decided it since.
-
-    Pausing the link, or raising its version, doesn't count.
-    """
-    control = estate.store.link_control(plan.link)
-    before = plan.failover_run if isinstance(plan, FailbackPlan) else plan.control_run
-    if control is None or control.run in {None, own, before}:
-        return None
-    return decided_since(estate, plan)
+    """Why a link whose run rolled itself back is left alone: another run than its `own` has decided it since."""
+    found = rollback.decided_by_another(estate.store.link_control(plan.link), plan, own)
+    return decided_since(estate, plan) if found else None
 
 
 def decided_since(estate: ClusterContext, plan: Plan) -> str | None:

@@ -29,13 +29,20 @@ from drkit.failover.snapshot.take_snapshot import observe
 from drkit.failover.stages.audit_stage import TORN, AuditFailed, refuse_missing, seed_anew
 from drkit.failover.stages.directory_update import publish
 from drkit.failover.stages.failover_stages import publication
-from drkit.failover.stages.fence_stages import behind, settle_watermarks, wait_for_mirror
+from drkit.failover.stages.fence_stages import behind, settle_watermarks, settling_generation, wait_for_mirror
 from drkit.failover.stages.late_writes import find_late_writes
 from drkit.failover.stages.promote_topics import release
 from drkit.failover.stages.remove_filler import trimmed_again
 from drkit.failover.stages.salvage_stage import check_cluster, free_folder, unreadable_places
 from drkit.failover.stages.scrub_stage import restore_configs, to_be_aligned
-from drkit.failover.stages.stage import StageContext, StageReport, check_direction, decide_link, sealed_before
+from drkit.failover.stages.stage import (
+    StageContext,
+    StageReport,
+    check_decided_by,
+    check_direction,
+    decide_link,
+    sealed_before,
+)
 from drkit.failover.stages.target_loss import held_by_target
 from drkit.lag.diverged_logs import compare_logs
 from drkit.lag.divergence_check import tail_below
@@ -194,8 +201,9 @@ class Keep:
         return f"leave it so for good: groups and clients stay on {self.configured.target}"
 
     def execute(self, context: StageContext) -> StageReport:
-        """Say what remains to be changed in the configuration."""
+        """Check that data still flows the way back; say what remains to be changed in the configuration."""
         back = self.configured.reversed()
+        check_decided_by(context, self.configured, frozenset({Direction.REVERSED}), {context.run})
         return StageReport(
             StageOutcome.OK,
             f"{self.configured.target} is the primary for good; in the configuration, give this link "
@@ -276,6 +284,7 @@ class DrainBack:
             allowed=_FLOWING,
         )
         wait_for_mirror(context, MIRROR_SECONDS)
+        generation = settling_generation(context)
         fenced = refuse_late_appends(context.estate, link)
         snapshot = observe(context.estate, link, settle=True, target_groups=False, own_ends=fenced.own_ends)
         ends_now = ends_of(context, link)
@@ -291,7 +300,7 @@ class DrainBack:
             )
             raise still_written(self.live, late) if late else self._written_anew(context, cut)
         gone = refuse_missing(context, snapshot.problems)
-        settle_watermarks(context, snapshot)
+        settle_watermarks(context, snapshot, generation)
         left = [view for view in snapshot.partitions.values() if not _given_up(context.facts, view)]
         facts = replace(
             context.facts,
@@ -326,9 +335,10 @@ class DrainBack:
             allowed=_FLOWING,
         )
         wait_for_mirror(context, MIRROR_SECONDS)
+        generation = settling_generation(context)
         fenced = refuse_late_appends(context.estate, context.link)
         snapshot = observe(context.estate, context.link, settle=True, target_groups=False, own_ends=fenced.own_ends)
-        settle_watermarks(context, snapshot)
+        settle_watermarks(context, snapshot, generation)
         loss = loss_at(snapshot.partitions.values(), context.facts.fenced_at or now())
         facts = replace(context.facts, mirror_stopped=True, lag=snapshot.lag, loss=loss)
         left = "what was written there since" if loss.records is None else f"{counted(loss.records, 'record')} or more"
@@ -467,11 +477,13 @@ class ReverseLink:
                 reason=f"failed back to {self.cluster}",
                 allowed=_FROM_REVERSED,
             )
+        mine = partial(check_decided_by, context, self.configured, _FLOWING, {context.run})
+        mine()
         # in this order: where the old primary can be written again, the cluster left behind can't be
         lifted = ClusterFence(context, self.cluster).open()
         own = frozenset(topic.topic for topic in self.topics)  # they have their settings back
         links = [each.link().id for each in context.estate.config.links]
-        rules = release(store, context.link, context.estate.admin(self.cluster), settled=own, links=links)
+        rules = release(store, context.link, context.estate.admin(self.cluster), mine, settled=own, links=links)
         admitted = self._admit_mirror(context)
         facts = replace(facts, endpoint=self.endpoint)
         published = publish(context, self.configured, self.cluster, self.endpoint, "source")

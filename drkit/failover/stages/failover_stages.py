@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, groupby
 from operator import attrgetter
 
@@ -19,7 +20,8 @@ from drkit.failover.plan.loss import loss_at
 from drkit.failover.plan.loss_budget import LossBudget, OverBudget, accepted, flag_for, over_budget
 from drkit.failover.plan.preconditions import AS_THEY_ARE, vanished_groups, vanished_says
 from drkit.failover.plan.shared_preconditions import older_positions, store_age
-from drkit.failover.positions.group_commands import group_command
+from drkit.failover.plan.waves import WantedGroups
+from drkit.failover.positions.group_commands import CONSUMER_GROUPS, group_command
 from drkit.failover.positions.mirrormaker_positions import (
     LOSS_UNKNOWN,
     captured,
@@ -38,7 +40,7 @@ from drkit.failover.stages.fence_stages import keep_problems
 from drkit.failover.stages.late_writes import find_late_writes
 from drkit.failover.stages.promote_topics import release
 from drkit.failover.stages.remove_filler import trim_filler, trimmed_again
-from drkit.failover.stages.stage import StageContext, StageReport, sealed_before
+from drkit.failover.stages.stage import StageContext, StageReport, check_still_decided, sealed_before
 from drkit.failover.stages.target_loss import held_by_target, target_loss, with_target_loss
 from drkit.kafka.client.record_probe import LogPosition
 from drkit.kafka.groups.group_admin import GroupAdmin
@@ -248,28 +250,18 @@ class Translate:
         rewound = sorted(moved_back, key=GROUP_TOPIC_PARTITION)
         if not rewound or self.allow_rewind:
             return
-        groups = and_more(sorted({position.group for position in rewound}))
         remedy = (
             f"Decide what is right for them. drkit resume {context.run} --cancel takes the run back; then "
             "drkit failover moves them back with --allow-rewind, or only others with --group"
         )
         if self.back or context.commit_begun:  # it can't be taken back any more
-            servers = context.estate.endpoint(self.target)
-            commands = [
-                group_command(mine, servers, "--delete-offsets")
-                for _, mine in groupby(rewound, key=attrgetter("group"))
-            ]
             remedy = (
-                f"Stop their consumers on {self.target}. To have them continue from where they are on {self.source}: "
-                f"{and_more(commands, separator='; ')}. Or, if they are done with the records in between, put them as "
-                f"far on {self.source}. Then drkit resume {context.run}"
+                f"{_without_offsets(rewound, self.source, self.target, context.estate.endpoint(self.target))}. Or, if "
+                f"they are done with the records in between, put them as far on {self.source}. Then drkit resume "
+                f"{context.run}"
             )
-        raise Refused(
-            f"{groups} would be moved back on {self.target}",
-            meaning=f"They committed further on {self.target} since the "
-            + ("topics there were made anew" if self.back else "plan was made"),
-            remedy=remedy,
-        )
+        since = "topics there were made anew" if self.back else "plan was made"
+        raise _moved_back(self.target, rewound, since, remedy)
 
     def _within_budget(self, context: StageContext, loss: Loss) -> str:
         """Raise `OverBudget` if more is lost by now than is allowed and accepted. Once groups were moved, the run can
@@ -286,6 +278,29 @@ class Translate:
                 remedy=f"Plan again and give {flag_for(loss)}",
             )
         return ""
+
+
+def _moved_back(target: str, rewound: Sequence[PlannedPosition], since: str, remedy: str) -> Refused:
+    """The refusal to move groups back. `rewound`: their positions, with what they have committed on the target."""
+    groups = and_more(sorted({position.group for position in rewound}))
+    places = [f"{each.group} on {each.target_tp} from {each.existing} to {each.target_offset}" for each in rewound]
+    return Refused(
+        f"{groups} would be moved back on {target}: {and_more(places)}",
+        meaning=f"They committed further on {target} since the {since}",
+        remedy=remedy,
+    )
+
+
+def _without_offsets(rewound: Sequence[PlannedPosition], source: str, target: str, servers: str) -> str:
+    """How to have groups continue from where they are on the cluster that they leave; `servers`: of the target."""
+    commands = [
+        group_command(mine, servers, "--delete-offsets")
+        for _, mine in groupby(sorted(rewound, key=GROUP_TOPIC_PARTITION), key=attrgetter("group"))
+    ]
+    return (
+        f"Stop their consumers on {target}. To have them continue from where they are on {source}: "
+        f"{and_more(commands, separator='; ')}"
+    )
 
 
 def _as_read_on(context: StageContext, positions: Sequence[PlannedPosition]) -> tuple[PlannedPosition, ...]:
@@ -368,13 +383,30 @@ def _gone(snapshot: Snapshot) -> dict[TopicPartition, int]:
 
 
 @dataclass(frozen=True, slots=True)
+class _SeenGroups:
+    """Groups right before they are committed: `todo`, the positions that are left to commit, by group; `further`, those
+    of them whose group has committed further on since they were chosen, with where it stands as `existing`; `unread`,
+    the reason for each group that can't be read."""
+
+    todo: dict[str, list[PlannedPosition]] = field(default_factory=dict)
+    further: dict[str, list[PlannedPosition]] = field(default_factory=dict)
+    unread: dict[str, DrkitError] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Commit:
-    """Commit the positions on the target, several groups at a time."""
+    """Commit the positions on the target, several groups at a time.
+
+    `sealed_before_by`: the earlier run that sealed the link, as the plan says. `allow_rewind`: groups may be moved back
+    from where they have committed since their positions were chosen.
+    """
 
     target: str
     groups: int
     positions: int
     cluster_id: str | None = None
+    sealed_before_by: str | None = None
+    allow_rewind: bool = False
     name: str = "commit"
 
     def explain(self) -> str:
@@ -382,17 +414,26 @@ class Commit:
         return f"commit {counted(self.positions, 'position')} of {counted(self.groups, 'group')} on {self.target}"
 
     def execute(self, context: StageContext) -> StageReport:
-        """Commit group by group; groups that an earlier attempt committed stay, also where consumers went on since."""
+        """Commit group by group; groups that an earlier attempt committed stay, also where consumers went on since.
+
+        Each portion's groups are looked at right before it: its turn may come hours after the positions were chosen.
+        """
+        check_still_decided(context, sealed_before_by=self.sealed_before_by)
         _same_cluster(context, self.target, self.cluster_id)
         wanted = by_group(context.positions)
-        done, strayed = self._done_before(context, wanted) if context.again else ({}, [])
         coordinator = context.estate.groups(self.target)
         failures: dict[str, DrkitError] = {}
-        begun = 0
+        done = begun = 0
+        strayed: list[str] = []
         for portion in context.in_order(wanted):
-            todo = {group: positions for group, positions in portion.items() if group not in done}
+            seen = self._look(context, portion)
+            failures = {} if self.allow_rewind else self._refused(context, seen.further)
+            strayed += sorted(seen.further)
+            failures |= seen.unread
+            todo = {group: positions for group, positions in seen.todo.items() if group not in failures}
+            done += len(portion) - len(seen.todo)
             begun += len(portion)
-            failures = commit_groups(coordinator, todo, context.lease.check, context.note_committed)
+            failures |= commit_groups(coordinator, todo, context.lease.check, context.note_committed)
             if failures:
                 break
         if failures:
@@ -410,43 +451,63 @@ class Commit:
                 remedy=f"{first.remedy}; then drkit resume {context.run}",
             )
         count = sum(len(positions) for positions in wanted.values())
-        kept = f"; {counted(len(done), 'group')} committed before" if done else ""
+        kept = f"; {counted(done, 'group')} committed before" if done else ""
         if strayed:
-            kept += (
-                f"; further on than their places, and not by this run as far as it knows: set back: {and_more(strayed)}"
-            )
+            kept += f"; committed further since their places were chosen, and set back: {and_more(strayed)}"
         facts = replace(context.facts, committed=count)
         return StageReport(
             StageOutcome.OK, f"{counted(count, 'position')} of {counted(len(wanted), 'group')}{kept}", facts
         )
 
-    def _done_before(
-        self, context: StageContext, wanted: Mapping[str, Sequence[PlannedPosition]]
-    ) -> tuple[set[str], list[str]]:
-        """Groups that an interrupted attempt committed: still at their position, or read further; and those that stand
-        further although no attempt is known to have committed them: their consumers have skipped what is in between.
-        """
-        found = committed_offsets(context, self.target, wanted)
-        done: set[str] = set()
-        strayed: list[str] = []
-        for group, positions in wanted.items():
-            if all(found.get((group, p.target_tp)) == p.target_offset for p in positions):
-                done.add(group)
-            elif all(_read_on(p, found.get((group, p.target_tp))) for p in positions):
-                if all(_place(position) in context.committed for position in positions):
-                    done.add(group)
-                else:
-                    strayed.append(group)
-        return done, strayed
+    def _look(self, context: StageContext, portion: WantedGroups) -> _SeenGroups:
+        """Where a portion's groups stand now. A position that an interrupted attempt has committed is done, also where
+        the group has read on from it since."""
+        fetched = context.estate.groups(self.target).fetch(sorted(portion))
+        found = {(each.group, each.tp): each.offset for each in chain.from_iterable(fetched.offsets.values())}
+        seen = _SeenGroups()
+        for group, why in fetched.failures.items():
+            seen.unread[group] = Refused(
+                f"what {group} has committed on {self.target} can't be read: {why}",
+                remedy="Bring its coordinator back, or grant drkit's principal DESCRIBE on it and its topics",
+            )
+        for group, positions in portion.items():
+            for position in positions:
+                stands = found.get(_place(position))
+                kept = stands == position.target_offset if context.again else False
+                if kept or (_place(position) in context.committed and _read_on(position, stands)):
+                    continue
+                seen.todo.setdefault(group, []).append(position)
+                if _beyond(position, stands) and stands != position.existing:
+                    seen.further.setdefault(group, []).append(replace(position, existing=stands))
+        return seen
+
+    def _refused(
+        self, context: StageContext, further: Mapping[str, Sequence[PlannedPosition]]
+    ) -> dict[str, DrkitError]:
+        """The refusal to move these groups back, by group."""
+        if not further:
+            return {}
+        rewound = list(chain.from_iterable(further[group] for group in sorted(further)))
+        source, servers = context.link.id.source, context.estate.endpoint(self.target)
+        remedy = (
+            f"{_without_offsets(rewound, source, self.target, servers)}. To have one continue from where it stands, "
+            f"put it there again once the run is closed ({CONSUMER_GROUPS} --reset-offsets --to-offset N)"
+        )
+        error = _moved_back(self.target, rewound, "positions of the run were chosen", remedy)
+        return dict.fromkeys(sorted(further), error)
 
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """Make the target's topics its own, then point clients at it: by the directories, or by naming the address."""
+    """Make the target's topics its own, then point clients at it: by the directories, or by naming the address.
+
+    `sealed_before_by`: as `Commit`'s.
+    """
 
     target: str
     endpoint: str
     directories: tuple[str, ...] = ()
+    sealed_before_by: str | None = None
     name: str = "switch"
 
     def explain(self) -> str:
@@ -457,9 +518,11 @@ class Switch:
 
     def execute(self, context: StageContext) -> StageReport:
         """Release the topics, publish the address, read it back."""
+        check = partial(check_still_decided, context, sealed_before_by=self.sealed_before_by)
+        check()
         lifted = ClusterFence(context, self.target).open()
         links = [each.link().id for each in context.estate.config.links]
-        released = release(context.estate.store, context.link, context.estate.admin(self.target), links=links)
+        released = release(context.estate.store, context.link, context.estate.admin(self.target), check, links=links)
         facts = replace(context.facts, endpoint=self.endpoint)
         published = publish(context, context.link.id, self.target, self.endpoint, "target")
         outcome = StageOutcome.OK if published.configured else StageOutcome.SKIPPED
@@ -669,6 +732,11 @@ def committed_offsets(
 ) -> dict[tuple[str, TopicPartition], int]:
     """These groups' committed offsets on a cluster, by its own partitions."""
     return {(found.group, found.tp): found.offset for found in context.estate.groups(alias).committed(sorted(groups))}
+
+
+def _beyond(position: PlannedPosition, stands: int | None) -> bool:
+    """Whether committing the position would move a group back that stands there."""
+    return stands is not None and position.target_offset is not None and stands > position.target_offset
 
 
 def _read_on(position: PlannedPosition, stands: int | None) -> bool:

@@ -23,13 +23,20 @@ from drkit.failover.plan.loss import loss_at
 from drkit.failover.plan.preconditions import records_of, within
 from drkit.failover.snapshot.snapshot import PartitionView, Snapshot
 from drkit.failover.snapshot.take_snapshot import observe
-from drkit.failover.stages.stage import StageContext, StageReport, decide_link, sealed_before
+from drkit.failover.stages.stage import (
+    StageContext,
+    StageReport,
+    check_direction,
+    decide_link,
+    is_sealed_by,
+    sealed_before,
+)
 from drkit.failover.stages.target_loss import held_by_target
 from drkit.kafka.client.record_probe import LogPosition
 from drkit.lag.batch_comparison import compare_batches, replaced_reason, set_back_remedy
 from drkit.lag.last_records import compare_records
 from drkit.model.clock import now
-from drkit.model.errors import PartlyDone, Refused, Unreachable, answered, unreached
+from drkit.model.errors import Fenced, PartlyDone, Refused, Unreachable, answered, unreached
 from drkit.model.link_state import STORE_OLDER, Direction, Problem
 from drkit.model.runs import ACCEPT_LOSS, FenceMethod
 from drkit.model.topology import TopicPartition
@@ -94,6 +101,7 @@ class Fence:
 
     def execute(self, context: StageContext) -> StageReport:
         """Fence the old cluster and prove it; then seal the link, or (planned) prove that nobody writes."""
+        self._check_direction(context)
         proof = ClusterFence(context, self.source).close()
         if not proof.proven and not context.facts.unfenced_accepted:
             raise Refused(
@@ -131,6 +139,26 @@ class Fence:
         """Whether to wait for the backlog: a source that was silent when the move was planned may answer now."""
         back = not self.refused and not context.estate.reach(self.source).gone
         return self.catch_up and (self.reachable or back)
+
+    def _check_direction(self, context: StageContext) -> None:
+        """Raise `Refused` where the link was decided otherwise since the plan was made: nobody is kept out of a cluster
+        that serves by a newer decision."""
+        link = context.link.id
+        control = context.estate.store.link_control(link)
+        context.lease.check()
+        if not self.already_sealed:
+            if not sealed_before(context):
+                check_direction(control, link, Direction.SEALED, _OPEN)
+            return
+        if is_sealed_by(control, {self.already_sealed}):
+            return
+        direction = Direction.ACTIVE if control is None else control.direction
+        by = f" by run {control.run}" if control is not None and control.run else ""
+        raise Refused(
+            f"the link {link} is {direction}{by} by now; by the plan, run {self.already_sealed} had sealed it",
+            meaning=f"Clients may use {self.source} again, and its mirror write to {self.target}; nothing was changed",
+            remedy="Plan again: `drkit status` shows the link, drkit failover moves it as it is now",
+        )
 
     def _catch_up(self, context: StageContext, fenced_ends: Mapping[str, int] | None) -> str:
         """Wait until the target has what the source held when it was closed; stop waiting if the source disappears.
@@ -280,6 +308,7 @@ class Drain:
             )
             facts = replace(facts, sealed=True)
         wait_for_mirror(context, self.mirror_seconds)
+        generation = settling_generation(context)
         ours = sealed_before(context)  # else clients have written to the target since another run settled it
         late = refuse_late_appends(context.estate, context.link) if ours else LateAppends()
         snapshot = observe(context.estate, context.link, settle=ours, target_groups=False, own_ends=late.own_ends)
@@ -287,7 +316,7 @@ class Drain:
         if self.mode is Mode.PLANNED:
             facts = replace(facts, ends=self._still_whole(context, snapshot))
             equal = f"; {compare_tails(context.estate, snapshot)}"
-        settled = settle_watermarks(context, snapshot) if ours else 0
+        settled = settle_watermarks(context, snapshot, generation) if ours else 0
         keep_problems(context, snapshot)
         if news := snapshot.news():  # the newest ones, in case the source disappears before they are translated
             replace_positions(context.estate.store, context.link.id, snapshot.stored, news)
@@ -428,11 +457,22 @@ def _said(problem: Problem) -> tuple[object, ...]:
     return problem.kind, problem.topic, problem.partition, problem.unsure_from, problem.unsure_until
 
 
-def settle_watermarks(context: StageContext, snapshot: Snapshot) -> int:
+def settling_generation(context: StageContext) -> int:
+    """A generation to settle watermarks with, taken before the logs are looked at: a mirror that begins after that look
+    has a greater one, so that a run that stood still meanwhile settles nothing beneath it."""
+    generation = context.estate.store.next_generation(context.link.id)
+    context.lease.check()  # afterwards: who stood still before it may have a greater one than a mirror that runs
+    return generation
+
+
+def settle_watermarks(context: StageContext, snapshot: Snapshot, generation: int) -> int:
     """Set the watermarks to where the copy ends in the target's logs; returns how many changed.
 
     From then on they are final: the log ends belong to the target's new writers. All partitions are claimed first, so
-    that a stopped mirror that wakes up changes nothing.
+    that a stopped mirror that wakes up changes nothing. `generation`: see `settling_generation`.
+
+    Raises:
+        PartlyDone: a mirror has claimed a partition since: another process has taken the run over.
     """
     store, link = context.estate.store, snapshot.link.id
     kept = store.watermarks(link)
@@ -444,14 +484,20 @@ def settle_watermarks(context: StageContext, snapshot: Snapshot) -> int:
     if not settled:
         return 0
     context.lease.check()
-    generation = store.next_generation(link)
     places = {(tp, known) for tp, (epoch, mark, _) in settled.items() for known in (epoch, mark.epoch)}
-    store.claim(link, sorted(places), generation)
     claims = dict.fromkeys(settled, generation)
-    for tp, (epoch, _, target_end) in settled.items():
-        store.supersede_mappings(link, tp, epoch, target_end, claims)
     moved = [mark for tp, (_, mark, _) in settled.items() if mark != kept[tp]]
-    store.put_watermarks(link, moved, claims)
+    try:
+        store.claim(link, sorted(places), generation)
+        for tp, (epoch, _, target_end) in settled.items():
+            store.supersede_mappings(link, tp, epoch, target_end, claims)
+        store.put_watermarks(link, moved, claims)
+    except Fenced as error:
+        raise PartlyDone(
+            f"{link} is mirrored again: a mirror has claimed {and_more([str(tp) for tp in error.partitions])}",
+            meaning="Somebody has taken this run over since; what the mirror has recorded stays",
+            remedy=f"`drkit runs {context.run}` shows how far it came",
+        ) from error
     return len(moved)
 
 

@@ -54,6 +54,7 @@ def release(
     store: Store,
     link: Link,
     target: ClusterAdmin,
+    check: Callable[[], None],
     *,
     settled: frozenset[str] = frozenset(),
     links: Collection[LinkId] = (),
@@ -64,16 +65,22 @@ def release(
         store: the notes.
         link: the direction of the data until now: its target stops being a standby.
         target: that cluster.
+        check: called before each change; raises `DrkitError` where the target is a standby again.
         settled: topics of it that already have their own settings.
         links: the configuration's, which may have put ACLs there, too.
+
+    Raises:
+        DrkitError: what `check` raises.
     """
-    settings = _attempt(partial(_settings, settled=settled), store, link, target)
-    rules = _attempt(partial(activate, links=links), store, link, target)
+    settings = _attempt(partial(_settings, check=check, settled=settled), store, link, target, check)
+    rules = _attempt(partial(activate, check=check, links=links), store, link, target, check)
     return replace(rules, topics=settings.topics, failures=settings.failures + rules.failures)
 
 
-def activate(store: Store, link: Link, target: ClusterAdmin, *, links: Collection[LinkId] = ()) -> PromotionReport:
-    """Put the ACLs for after the switch, and remove those that replaced them.
+def activate(
+    store: Store, link: Link, target: ClusterAdmin, *, check: Callable[[], None], links: Collection[LinkId] = ()
+) -> PromotionReport:
+    """Put the ACLs for after the switch, and remove those that replaced them. `check`: see `release`.
 
     A mirror that runs again on this link, with `acls = "standby"`, reverts this.
 
@@ -86,12 +93,14 @@ def activate(store: Store, link: Link, target: ClusterAdmin, *, links: Collectio
     there = target.acls()
     again = returned_rules(store, link, links, there, own_principals(target.principal))
     due = {rule for rule, role in noted.items() if role is not AclRole.UNTIL_SWITCH} - there
+    check()
     store.put_notes(link.id, ACL_NOTES, {rule.key: AclRole.ON.value for rule in due})  # ours before it is there
     store.forget_notes(
         link.id, ACL_NOTES, [rule.key for rule, role in noted.items() if role is AclRole.DUE and rule in there]
     )
     failures = target.create_acls(due)
     until = {rule for rule, role in noted.items() if role is AclRole.UNTIL_SWITCH}
+    check()
     kept = target.delete_acls(until & there)
     store.forget_notes(link.id, ACL_NOTES, [rule.key for rule in until - set(kept)])
     return PromotionReport(
@@ -102,7 +111,9 @@ def activate(store: Store, link: Link, target: ClusterAdmin, *, links: Collectio
     )
 
 
-def _settings(store: Store, link: Link, target: ClusterAdmin, *, settled: frozenset[str]) -> PromotionReport:
+def _settings(
+    store: Store, link: Link, target: ClusterAdmin, *, check: Callable[[], None], settled: frozenset[str]
+) -> PromotionReport:
     """Replace the settings that a topic has only while it is a standby by its source's."""
     noted = store.notes(link.id, SOURCE_SETTINGS)
     states = store.topic_states(link.id)
@@ -123,6 +134,7 @@ def _settings(store: Store, link: Link, target: ClusterAdmin, *, settled: frozen
         if name in effective
     }
     changed = {name: settings for name, settings in wanted.items() if settings}
+    check()
     failures = target.set_many_topic_configs(changed)
     return PromotionReport(
         topics=len(changed) - len(failures),
@@ -130,8 +142,9 @@ def _settings(store: Store, link: Link, target: ClusterAdmin, *, settled: frozen
     )
 
 
-def _attempt(act: _Act, store: Store, link: Link, target: ClusterAdmin) -> PromotionReport:
+def _attempt(act: _Act, store: Store, link: Link, target: ClusterAdmin, check: Callable[[], None]) -> PromotionReport:
     try:
         return act(store, link, target)
     except DrkitError as error:
+        check()  # what it raised isn't the target's to report
         return PromotionReport(failures=(error.what,))

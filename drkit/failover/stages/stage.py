@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -17,7 +17,7 @@ from drkit.failover.plan.waves import WantedGroups, at_once
 from drkit.failover.positions.position_checks import PositionCheck
 from drkit.failover.positions.positions import PlannedPosition
 from drkit.model.clock import POLL_SECONDS, now
-from drkit.model.errors import DrkitError, OutcomeUnknown, Refused, Unreachable
+from drkit.model.errors import DrkitError, OutcomeUnknown, PartlyDone, Refused, Unreachable
 from drkit.model.link_state import Direction, LinkControl
 from drkit.model.topology import Link, LinkId, TopicPartition
 
@@ -130,8 +130,45 @@ class Stage(Protocol):
 
 def sealed_before(context: StageContext) -> bool:
     """Whether an interrupted attempt of this run had sealed the link: then its mirror isn't waited for."""
-    control = context.estate.store.link_control(context.link.id)
-    return control is not None and control.direction is Direction.SEALED and control.run == context.run
+    return is_sealed_by(context.estate.store.link_control(context.link.id), {context.run})
+
+
+def is_sealed_by(control: LinkControl | None, runs: Collection[str | None]) -> bool:
+    """Whether one of these runs sealed the link, and nobody decided it since."""
+    sealed = control is not None and control.direction is Direction.SEALED
+    return sealed and control is not None and control.run is not None and control.run in runs
+
+
+def check_still_decided(context: StageContext, *, sealed_before_by: str | None = None) -> None:
+    """Raise `PartlyDone` unless the link that groups leave is sealed by this run (or by an earlier one that the plan
+    names), and, in a failback, the configured link is reversed by it: called before groups or clients are moved.
+
+    A mirror that runs again would write beneath the positions. Only the store says so to a process whose machine stood
+    still: its clock did, too, and its lease looks held.
+    """
+    link = context.link.id
+    by = {context.run, sealed_before_by} - {None}
+    check_decided_by(context, link, frozenset({Direction.SEALED}), by)
+    if context.link.inverse:
+        check_decided_by(context, link.reversed(), frozenset({Direction.REVERSED}), {context.run})
+
+
+def check_decided_by(
+    context: StageContext, link: LinkId, allowed: frozenset[Direction], runs: Collection[str | None]
+) -> None:
+    """Raise `PartlyDone` unless a link has one of these directions by the decision of one of these runs."""
+    context.lease.check()
+    control = context.estate.store.link_control(link)
+    if control is not None and control.direction in allowed and control.run in runs:
+        return
+    direction = Direction.ACTIVE if control is None else control.direction
+    by = f" by run {control.run}" if control is not None and control.run else ""
+    raise PartlyDone(
+        f"the link {link} is {direction}{by} by now",
+        meaning=f"It was decided again since this run had it {' or '.join(sorted(allowed))}: what it found then counts "
+        "no more",
+        remedy=f"drkit abandon {context.run} gives this run up; `drkit status` and `drkit runs` show what happened",
+    )
 
 
 def decide_link(

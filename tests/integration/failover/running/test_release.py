@@ -60,7 +60,9 @@ def test_the_topics_get_their_sources_settings_though_the_source_is_gone(own: Ow
         ours, theirs = settings(own, "primary", topic), settings(own, "dr", topic)
         assert {name: theirs[name] for name in names} == {name: ours[name] for name in names}
     with own.estate() as estate:
-        assert str(release(own.store, own.link, estate.admin("dr"))) == "", "done again, it changes nothing"
+        assert str(release(own.store, own.link, estate.admin("dr"), lambda: None)) == "", (
+            "done again, it changes nothing"
+        )
 
 
 # ---- access rules --------------------------------------------------------------------------------------
@@ -153,7 +155,7 @@ def test_the_rules_follow_and_a_writer_on_the_standby_is_shown(secured: OwnLink)
     put(secured, "dr", read)  # a cluster that is set back to a copy of its disks has it again
     wait_until(lambda: read in rules(secured, "dr"), what="the rule that the source had withdrawn")
     with secured.estate() as estate:
-        told = str(activate(secured.store, secured.link, estate.admin("dr")))
+        told = str(activate(secured.store, secured.link, estate.admin("dr"), check=lambda: None))
     assert f"WITHDRAWN BEFORE, AND THERE AGAIN: '{read}'" in told
 
 
@@ -198,12 +200,15 @@ def test_a_link_that_runs_again_takes_back_what_the_switch_gave(secured: OwnLink
     mirror(secured)
     with secured.estate() as estate:
         for expected in ("1 ACLs put, 0 removed", ""):
-            assert str(activate(secured.store, secured.link, estate.admin("dr"))) == expected
+            assert str(activate(secured.store, secured.link, estate.admin("dr"), check=lambda: None)) == expected
     wait_until(lambda: rules(secured, "dr") == {own, theirs}, what="the rules of the switch")
     run_until(secured, lambda: rules(secured, "dr") == {theirs})
     assert write(secure_lab, "app", topic) == "TOPIC_AUTHORIZATION_FAILED"
     with secured.estate() as estate:
-        assert str(activate(secured.store, secured.link, estate.admin("dr"))) == "1 ACLs put, 0 removed"
+        assert (
+            str(activate(secured.store, secured.link, estate.admin("dr"), check=lambda: None))
+            == "1 ACLs put, 0 removed"
+        )
     with ClusterAdmin("primary", secured.config.clusters["primary"]) as admin:
         assert admin.delete_acls([own, theirs]) == {}
     wait_until(lambda: rules(secured, "primary") == set(), what="a source without rules of ours")

@@ -580,6 +580,18 @@ def test_a_run_goes_back_before_its_fence(trial):
     assert going.told[-1][2].startswith("dr may have been written: ")
 
 
+@pytest.mark.parametrize("direction", [Direction.REVERSED, Direction.ACTIVE])
+def test_a_way_back_flows_again_only_while_its_link_is_reversed(trial, direction):
+    """Else somebody has opened the old primary, and its link's mirror writes the other way."""
+    going = trial(kind=Kind.FAILBACK, mode=Mode.PLANNED, state=State.DRAINED, facts={**AUDITED, "fenced": True})
+    store, back = going.estate.store, LINK.reversed()
+    seal(going.estate, direction=direction)
+    store.set_link_control(LinkControl(back, Direction.SEALED, 1, now(), run=RUN), expected_version=None)
+    going.runner.back_before_fence("dr may have been written")
+    flows = Direction.ACTIVE if direction is Direction.REVERSED else Direction.SEALED
+    assert store.link_control(back).direction is flows
+
+
 def test_a_failback_continues_without_its_live_cluster_and_with_it_again(trial):
     going = trial(kind=Kind.FAILBACK, mode=Mode.PLANNED, state=State.DRAINED, facts={**AUDITED, "fenced": True})
     going.runner.without_live("dr is gone")

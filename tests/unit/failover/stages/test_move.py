@@ -22,13 +22,15 @@ from drkit.failover.stages.failover_stages import (
 )
 from drkit.mapping.translate import RowDoubts
 from drkit.model.clock import now
-from drkit.model.errors import Refused, Unreachable
+from drkit.model.errors import PartlyDone, Refused, Unreachable
+from drkit.model.link_state import Direction, LinkControl
 from drkit.model.offsets import Certainty
 from drkit.model.topology import TopicPartition
 from drkit.state_topic.store_age import OlderStore, StoreAge
 from tests.unit.failover.plan.worlds import LINK, Log, world
 
 T0 = TopicPartition("t", 0)
+SEALED = LinkControl(LINK.id, Direction.SEALED, 1, now(), run="RUN")
 
 
 @pytest.mark.parametrize(
@@ -49,17 +51,21 @@ def test_positions_kept_a_moment_ago_are_taken_in_an_unplanned_move_only(mode, s
 class Coordinator:
     """Commits so many groups in each call, and has no time for the others; some it refuses."""
 
-    def __init__(self, a_call: int, refuses: str = "", stands=()) -> None:
+    def __init__(self, a_call: int, refuses: str = "", stands=(), unread=()) -> None:
         self.a_call = a_call
         self.stands = dict(stands)
+        self.unread = dict(unread)
         self.refuses = refuses
         self.took: list[str] = []
+        self.wanted = {}
 
     def members(self, groups):
         return dict.fromkeys(groups, 0)
 
-    def committed(self, groups):
-        return [SimpleNamespace(group=group, tp=T0, offset=self.stands[group]) for group in groups]
+    def fetch(self, groups):
+        known = (group for group in groups if group in self.stands)
+        stands = [SimpleNamespace(group=group, tp=T0, offset=self.stands[group]) for group in known]
+        return SimpleNamespace(offsets={each.group: [each] for each in stands}, failures=self.unread)
 
     def commit_many(self, wanted):
         failures = {}
@@ -70,6 +76,7 @@ class Coordinator:
                 failures[group] = Unreachable("no time", remedy="")
             else:
                 self.took.append(group)
+                self.wanted[group] = wanted[group]
         return failures
 
 
@@ -102,25 +109,111 @@ def test_a_cluster_that_commits_nothing_is_not_asked_for_ever(monkeypatch):
     assert noted == []
 
 
-@pytest.mark.parametrize(("known", "committed"), [({}, ["g0", "g1"]), ({"g0": 5}, ["g1"]), ({"g1": 5}, ["g0", "g1"])])
-def test_a_group_that_stands_further_is_done_only_where_this_run_had_committed_it(known, committed):
-    coordinator = Coordinator(9, stands={"g0": 60, "g1": 3, "g2": 5})  # all are to be at 5
-    estate = SimpleNamespace(groups=lambda _alias: coordinator)
+def portions(wanted):
+    """One group after the other, as waves move them."""
+    for group, positions in wanted.items():
+        yield {group: positions}
+
+
+def commit(coordinator, placed, *, again=False, known=(), in_order=at_once, **more):
+    """What the stage reports (or the refusal), and the groups that it noted as committed."""
     noted = []
-    placed = tuple(p for group, each in positions(3).items() for p in [replace(each[0], group=group)])
     context = SimpleNamespace(
-        estate=estate,
-        positions=placed,
-        again=True,
-        committed={(group, TP): offset for group, offset in known.items()},
+        estate=SimpleNamespace(
+            groups=lambda _alias: coordinator,
+            endpoint=lambda _alias: "dr:9092",
+            store=SimpleNamespace(link_control=lambda _link: SEALED),
+        ),
+        link=LINK,
+        run="RUN",
+        positions=tuple(placed),
+        again=again,
+        committed=dict(known),
         note_committed=noted.extend,
-        in_order=at_once,
+        in_order=in_order,
         lease=SimpleNamespace(check=lambda: None),
         facts=Facts(mode=Mode.UNPLANNED),
     )
-    said = Commit("dr", 3, 3).execute(context).reason
-    assert coordinator.took == noted == committed
-    assert ("set back: g0" in said) == ("g0" not in known)
+    try:
+        said = Commit("dr", len(placed), len(placed), **more).execute(context).reason
+    except PartlyDone as error:
+        said = error
+    return said, noted
+
+
+def at_five(count, **more):
+    """Groups that are all to be at 5."""
+    placed = (replace(each, group=group, **more) for group, (each,) in positions(count).items())
+    return list(placed)
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("in_order", [at_once, portions])
+def test_a_group_that_committed_further_since_its_place_was_chosen_is_not_moved_back_without_being_told_to(
+    again, in_order
+):
+    """Its consumers came early, or the wave's turn came late: what they have read since would be read again."""
+    coordinator = Coordinator(9, stands={"g0": 4, "g1": 60})
+    error, noted = commit(coordinator, at_five(2), again=again, in_order=in_order)
+    assert isinstance(error, PartlyDone)
+    assert "1 of 2 groups is not committed, g1: g1 would be moved back on dr: g1 on t:0 from 60 to 5" in error.what
+    assert "--group g1 --topic t:0 --delete-offsets" in error.remedy
+    assert error.remedy.endswith("then drkit resume RUN")
+    assert coordinator.took == noted == ["g0"], "the others are"
+
+
+def test_with_allow_rewind_it_is_moved_back_and_named():
+    coordinator = Coordinator(9, stands={"g0": 60})
+    said, noted = commit(coordinator, at_five(1), allow_rewind=True)
+    assert said.endswith("; committed further since their places were chosen, and set back: g0")
+    assert coordinator.took == noted == ["g0"]
+
+
+def test_a_group_is_looked_at_when_its_wave_begins():
+    coordinator = Coordinator(9)
+
+    def waves(wanted):
+        first, second = portions(wanted)
+        yield first
+        coordinator.stands["g1"] = 60
+        yield second
+
+    error, noted = commit(coordinator, at_five(2), in_order=waves)
+    assert "g1 would be moved back" in error.what
+    assert noted == ["g0"]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_group_that_stands_where_it_stood_when_its_place_was_chosen_is_committed(again):
+    """Translate has let it be moved back, or stopped the run."""
+    coordinator = Coordinator(9, stands={"g0": 60})
+    _, noted = commit(coordinator, at_five(1, existing=60), again=again)
+    assert noted == ["g0"]
+
+
+def test_where_this_run_had_committed_a_group_it_stays_where_it_read_on():
+    coordinator = Coordinator(9, stands={"g0": 60, "g1": 5, "g2": 3})
+    said, noted = commit(coordinator, at_five(3), again=True, known={("g0", TP): 5})
+    assert said == "3 positions of 3 groups; 2 groups committed before"
+    assert noted == ["g2"]
+
+
+def test_partitions_on_which_it_has_read_on_stay_while_the_others_are_committed():
+    other = TopicPartition("t", 1)
+    (placed,) = at_five(1)
+    both = [placed, replace(placed, partition=1, target_topic="t")]
+    coordinator = Coordinator(9, stands={"g0": 60})
+    said, noted = commit(coordinator, both, again=True, known={("g0", TP): 5, ("g0", other): 5})
+    assert noted == ["g0"]
+    assert coordinator.wanted["g0"].keys() == {other}
+    assert "set back" not in said
+
+
+def test_a_group_that_can_t_be_read_is_not_committed():
+    coordinator = Coordinator(9, unread={"g0": "no coordinator"})
+    error, noted = commit(coordinator, at_five(2))
+    assert "what g0 has committed on dr can't be read: no coordinator" in error.what
+    assert noted == ["g1"]
 
 
 @pytest.mark.parametrize(
