@@ -13,7 +13,8 @@ from confluent_kafka import Producer
 from drkit.kafka.admin.logs.producers import TransactionAdmin
 from drkit.model.offsets import Watermark
 from drkit.model.topology import TopicPartition
-from drkit.observe.status import LinkStatus, RecoveryPoint, link_statuses
+from drkit.observe.link_status import LinkStatus, RecoveryPoint
+from drkit.observe.status import link_statuses
 from tests.support.links.mirroring import Mirrored
 from tests.support.wait import wait_until
 
