@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 
 from drkit.failover.context.state_machine import Mode
@@ -99,6 +100,14 @@ def _decided_already(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[Obstacl
             "The link is sealed; moving all groups again would take them back to where they were",
             f"`drkit runs` shows the run (`drkit resume` if it was interrupted); --group moves groups that were left "
             f"out; {_back(snapshot, f'`drkit failback --to {link.source}` goes back')}",
+        )
+    elif plan.mode is Mode.PLANNED:
+        groups = " ".join(f"--group {shlex.quote(group)}" for group in plan.selection.groups)
+        yield Obstacle(
+            f"the link {link} is sealed{by}",
+            "A planned move waits for the mirror and then seals the link: no mirror may run on it any more",
+            f"Without --planned these groups move by what was mirrored: drkit failover --to {link.target} "
+            f"--link '{link}' {groups}",
         )
 
 

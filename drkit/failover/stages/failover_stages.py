@@ -239,8 +239,8 @@ class Translate:
         vanished = vanished_groups(snapshot, placed)
         if vanished and not self.back:
             what, remedy = vanished_says(self.source, vanished)
-            back = f"Or drkit resume {context.run} --cancel takes the run back"
-            raise DrkitError(what, meaning=AS_THEY_ARE, remedy=f"{remedy}; then drkit resume {context.run}. {back}")
+            then = f"drkit resume {context.run}" if context.commit_begun else "fail over again"  # else it is taken back
+            raise DrkitError(what, meaning=AS_THEY_ARE, remedy=f"{remedy}; then {then}")
 
     def _refuse_rewinds(self, context: StageContext, placed: Sequence[PlannedPosition]) -> None:
         """Raise `Refused` if groups would be moved back, unless that was accepted; from where this run itself had put
@@ -250,10 +250,10 @@ class Translate:
         rewound = sorted(moved_back, key=GROUP_TOPIC_PARTITION)
         if not rewound or self.allow_rewind:
             return
-        remedy = (
-            f"Decide what is right for them. drkit resume {context.run} --cancel takes the run back; then "
-            "drkit failover moves them back with --allow-rewind, or only others with --group"
-        )
+        again = "drkit failover moves them back with --allow-rewind, or only others with --group"
+        if context.facts.mode is Mode.UNPLANNED:  # a planned move is taken back by itself
+            again = f"drkit resume {context.run} --cancel takes the run back; then {again}"
+        remedy = f"Decide what is right for them. {again}"
         if self.back or context.commit_begun:  # it can't be taken back any more
             remedy = (
                 f"{_without_offsets(rewound, self.source, self.target, context.estate.endpoint(self.target))}. Or, if "

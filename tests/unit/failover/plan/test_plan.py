@@ -294,6 +294,13 @@ def test_a_link_that_is_sealed_was_failed_over_already():
     assert hard(named) == []
 
 
+def test_a_planned_move_over_a_link_that_is_sealed_is_refused_with_what_moves_the_groups():
+    sealed = a_world(direction=Direction.SEALED, source_reachable=True)
+    (obstacle, *_) = hard(a_plan(sealed, mode=Mode.PLANNED, selection=Selection(groups=("billing",))))
+    assert obstacle.what == "the link primary->dr is sealed by run 01JTHEOTHERRUN000000000000"
+    assert obstacle.remedy.endswith("drkit failover --to dr --link 'primary->dr' --group billing")
+
+
 def test_a_link_that_is_turned_round_is_refused():
     (obstacle,) = hard(a_plan(a_world(direction=Direction.REVERSED)))
     assert "is reversed" in obstacle.what

@@ -22,7 +22,7 @@ from drkit.failover.stages.failover_stages import (
 )
 from drkit.mapping.translate import RowDoubts
 from drkit.model.clock import now
-from drkit.model.errors import PartlyDone, Refused, Unreachable
+from drkit.model.errors import DrkitError, PartlyDone, Refused, Unreachable
 from drkit.model.link_state import Direction, LinkControl
 from drkit.model.offsets import Certainty
 from drkit.model.topology import TopicPartition
@@ -252,7 +252,11 @@ def moved(*, target, existing, group="g0"):
 )
 def test_groups_that_a_run_had_committed_before_it_went_back_stay_where_they_read_on(existing, known, placed):
     context = SimpleNamespace(
-        positions=(moved(target=7, existing=None),), committed=known, commit_begun=True, run="RUN"
+        positions=(moved(target=7, existing=None),),
+        committed=known,
+        commit_begun=True,
+        run="RUN",
+        facts=Facts(Mode.PLANNED),
     )
     (position,) = _as_read_on(context, [moved(target=5, existing=existing)])
     assert position.target_offset == placed
@@ -262,6 +266,28 @@ def test_groups_that_a_run_had_committed_before_it_went_back_stay_where_they_rea
     with pytest.raises(Refused, match="g0 would be moved back on dr") as refused:
         translate()._refuse_rewinds(SimpleNamespace(**vars(context), estate=Servers()), [position])
     assert "--cancel" not in refused.value.remedy, "which would be refused, too"
+
+
+@pytest.mark.parametrize(("mode", "by_hand"), [(Mode.PLANNED, False), (Mode.UNPLANNED, True)])
+def test_a_planned_move_that_is_taken_back_by_itself_names_no_command_for_that(mode, by_hand):
+    context = SimpleNamespace(committed={}, commit_begun=False, run="RUN", facts=Facts(mode=mode))
+    with pytest.raises(Refused) as refused:
+        translate()._refuse_rewinds(context, [moved(target=5, existing=9)])
+    assert ("--cancel" in refused.value.remedy) is by_hand
+    assert "drkit failover moves them back with --allow-rewind" in refused.value.remedy
+
+
+@pytest.mark.parametrize(("begun", "then"), [(False, "; then fail over again"), (True, "; then drkit resume RUN")])
+def test_groups_that_a_primary_lost_stop_a_planned_move_with_what_leads_on(begun, then):
+    gone = moved(target=5, existing=None)
+    seen = replace(
+        world([Log("r" * 100).view()], [], source_reachable=True),
+        lacking=frozenset({("g0", T0)}),
+    )
+    context = SimpleNamespace(commit_begun=begun, run="RUN")
+    with pytest.raises(DrkitError, match="no committed offset any more of g0") as stopped:
+        translate()._refuse_captured(context, seen, [gone])
+    assert stopped.value.remedy.endswith(then)
 
 
 class Servers:
