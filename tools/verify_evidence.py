@@ -861,6 +861,8 @@ def _run_checks(kind: str, state: str, facts: Row) -> Iterator[Row]:
         late = [{"partition": tp, "from": a, "to": b} for tp, (a, b) in sorted((facts.get("late") or {}).items())]
         if late:
             yield check("old_cluster_not_written", "failed", "written after the last look, unfenced", late)
+        elif facts.get("fenced") and facts.get("unseen"):
+            yield check("old_cluster_not_written", "unknown", f"not all of it was seen: {facts.get('fence_reason')}")
         elif facts.get("fenced"):
             yield check("old_cluster_not_written", "passed", facts.get("fence_reason"))
         else:

@@ -13,7 +13,7 @@ from datetime import datetime
 from drkit.kafka.admin.clusters import Clusters
 from drkit.kafka.admin.write_block import BLOCK, is_blocked
 from drkit.model.errors import AuthenticationError, Refused, Unreachable
-from drkit.model.link_state import FILLER_VISIBLE, WHOLE_LINK, LinkControl, Problem
+from drkit.model.link_state import FILLER_VISIBLE, SOURCE_TOPIC_DENIED, WHOLE_LINK, LinkControl, Problem
 from drkit.model.runs import (
     FENCES,
     OVER,
@@ -136,8 +136,11 @@ def unfenced_problem(store: Store, link: Link, rules: Collection[Acl] | None, at
     )
 
 
-def outside_the_fence(store: Store, link: Link, source: ClusterLogEnds, at: datetime) -> Iterator[Problem]:
-    """Topics that the ACL fence on a former primary doesn't cover: created after it, or opened since."""
+def outside_the_fence(
+    store: Store, link: Link, source: ClusterLogEnds, hidden: Collection[str], at: datetime
+) -> Iterator[Problem]:
+    """Topics that the ACL fence on a former primary doesn't cover: created after it, or opened since; and topics that
+    the primary doesn't show drkit (`hidden`, of `hidden_topics`)."""
     kinds = fence_rules_kind(link.id.source), others_rules_kind(link.id.source)
     denied = topics_denied(key for kind in kinds for key in store.notes(link.id, kind))
     standing = denied if source.rules is None else denied & topics_denied(rule.key for rule in source.rules)
@@ -151,12 +154,39 @@ def outside_the_fence(store: Store, link: Link, source: ClusterLogEnds, at: date
         )
         yield _outside(link, topic, reason, at)
     if standing or mark_of(link) in (source.rules or ()):  # else the whole fence is gone: `unfenced` reports it
-        for topic in sorted(held.keys() & (denied - standing)):
+        for topic in sorted((held.keys() | set(hidden)) & (denied - standing)):
             reason = (
                 f"the rule that keeps clients from writing to {topic} was removed from {link.id.source}: what they "
                 f"write there never reaches {link.id.target}"
             )
             yield _outside(link, topic, reason, at)
+    for topic in sorted(hidden):
+        yield Problem(
+            SOURCE_TOPIC_DENIED,
+            topic,
+            None,
+            f"drkit can't see {topic} on {link.id.source}: whether clients write there behind the fence isn't known",
+            f"Grant drkit's principal DESCRIBE on {topic} on {link.id.source}",
+            halted=False,
+            since=at,
+        )
+
+
+def hidden_topics(store: Store, link: Link, clusters: Clusters, source: ClusterLogEnds) -> frozenset[str]:
+    """Topics of the link that were mirrored, or fenced, and that a former primary which answers doesn't show drkit."""
+    if not source.reachable:
+        return frozenset()
+    kinds = fence_rules_kind(link.id.source), others_rules_kind(link.id.source)
+    fenced = topics_denied(key for kind in kinds for key in store.notes(link.id, kind))
+    absent = {
+        name for name in fenced | store.topic_states(link.id).keys() if link.covers_topic(name)
+    } - source.ids.keys()
+    denied: set[str] = set()
+    try:
+        clusters.admin(link.id.source, may_be_gone=True).topics(absent, denied=denied)
+    except (Unreachable, AuthenticationError, Refused):
+        return frozenset()
+    return frozenset(denied)
 
 
 def _outside(link: Link, topic: str, reason: str, at: datetime) -> Problem:

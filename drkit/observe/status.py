@@ -23,7 +23,7 @@ from drkit.mapping.translate import doubted_if_set_back
 from drkit.model.clock import age_seconds, now
 from drkit.model.errors import unreached
 from drkit.model.groups import UnmovableGroup
-from drkit.model.link_state import HARMLESS, Direction, LinkControl, Problem, TopicState
+from drkit.model.link_state import HARMLESS, SOURCE_TOPIC_DENIED, Direction, LinkControl, Problem, TopicState
 from drkit.model.offsets import LOOKS_WITHIN_SECONDS, Certainty, GroupPosition, WaitingRecords, Watermark
 from drkit.model.runs import serving_cluster
 from drkit.model.statistics import WorkerStatistics
@@ -38,6 +38,7 @@ from drkit.observe.poll_problems import (
     blocked_problem,
     fence_problem,
     filler_problems,
+    hidden_topics,
     outside_the_fence,
     unfenced_problem,
 )
@@ -147,9 +148,7 @@ def _link_status(
     translator.heed_problems(seen.problems, seen.unsure)
     translator.settle(provable_ends(record, source, seen), seen.own_ends)
     if control is not None and control.direction is Direction.SEALED:
-        problems += outside_the_fence(store, link, source, at)
-        unfenced = unfenced_problem(store, link, source.rules, at) if source.reachable else None
-        problems += [unfenced] if unfenced is not None else []
+        problems += _of_former_primary(clusters, store, link, source, problems, at)
     problems += _visible_filler(store, link, control, source, target, at)
     if not link.inverse:  # the way back has no clients of its own
         problems = [*_kept_out(clusters, store, link, control, source, target, at, configured), *problems]
@@ -213,6 +212,18 @@ def _link_status(
             if ends.refused
         },
     )
+
+
+def _of_former_primary(
+    clusters: Clusters, store: Store, link: Link, source: ClusterLogEnds, known: Sequence[Problem], at: datetime
+) -> Iterator[Problem]:
+    """What of a former primary is open to its clients, or isn't shown; not what is `known` already."""
+    told = {problem.topic for problem in known if problem.kind == SOURCE_TOPIC_DENIED}
+    hidden = hidden_topics(store, link, clusters, source) - told
+    yield from outside_the_fence(store, link, source, hidden, at)
+    unfenced = unfenced_problem(store, link, source.rules, at) if source.reachable else None
+    if unfenced is not None:
+        yield unfenced
 
 
 def _kept_out(

@@ -116,6 +116,10 @@ def print_result(
     if plan.kind is not Kind.REPROTECT:
         print_evidence(console, result.evidence, judgement)
     facts = result.machine.facts
+    if facts.unseen:
+        console.print(
+            Hanging.markup(f"fenced      [bold yellow]not known[/]: {escape(facts.fence_reason or '')}", _LABEL)
+        )
     if facts.salvage_path:
         console.print(f"salvaged    {escape(salvaged_where(facts))}", soft_wrap=True)
     if facts.audit_detail:

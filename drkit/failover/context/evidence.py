@@ -16,7 +16,7 @@ class Evidence:
     """The numbers a run ends with; the contract's `evidence`.
 
     `rpo_lower_bound`: at least `rpo_records` were lost; `rpo_upper_bound`: at most; both: about so many. `rpo_reason`:
-    why the loss is unknown, or inexact.
+    why the loss is unknown, or inexact. `fenced`: None: it isn't shown for all topics (`Facts.unseen`), or not yet.
     `removed_unread`: offsets that groups had not read, and that retention or DeleteRecords had removed on the target
     before the move; None until the positions are final.
     """
@@ -43,7 +43,8 @@ def evidence_of(facts: Facts, since: datetime | None) -> Evidence:
     rto = None
     if facts.verified_at is not None and since is not None and facts.verified_at >= since:  # else the clock went back
         rto = (facts.verified_at - since).total_seconds()
-    return replace(expected_evidence(loss), rto_seconds=rto, fenced=facts.fenced, removed_unread=facts.removed_unread)
+    fenced = None if facts.fenced and facts.unseen else facts.fenced
+    return replace(expected_evidence(loss), rto_seconds=rto, fenced=fenced, removed_unread=facts.removed_unread)
 
 
 def expected_evidence(loss: Loss | None) -> Evidence:

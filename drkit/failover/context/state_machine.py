@@ -199,6 +199,8 @@ class Facts:
     stopped last named, to be accepted.
     `commits_from`: the ends of the coordinators' log on the old primary, by partition, before topics are deleted there;
     None: what groups committed until then has been kept. `deleting`: the scrub has begun to delete topics there.
+    `unseen`: topics of the fenced cluster that it didn't show drkit when late writes were looked for: nothing shows
+    that nobody wrote there.
     `late`: offsets written after the last look, unfenced or because somebody opened the fence: from and to, by
     `topic:partition`. `late_said`, `settings_said`: what a failback's switch did about these, and about the settings of
     the old primary's topics, in words: once it has activated the link it does neither again.
@@ -240,6 +242,7 @@ class Facts:
     topic_ids: dict[str, str] = field(default_factory=dict)
     late: dict[str, tuple[int, int]] = field(default_factory=dict)
     held: dict[str, tuple[int, int]] = field(default_factory=dict)
+    unseen: tuple[str, ...] = ()
     late_said: str = ""
     settings_said: tuple[str, ...] = ()
     loss: Loss | None = None

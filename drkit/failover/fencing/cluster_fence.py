@@ -758,35 +758,56 @@ _SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class TopicsOutsideFence:
-    """Topics that a fence didn't cover, and the proof after closing them. `offsets`: how many they held by then."""
+    """Topics that a fence didn't cover, and the proof after closing them.
 
-    topics: tuple[str, ...]
+    `created`: after it, with so many `offsets` by then; `opened`: somebody had removed their rules.
+    """
+
+    created: tuple[str, ...]
+    opened: tuple[str, ...]
     offsets: int
     proof: FenceProof
 
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """All of them."""
+        return (*self.created, *self.opened)
+
     def __str__(self) -> str:
-        return (
-            f"created after the fence, and fenced since: {and_more(self.topics, shown=_SHOWN)} "
+        created = (
+            f"created after the fence, and fenced since: {and_more(self.created, shown=_SHOWN)} "
             f"({counted(self.offsets, 'offset')} may exist there only)"
         )
+        opened = f"opened by somebody behind the fence, and closed again: {and_more(self.opened, shown=_SHOWN)}"
+        return "; ".join([*([created] if self.created else ()), *([opened] if self.opened else ())])
 
 
 def topics_outside_fence(estate: ClusterContext, link: Link, cluster: str) -> tuple[str, ...]:
-    """The link's topics on a cluster that its fence doesn't name, by their names there; () if no fence by ACLs is in
-    place.
+    """The link's topics on a cluster that its fence doesn't name, or whose rules somebody has removed, by their names
+    there; () if no fence by ACLs is in place.
 
     Raises:
         Unreachable: the cluster or the store doesn't answer.
+        Refused: the cluster doesn't show its ACLs.
     """
     record = fence_record(estate.store, link.id, cluster)
     if record is None or record.method is not FenceMethod.ACL or record.state is not FenceState.CLOSED:
         return ()
     admin = estate.admin(cluster)
-    others = estate.store.notes(link.id, others_rules_kind(cluster))
-    standing = {rule.key for rule in admin.acls()} & others.keys() if others else ()  # their owners may remove them
-    denied = topics_denied([*estate.store.notes(link.id, fence_rules_kind(cluster)), *standing])
-    found = admin.topics()
-    return tuple(sorted(n for n in found if link.covers_topic(n) and not is_canary(n) and n not in denied))
+    noted = _rules_noted(estate.store, link.id, cluster)
+    standing = topics_denied(noted & {rule.key for rule in admin.acls()})
+    found = set(admin.topics())
+    absent = topics_denied(noted) - standing - found
+    hidden: set[str] = set()
+    if absent:  # a topic that drkit may not see any more exists all the same
+        admin.topics(absent, denied=hidden)
+    return tuple(sorted(n for n in found | hidden if link.covers_topic(n) and not is_canary(n) and n not in standing))
+
+
+def _rules_noted(store: Store, link: LinkId, cluster: str) -> set[str]:
+    """The keys of the ACLs that a fence consists of: drkit's own, and others' that had closed the same before."""
+    kinds = fence_rules_kind(cluster), others_rules_kind(cluster)
+    return {key for kind in kinds for key in store.notes(link, kind)}
 
 
 def close_topics_outside(acting: FenceContext, cluster: str) -> TopicsOutsideFence | None:
@@ -795,12 +816,16 @@ def close_topics_outside(acting: FenceContext, cluster: str) -> TopicsOutsideFen
 
     Raises:
         Unreachable: the cluster or the store doesn't answer.
-        Refused: a newer run has decided otherwise.
+        Refused: a newer run has decided otherwise, or the cluster doesn't show its ACLs.
     """
     topics = topics_outside_fence(acting.estate, acting.link, cluster)
     if not topics:
         return None
+    named = topics_denied(_rules_noted(acting.estate.store, acting.link.id, cluster))
+    created, opened = (tuple(n for n in topics if (n in named) is known) for known in (False, True))
     proof = ClusterFence(acting, cluster).close()
     admin = acting.estate.admin(cluster)
-    tps = [TopicPartition(name, n) for name, info in admin.topics(topics).items() for n in range(info.partitions)]
-    return TopicsOutsideFence(topics, sum(admin.end_offsets(tps, committed=False).values()), proof)
+    there = admin.topics(created, denied=set())
+    tps = [TopicPartition(name, n) for name, info in there.items() for n in range(info.partitions)]
+    offsets = sum(admin.end_offsets(tps, committed=False).values()) if tps else 0
+    return TopicsOutsideFence(created, opened, offsets, proof)

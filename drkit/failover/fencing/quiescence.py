@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from drkit.failover.context.cluster_context import ClusterContext
@@ -56,6 +56,18 @@ def topic_ids_of(context: QuiescenceContext, link: Link, *, may_be_gone: bool = 
     return {name: info.topic_id for name, info in found.items() if link.covers_topic(name)}
 
 
+def unlisted_topics(context: QuiescenceContext, link: Link, names: Collection[str]) -> tuple[set[str], set[str]]:
+    """Those of `names`, topics that were there, of which the link's source shows nothing now: those that drkit's
+    principal may not see (whether they exist is unknown), and those that are deleted.
+
+    Raises:
+        Unreachable: the source doesn't answer.
+    """
+    denied: set[str] = set()
+    found = context.estate.admin(link.id.source, may_be_gone=True).topics(names, denied=denied)
+    return denied, set(names) - denied - found.keys()
+
+
 def frozen_ends(context: QuiescenceContext, link: Link) -> dict[str, int]:
     """The source's log ends, once they didn't move for `QUIET_SECONDS`.
 
@@ -97,6 +109,17 @@ def differing(before: Mapping[str, int], after: Mapping[str, int]) -> list[str]:
         for tp in sorted(before.keys() | after.keys())
         if before.get(tp) != after.get(tp)
     ]
+
+
+def not_readable(alias: str, partitions: Sequence[str]) -> Refused:
+    """The refusal of a planned move that names the partitions of which the cluster that groups leave shows nothing any
+    more."""
+    return Refused(
+        f"what {alias} holds of {and_more(partitions)} can't be read any more",
+        meaning="A planned move loses nothing or does nothing, and what clients have written there since isn't known",
+        remedy="Bring its brokers up, and grant drkit's principal DESCRIBE on these topics there; then try again. A "
+        "new plan leaves out topics that were deleted there",
+    )
 
 
 def still_written(alias: str, moving: list[str]) -> Refused:

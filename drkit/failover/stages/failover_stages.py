@@ -12,9 +12,9 @@ from operator import attrgetter
 
 from drkit.failover.context.state_machine import Facts, Loss, Mode, StageOutcome
 from drkit.failover.failback.carried_offsets import as_committed_there, as_stands, with_carried
-from drkit.failover.fencing.cluster_fence import ClusterFence, close_topics_outside
+from drkit.failover.fencing.cluster_fence import ClusterFence, FenceSuperseded, close_topics_outside
 from drkit.failover.fencing.late_appends import copy_ends
-from drkit.failover.fencing.quiescence import still_written, topic_ids_of
+from drkit.failover.fencing.quiescence import not_readable, still_written, topic_ids_of
 from drkit.failover.plan.failover_plan import AcceptedLoss
 from drkit.failover.plan.loss import loss_at
 from drkit.failover.plan.loss_budget import LossBudget, OverBudget, accepted, flag_for, over_budget
@@ -36,7 +36,7 @@ from drkit.failover.snapshot.snapshot import Snapshot
 from drkit.failover.snapshot.take_snapshot import observe
 from drkit.failover.stages.audit_stage import seed_anew
 from drkit.failover.stages.directory_update import publish
-from drkit.failover.stages.fence_stages import keep_problems
+from drkit.failover.stages.fence_stages import keep_problems, unread_since
 from drkit.failover.stages.late_writes import find_late_writes
 from drkit.failover.stages.promote_topics import release
 from drkit.failover.stages.remove_filler import trim_filler, trimmed_again
@@ -149,20 +149,21 @@ class Translate:
         """What was written to the source since a planned move had drained it, for the close to count.
 
         Raises:
-            Refused: there is some, or the target has lost some of what it was drained to, and the run can still go
-                back, or is a failback: it loses nothing, or does nothing.
+            Refused: there is some, a partition can't be read any more, or the target has lost some of what it was
+                drained to, and the run can still go back, or is a failback: it loses nothing, or does nothing.
         """
         late = written_since(context.facts, snapshot)
         if context.commit_begun and not self.back:
             return late
         if late:
             raise still_written(self.source, late)
+        shown = {str(tp) for tp, view in snapshot.partitions.items() if view.source_end is not None}
+        if snapshot.source.reachable and (unread := unread_since(context.facts.ends, shown)):
+            raise not_readable(self.source, unread)
         found = target_loss(context)
         if not found.lost:
             return []
-        again = f"drkit resume {context.run} --cancel takes the run back; then run the mirror, and fail over again"
-        if self.back:
-            again = seed_anew(context, self.target)
+        again = seed_anew(context, self.target) if self.back else "Then run the mirror, and fail over again"
         raise Refused(
             f"{self.target} has lost {counted(sum(found.lost.values()), 'offset')} since it was drained to: "
             f"{and_more(list(found.told))}",
@@ -221,7 +222,7 @@ class Translate:
         raise Refused(
             older.what,
             meaning=f"{older.meaning}. It wasn't when the plan was made; no group was moved",
-            remedy=f"drkit resume {context.run} --cancel takes the run back. {older.remedy}; then fail over again",
+            remedy=f"{self._taken_back(context)}{older.remedy}; then fail over again",
         )
 
     def _refuse_captured(self, context: StageContext, snapshot: Snapshot, placed: Sequence[PlannedPosition]) -> None:
@@ -242,6 +243,12 @@ class Translate:
             then = f"drkit resume {context.run}" if context.commit_begun else "fail over again"  # else it is taken back
             raise DrkitError(what, meaning=AS_THEY_ARE, remedy=f"{remedy}; then {then}")
 
+    @staticmethod
+    def _taken_back(context: StageContext) -> str:
+        """What takes a run back that has moved nothing; a planned one is taken back by itself."""
+        unplanned = context.facts.mode is Mode.UNPLANNED
+        return f"drkit resume {context.run} --cancel takes the run back. Then: " if unplanned else ""
+
     def _refuse_rewinds(self, context: StageContext, placed: Sequence[PlannedPosition]) -> None:
         """Raise `Refused` if groups would be moved back, unless that was accepted; from where this run itself had put
         them before its fence was gone, they may be.
@@ -250,10 +257,10 @@ class Translate:
         rewound = sorted(moved_back, key=GROUP_TOPIC_PARTITION)
         if not rewound or self.allow_rewind:
             return
-        again = "drkit failover moves them back with --allow-rewind, or only others with --group"
-        if context.facts.mode is Mode.UNPLANNED:  # a planned move is taken back by itself
-            again = f"drkit resume {context.run} --cancel takes the run back; then {again}"
-        remedy = f"Decide what is right for them. {again}"
+        remedy = (
+            f"Decide what is right for them. {self._taken_back(context)}"
+            "drkit failover moves them back with --allow-rewind, or only others with --group"
+        )
         if self.back or context.commit_begun:  # it can't be taken back any more
             remedy = (
                 f"{_without_offsets(rewound, self.source, self.target, context.estate.endpoint(self.target))}. Or, if "
@@ -592,7 +599,7 @@ class Verify:
         )
 
     def _still_fenced(self, context: StageContext, facts: Facts) -> tuple[Facts, str]:
-        """Extend the fence to topics created after it; returns what was done, "" for nothing.
+        """Extend the fence to topics created after it, or opened since; returns what was done, "" for nothing.
 
         Raises:
             PartlyDone: it can't be proven.
@@ -601,14 +608,16 @@ class Verify:
             return facts, ""
         try:
             found = close_topics_outside(context, self.source)
-        except Unreachable as error:
-            return facts, f"; whether topics were created on {self.source} since its fence is unknown: {error.what}"
+        except FenceSuperseded:
+            raise
+        except (Unreachable, Refused) as error:
+            return facts, f"; whether {self.source} is closed as it was by its fence is unknown: {error.what}"
         if found is None:
             return facts, ""
         if not found.proof.proven and not facts.unfenced_accepted:
             raise PartlyDone(
                 f"{self.source} is not fenced any more: {found.proof.reason}",
-                meaning=f"{and_more(found.topics)} were created after the fence; records written there are lost",
+                meaning=f"{found}; records written there are lost",
                 remedy=f"Remove the cause, then drkit resume {context.run}",
             )
         proof = found.proof

@@ -10,14 +10,21 @@ the source's ends is recorded as mirrored) this shows that the mapping fits the 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from drkit.failover.context.cluster_context import ClusterContext
 from drkit.failover.context.state_machine import Mode, StageOutcome
 from drkit.failover.fencing.cluster_fence import ClusterFence, FenceProof
 from drkit.failover.fencing.late_appends import LateAppends, refuse_late_appends
-from drkit.failover.fencing.quiescence import QUIET_SECONDS, differing, ends_of, frozen_ends, still_written
+from drkit.failover.fencing.quiescence import (
+    QUIET_SECONDS,
+    differing,
+    ends_of,
+    frozen_ends,
+    not_readable,
+    still_written,
+)
 from drkit.failover.plan.failover_plan import AcceptedLoss
 from drkit.failover.plan.loss import loss_at
 from drkit.failover.plan.preconditions import records_of, within
@@ -39,7 +46,7 @@ from drkit.model.clock import now
 from drkit.model.errors import Fenced, PartlyDone, Refused, Unreachable, answered, unreached
 from drkit.model.link_state import STORE_OLDER, Direction, Problem
 from drkit.model.runs import ACCEPT_LOSS, FenceMethod
-from drkit.model.topology import TopicPartition
+from drkit.model.topology import TopicPartition, is_canary
 from drkit.model.wording import and_more, counted
 from drkit.state_topic.other_store import mirrors_of_other_stores, other_store
 from drkit.store.link_notes import replace_positions
@@ -369,11 +376,12 @@ class Drain:
 
     def _still_whole(self, context: StageContext, snapshot: Snapshot) -> dict[str, int]:
         """The ends up to which everything is copied. Records written just before the seal would be lost: if there are
-        any, activate the link again."""
+        any, or some can't be read any more, activate the link again."""
         ends = ends_of(context, context.link)
         moved = [] if context.facts.fenced else differing(context.facts.ends, ends)
         late = moved or behind(snapshot, ends)
-        if not late:
+        gone = unread_since(context.facts.ends, ends)
+        if not late and not gone:
             return ends
         decide_link(
             context,
@@ -382,7 +390,13 @@ class Drain:
             reason="a planned move found late writes and gave up",
             allowed=frozenset({Direction.SEALED}),
         )
-        raise still_written(self.source, late)
+        raise not_readable(self.source, gone) if gone else still_written(self.source, late)
+
+
+def unread_since(before: Iterable[str], now_shown: Collection[str]) -> list[str]:
+    """Partitions (`topic:partition`) that the source showed when it was fenced, and shows no more."""
+    left = set(before) - set(now_shown)
+    return sorted(tp for tp in left if not is_canary(tp.rpartition(":")[0]))
 
 
 def behind(snapshot: Snapshot, ends: Mapping[str, int], *, gaps: bool = True) -> list[str]:

@@ -10,17 +10,17 @@ It halts instead, if its batch is not where it should be.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from drkit.failover.context.state_machine import Facts, Loss, Mode, TopicLoss
-from drkit.failover.fencing.cluster_fence import ClusterFence
-from drkit.failover.fencing.quiescence import ends_of, topic_ids_of
+from drkit.failover.fencing.cluster_fence import ClusterFence, FenceProof, FenceSuperseded, close_topics_outside
+from drkit.failover.fencing.quiescence import ends_of, topic_ids_of, unlisted_topics
 from drkit.failover.stages.stage import StageContext
 from drkit.lag.beyond_watermarks import beyond_watermarks
 from drkit.model.clock import now
-from drkit.model.errors import DrkitError, PartlyDone
+from drkit.model.errors import DrkitError, PartlyDone, Refused, Unreachable
 from drkit.model.link_state import TopicState
 from drkit.model.offsets import OffsetMapping, merged_ranges, without_ranges
 from drkit.model.topology import TopicPartition, is_canary
@@ -40,15 +40,27 @@ def find_late_writes(context: StageContext, *, turned: bool) -> tuple[Facts, str
         PartlyDone: it was fenced, was written anyway, and can't be closed again.
     """
     facts = context.facts
-    if facts.fenced is None or not facts.ends:
+    if facts.fenced is None or not (facts.fenced or facts.ends):
         return facts, ""
     source = context.link.id.source
     try:
         after = ends_of(context, context.link, may_be_gone=True)
         ids = topic_ids_of(context, context.link, may_be_gone=True)
         anew = _recreated(context, ids)
+        hidden, gone = _unlisted(context, after)
     except DrkitError as error:
-        return _not_seen(facts, source, error)
+        return _not_seen(facts, source, error) if facts.ends else (facts, "")
+    facts, said = _written(context, after, ids, anew, turned=turned) if facts.ends else (facts, "")
+    facts, unseen = _without_sight(facts, source, hidden, gone)
+    facts, closed = _opened(context, facts)
+    return facts, f"{said}{unseen}{closed}"
+
+
+def _written(
+    context: StageContext, after: Mapping[str, int], ids: Mapping[str, str], anew: Collection[str], *, turned: bool
+) -> tuple[Facts, str]:
+    """As `find_late_writes`, by the log ends now (`after`); `ids`: of the topics, `anew`: those that were recreated."""
+    facts, source = context.facts, context.link.id.source
     before = {tp: 0 if tp.rpartition(":")[0] in anew else facts.ends.get(tp, 0) for tp in after}
     late = {tp: (before[tp], end) for tp, end in after.items() if end > before[tp]}
     shorter = [f"{tp} ({end})" for tp, end in sorted(after.items()) if end < before[tp]]
@@ -66,6 +78,61 @@ def find_late_writes(context: StageContext, *, turned: bool) -> tuple[Facts, str
         return facts, said
     facts, why = _set_back(facts, source, shorter)
     return facts, f"{said if late else ''}; {why}"
+
+
+def _unlisted(context: StageContext, shown: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Topics that were there at the last look, or were mirrored, and of which the cluster that groups left shows no
+    partition (`shown`) now: those that drkit may not see any more, and those that were deleted since the last look."""
+    ended = {tp.rpartition(":")[0] for tp in context.facts.ends}
+    mirrored = {name for name in context.estate.store.topic_states(context.link.id) if context.link.covers_topic(name)}
+    absent = {name for name in ended | mirrored if not is_canary(name)} - {tp.rpartition(":")[0] for tp in shown}
+    if not absent:
+        return [], []
+    _denied, gone = unlisted_topics(context, context.link, absent)
+    return sorted(absent - gone), sorted(gone & ended)
+
+
+def _without_sight(facts: Facts, source: str, hidden: Sequence[str], gone: Sequence[str]) -> tuple[Facts, str]:
+    """The facts where topics couldn't be looked at: what was written there isn't counted, and of those that are hidden
+    nothing shows that the fence keeps clients out."""
+    whys = []
+    if hidden:
+        whys.append(f"drkit can't see {and_more(hidden)} on {source}: what was written there since the last look")
+    if gone:
+        were = "was" if len(gone) == 1 else "were"
+        whys.append(f"{and_more(gone)} {were} deleted on {source} since the last look: what was written there before")
+    said = ""
+    for why in (f"{each} isn't counted" for each in whys):
+        loss = facts.loss or Loss(None, None, None)
+        if why not in (loss.reason or ""):
+            loss = replace(loss, lower_bound=True, reason=f"{loss.reason}; {why}" if loss.reason else why)
+        facts, said = replace(facts, loss=loss), f"{said}; {why}"
+    if not facts.fenced:
+        return facts, said
+    facts = replace(facts, unseen=tuple(hidden))
+    why = f"drkit can't see {and_more(hidden)} on {source}: that nobody writes there isn't shown"
+    if hidden and why not in (facts.fence_reason or ""):
+        facts = replace(facts, fence_reason=f"{facts.fence_reason}; {why}")
+    return facts, said
+
+
+def _opened(context: StageContext, facts: Facts) -> tuple[Facts, str]:
+    """Close what clients may write to behind the fence, though nobody was seen to: a rule of it is gone, or a topic was
+    created since. Returns the facts with the new fence, and what was done."""
+    if not facts.fenced:
+        return facts, ""
+    source = context.link.id.source
+    try:
+        found = close_topics_outside(context, source)
+    except FenceSuperseded:
+        raise
+    except (Unreachable, Refused):  # it shows no ACLs: what was read of its logs stands
+        return facts, ""
+    if found is None:
+        return facts, ""
+    _proven_again(context, source, found.proof)
+    facts = _fenced_by(facts, found.proof)
+    return _without_sight(facts, source, facts.unseen, ())[0], f"; {found}"
 
 
 def _late(context: StageContext, late: dict[str, tuple[int, int]]) -> tuple[Facts, str]:
@@ -171,16 +238,26 @@ def _closed_again(
     if not any(tp in facts.ends and late[tp] != facts.late.get(tp) for tp in late):
         return facts, "in topics that were created after its fence"
     proof = ClusterFence(context, source).close()
-    if not proof.proven and not context.facts.unfenced_accepted:
-        raise PartlyDone(
-            f"{source} is not fenced any more, and clients write there: {proof.reason}",
-            meaning="Records written there stay there only",
-            remedy=f"Remove the cause, then drkit resume {context.run}",
-        )
+    _proven_again(context, source, proof)
     if turned:
         ClusterFence(context, source).admit_mirror()
     why = f"somebody opened {source} behind its fence (closed again: {proof.reason})"
-    return replace(facts, fence_reason=proof.reason, fence_epoch=proof.epoch), why
+    return _fenced_by(facts, proof), why
+
+
+def _fenced_by(facts: Facts, proof: FenceProof) -> Facts:
+    """The facts with the fence that was put up again."""
+    return replace(facts, fenced=proof.proven, fence_reason=proof.reason, fence_epoch=proof.epoch)
+
+
+def _proven_again(context: StageContext, source: str, proof: FenceProof) -> None:
+    """Raise `PartlyDone` if a fence that was opened can't be closed again."""
+    if not proof.proven and not context.facts.unfenced_accepted:
+        raise PartlyDone(
+            f"{source} is not fenced any more, and clients may write there: {proof.reason}",
+            meaning="Records written there stay there only",
+            remedy=f"Remove the cause, then drkit resume {context.run}",
+        )
 
 
 def loss_with(facts: Facts, counts: Mapping[str, int]) -> Loss:

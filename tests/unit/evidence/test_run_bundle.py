@@ -176,6 +176,7 @@ def test_a_loss_that_may_be_smaller_is_judged_as_drkit_judges_it(tmp_path, confi
     [
         ({"late": {"t:0": (3, 5)}}, "old_cluster_not_written", "failed"),
         ({"fenced": False}, "old_cluster_not_written", "unknown"),
+        ({"unseen": ("hidden",)}, "old_cluster_not_written", "unknown"),
         ({"verified": 1}, "positions_read_back", "failed"),
         ({"places": PlacesSeen(same=1, unknown=1)}, "records_at_positions_unchanged", "unknown"),
         ({"mirror_stopped": False}, "no_mirror_writes_below", "unknown"),

@@ -20,6 +20,7 @@ from drkit.failover.stages.failover_stages import (
     commit_groups,
     written_since,
 )
+from drkit.failover.stages.fence_stages import unread_since
 from drkit.mapping.translate import RowDoubts
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, PartlyDone, Refused, Unreachable
@@ -230,6 +231,25 @@ def test_what_was_written_since_the_ends_stood_still_is_seen(ends, held, since):
     view = replace(Log("r" * 100).view(), source_end=100, source_high=100 + held)
     seen = world([view], [], source_reachable=True)
     assert written_since(Facts(mode=Mode.PLANNED, ends=ends), seen) == since
+
+
+@pytest.mark.parametrize(
+    ("back", "begun", "stops"), [(False, False, True), (False, True, False), (True, False, True), (True, True, True)]
+)
+def test_a_planned_move_stops_where_a_partition_of_the_source_can_t_be_read_any_more(back, begun, stops):
+    seen = world([Log("r" * 100).view()], [], source_reachable=True)  # the source no longer lists it
+    facts = Facts(mode=Mode.PLANNED, ends={"t:0": 100})
+    context = SimpleNamespace(facts=facts, commit_begun=begun)
+    if not stops:  # groups were moved: the close makes it a lower bound
+        assert translate(back=back)._since_drained(context, seen) == []
+        return
+    with pytest.raises(Refused, match="what primary holds of t:0 can't be read any more"):
+        translate(back=back)._since_drained(context, seen)
+
+
+def test_a_canary_that_is_gone_stops_no_move():
+    assert unread_since({"t:0": 1, "drkit.canary.x:0": 1}, {"t:0": 1}) == []
+    assert unread_since({"t:0": 1, "u:1": 1}, {"t:0": 1}) == ["u:1"]
 
 
 def translate(**more):

@@ -1,0 +1,58 @@
+"""Which topics of a former primary a status names as open to its clients, or as hidden from drkit."""
+
+from datetime import UTC, datetime
+from types import SimpleNamespace
+
+import pytest
+
+from drkit.failover.fencing.deny_rules import closing_rules
+from drkit.model.errors import Unreachable
+from drkit.model.topics.acls import fence_rules_kind
+from drkit.model.topology import Link, LinkId, TopicPartition
+from drkit.observe.cluster_log_ends import ClusterLogEnds
+from drkit.observe.poll_problems import hidden_topics, outside_the_fence
+
+AT = datetime(2026, 11, 20, 4, 3, tzinfo=UTC)
+LINK = Link(LinkId("primary", "dr"), topics=(".*",))
+RULES = closing_rules(["seen", "hidden"], [])
+STORE = SimpleNamespace(
+    notes=lambda _link, kind: {rule.key: "1" for rule in RULES} if kind == fence_rules_kind("primary") else {},
+    topic_states=lambda _link: {"seen": None, "mirrored": None},
+)
+
+
+def ends(rules=RULES):
+    return ClusterLogEnds(end={TopicPartition("seen", 0): 3}, ids={"seen": "id"}, rules=frozenset(rules))
+
+
+def clusters(denied=(), error=None):
+    def topics(names, *, denied, hides=frozenset(denied)):
+        if error is not None:
+            raise error
+        assert "seen" not in names, "it is listed"
+        denied |= hides & set(names)
+        return {}
+
+    return SimpleNamespace(admin=lambda _alias, **_: SimpleNamespace(topics=topics))
+
+
+@pytest.mark.parametrize("name", ["hidden", "mirrored"])
+def test_a_topic_that_was_fenced_or_mirrored_and_may_not_be_seen_is_hidden_not_gone(name):
+    assert hidden_topics(STORE, LINK, clusters({name}), ends()) == {name}
+
+
+def test_a_primary_that_does_not_answer_hides_nothing():
+    assert hidden_topics(STORE, LINK, clusters({"hidden"}), ClusterLogEnds(reason="no broker")) == frozenset()
+    assert hidden_topics(STORE, LINK, clusters(error=Unreachable("gone")), ends()) == frozenset()
+
+
+def test_of_a_hidden_topic_it_is_said_that_its_fence_can_t_be_seen():
+    (problem,) = outside_the_fence(STORE, LINK, ends(), {"hidden"}, AT)
+    assert (problem.kind, problem.topic) == ("source_topic_denied", "hidden")
+    assert problem.reason.endswith("whether clients write there behind the fence isn't known")
+
+
+def test_a_rule_that_is_gone_is_told_of_a_hidden_topic_too():
+    found = list(outside_the_fence(STORE, LINK, ends(closing_rules(["seen"], [])), {"hidden"}, AT))
+    assert [each.kind for each in found] == ["outside_the_fence", "source_topic_denied"]
+    assert "was removed from primary" in found[0].reason
