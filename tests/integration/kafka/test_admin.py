@@ -276,7 +276,7 @@ def test_a_leader_that_is_another_one_by_now_and_a_topic_that_is_gone_are_looked
     admin: ClusterAdmin, topic: str, asked: Counter[str]
 ) -> None:
     tp = TopicPartition(topic, 0)
-    admin._recent.learn({tp: 4711})  # a broker that has left the cluster
+    admin._recent.learn({tp: (4711, 0)})  # a broker that has left the cluster
     assert admin.log_ends([tp], recent_leaders=True) == {tp: 0}
     assert asked["MetadataRequest"] == 1
     admin.delete_topics([topic])

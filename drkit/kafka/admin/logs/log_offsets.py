@@ -28,7 +28,9 @@ LATEST = -1
 _READ_UNCOMMITTED = 0
 _READ_COMMITTED = 1
 _CONSUMER = -1
-_OBSERVER = -2  # a replica id that sees the log to its very end, beyond the high watermark
+_OBSERVER = -2
+"""A replica id that sees the log to its very end, beyond the high watermark. Followers answer it, too, of their own
+log: it comes with the leader's epoch, which refuses whoever isn't that leader any more."""
 _PARTITIONS_A_REQUEST = 5_000
 _ELECTION_SECONDS = 3.0
 """How long a partition that its cluster says has no leader is waited for, where it may be left out: the election of
@@ -42,6 +44,13 @@ class _View(NamedTuple):
 
     isolation: int
     replica: int
+
+
+class _Leader(NamedTuple):
+    """A partition's leader by metadata: its node id, and its leader epoch."""
+
+    node: int
+    epoch: int
 
 
 class RecentLeaders:
@@ -58,27 +67,32 @@ class RecentLeaders:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._known: dict[TopicPartition, tuple[int, float]] = {}
+        self._known: dict[TopicPartition, tuple[_Leader, float]] = {}
 
-    def among(self, tps: Iterable[TopicPartition]) -> tuple[dict[int, list[TopicPartition]], list[TopicPartition]]:
-        """Partitions by the node id of their leader, and those whose leader isn't known."""
+    def among(
+        self, tps: Iterable[TopicPartition], epochs: dict[TopicPartition, int] | None = None
+    ) -> tuple[dict[int, list[TopicPartition]], list[TopicPartition]]:
+        """Partitions by the node id of their leader, and those whose leader isn't known. `epochs` collects the
+        leaders' epochs."""
         at = self._clock()
         leaders: dict[int, list[TopicPartition]] = defaultdict(list)
         others = []
         with self._lock:
             for tp in tps:
-                leader, until = self._known.get(tp, (-1, at))
-                if until > at:
-                    leaders[leader].append(tp)
-                else:
+                known = self._known.get(tp)
+                if known is None or known[1] <= at:
                     others.append(tp)
+                    continue
+                leaders[known[0].node].append(tp)
+                if epochs is not None:
+                    epochs[tp] = known[0].epoch
         return leaders, others
 
-    def learn(self, leaders: Mapping[TopicPartition, int]) -> None:
-        """Store leaders just read from metadata."""
+    def learn(self, leaders: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        """Store leaders just read from metadata: their node ids and leader epochs."""
         until = self._clock() + _LEADERS_SECONDS
         with self._lock:
-            self._known.update((tp, (leader, until)) for tp, leader in leaders.items())
+            self._known.update((tp, (_Leader(*leader), until)) for tp, leader in leaders.items())
 
     def forget(self, tps: Iterable[TopicPartition]) -> None:
         """Drop partitions whose leaders didn't answer."""
@@ -97,6 +111,14 @@ class _Answers:
     absent: set[TopicPartition] = field(default_factory=set)
     pending: dict[TopicPartition, str] = field(default_factory=dict)
     denied: set[TopicPartition] | None = None
+
+
+class _Asked(NamedTuple):
+    """What is asked for: timestamps by partition, in a role, of the leaders of these epochs (none: of any)."""
+
+    times: Mapping[TopicPartition, int]
+    view: _View
+    epochs: Mapping[TopicPartition, int]
 
 
 def list_offsets(
@@ -129,9 +151,11 @@ def list_offsets(
     async def step(connection: AdminConnection) -> None:
         if not patience:
             patience.append(Deadline.after(_ELECTION_SECONDS))
-        leaders, leaderless = await _leaders(connection, answers, recent)
+        epochs: dict[TopicPartition, int] = {}
+        leaders, leaderless = await _leaders(connection, answers, recent, epochs)
+        asked = _Asked(times, view, epochs if true_end else {})
         await connection.gather(
-            _ask_or_leave(connection, leader, tps, times, view, answers) for leader, tps in leaders.items()
+            _ask_or_leave(connection, leader, tps, asked, answers) for leader, tps in leaders.items()
         )
         if answers.pending:
             if recent is not None:
@@ -151,14 +175,18 @@ def list_offsets(
 
 
 async def _leaders(
-    connection: AdminConnection, answers: _Answers, recent: RecentLeaders | None
+    connection: AdminConnection,
+    answers: _Answers,
+    recent: RecentLeaders | None,
+    epochs: dict[TopicPartition, int],
 ) -> tuple[dict[int, list[TopicPartition]], Collection[TopicPartition]]:
-    """Pending partitions by leader, and those without one; those that don't exist or are denied are pending no more."""
-    leaders, unknown = ({}, list(answers.pending)) if recent is None else recent.among(answers.pending)
+    """Pending partitions by leader, and those without one; those that don't exist or are denied are pending no more.
+    `epochs` collects the leaders' epochs."""
+    leaders, unknown = ({}, list(answers.pending)) if recent is None else recent.among(answers.pending, epochs)
     leaderless: dict[TopicPartition, str] = {}
     if unknown:
         named = await find_leaders(
-            connection, unknown, answers.absent, denied=answers.denied, recent=recent, leaderless=leaderless
+            connection, unknown, answers.absent, epochs, denied=answers.denied, recent=recent, leaderless=leaderless
         )
         answers.pending.update(leaderless)
         for leader, tps in named.items():
@@ -222,10 +250,10 @@ async def find_leaders(
     return leaders
 
 
-def _led(topic: Any) -> dict[TopicPartition, int]:
-    """The leaders of a topic of a metadata response, by partition; without those that have none."""
+def _led(topic: Any) -> dict[TopicPartition, tuple[int, int]]:
+    """The leaders of a topic of a metadata response and their epochs, by partition; without those that have none."""
     led = [each for each in topic.partitions if each.leader_id >= 0]
-    return {TopicPartition(topic.name, each.partition_index): each.leader_id for each in led}
+    return {TopicPartition(topic.name, each.partition_index): (each.leader_id, each.leader_epoch) for each in led}
 
 
 def _why_leaderless(partition: Any, alive: Collection[int]) -> str:
@@ -256,26 +284,28 @@ async def _ask_or_leave(
     connection: AdminConnection,
     leader: int,
     tps: list[TopicPartition],
-    times: Mapping[TopicPartition, int],
-    view: _View,
+    asked: _Asked,
     answers: _Answers,
 ) -> None:
     """As `_ask`, in batches; the partitions of an unreachable leader stay pending."""
     try:
         for start in range(0, len(tps), _PARTITIONS_A_REQUEST):
-            await _ask(connection, leader, tps[start : start + _PARTITIONS_A_REQUEST], times, view, answers)
+            await _ask(connection, leader, tps[start : start + _PARTITIONS_A_REQUEST], asked, answers)
     except kafka_errors.KafkaError as error:
         if not error.retriable and not isinstance(error, kafka_errors.UnknownBrokerIdError):
             raise
         answers.pending.update(dict.fromkeys(tps, str(error)))
 
 
-def topics_asked(times: Mapping[TopicPartition, int]) -> list[tuple[str, list[tuple[int, int, int]]]]:
+def topics_asked(
+    times: Mapping[TopicPartition, int], epochs: Mapping[TopicPartition, int] | None = None
+) -> list[tuple[str, list[tuple[int, int, int]]]]:
     """The topics of a ListOffsets request of version 4 or 5, as plain tuples: objects, in a version with tags, take
-    seven times the CPU, which counts over thousands of partitions."""
+    seven times the CPU, which counts over thousands of partitions. `epochs`: of the leaders that are to answer."""
     by_topic: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
+    known = epochs or {}
     for tp, timestamp in times.items():
-        by_topic[tp.topic].append((tp.partition, UNKNOWN_EPOCH, timestamp))
+        by_topic[tp.topic].append((tp.partition, known.get(tp, UNKNOWN_EPOCH), timestamp))
     return list(by_topic.items())
 
 
@@ -283,14 +313,13 @@ async def _ask(
     connection: AdminConnection,
     leader: int,
     tps: list[TopicPartition],
-    times: Mapping[TopicPartition, int],
-    view: _View,
+    asked: _Asked,
     answers: _Answers,
 ) -> None:
     request = ListOffsetsRequest(
-        replica_id=view.replica,
-        isolation_level=view.isolation,
-        topics=topics_asked({tp: times[tp] for tp in tps}),
+        replica_id=asked.view.replica,
+        isolation_level=asked.view.isolation,
+        topics=topics_asked({tp: asked.times[tp] for tp in tps}, asked.epochs),
         min_version=4,
         max_version=5,  # later versions add nothing that is needed here
     )

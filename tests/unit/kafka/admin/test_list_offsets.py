@@ -22,6 +22,8 @@ class Cluster:
     """A cluster of three brokers of which 2 and 3 are down: t:0 is led by 1, t:1 was by 2, t:2 by 2 and 3."""
 
     alias = "primary"
+    epoch: int | None = None
+    """With which a partition's offset was asked for."""
 
     async def send(self, request: Any, node: int | None = None, **_: Any) -> Any:
         if isinstance(request, MetadataRequest):
@@ -29,6 +31,7 @@ class Cluster:
             return metadata()
         assert isinstance(request, ListOffsetsRequest)
         assert node == 1
+        ((_, ((_, self.epoch, _),)),) = request.topics
         topic = ListOffsetsResponse.ListOffsetsTopicResponse
         partition = topic.ListOffsetsPartitionResponse
         return ListOffsetsResponse(
@@ -89,3 +92,12 @@ def test_they_can_be_left_out_with_the_reason(cluster: Any, asked: Any, monkeypa
     found = list_offsets(cluster, "list end offsets", dict.fromkeys(asked, LATEST), silent=silent)
     assert found == ({LED: 7} if LED in asked else {})
     assert silent == {GONE: "it has no leader: broker 2 is down"}
+
+
+def test_a_logs_end_is_asked_for_with_the_epoch_of_its_leader_as_followers_answer_of_their_own_logs(
+    cluster: Any,
+) -> None:
+    assert list_offsets(cluster, "list log ends", {LED: LATEST}, true_end=True) == {LED: 7}
+    assert cluster.epoch == 1
+    assert list_offsets(cluster, "list end offsets", {LED: LATEST}) == {LED: 7}
+    assert cluster.epoch == -1

@@ -12,16 +12,18 @@ def test_leaders_are_known_for_a_while_from_when_metadata_named_them() -> None:
     at = [100.0]
     leaders = RecentLeaders(lambda: at[0])
     assert leaders.among([A]) == ({}, [A])
-    leaders.learn({A: 1, B: 2})
+    leaders.learn({A: (1, 7), B: (2, 7)})
     at[0] += 20
-    leaders.learn({B: 1, C: 2})
-    assert leaders.among([A, B, C]) == ({1: [A, B], 2: [C]}, [])
+    leaders.learn({B: (1, 8), C: (2, 7)})
+    epochs: dict[TopicPartition, int] = {}
+    assert leaders.among([A, B, C], epochs) == ({1: [A, B], 2: [C]}, [])
+    assert epochs == {A: 7, B: 8, C: 7}
     at[0] += 15
     assert leaders.among([A, B, C]) == ({1: [B], 2: [C]}, [A])
 
 
 def test_one_that_gave_no_answer_is_looked_up_again() -> None:
     leaders = RecentLeaders(lambda: 0.0)
-    leaders.learn({A: 1, B: 1})
+    leaders.learn({A: (1, 7), B: (1, 7)})
     leaders.forget([A, C])
     assert leaders.among([A, B]) == ({1: [B]}, [A])
