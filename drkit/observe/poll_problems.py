@@ -12,7 +12,8 @@ from datetime import datetime
 
 from drkit.kafka.admin.clusters import Clusters
 from drkit.kafka.admin.write_block import BLOCK, is_blocked
-from drkit.model.errors import AuthenticationError, Refused, Unreachable
+from drkit.lag.groups_left_behind import groups_left_behind, mover_of
+from drkit.model.errors import AuthenticationError, DrkitError, Refused, Unreachable
 from drkit.model.link_state import FILLER_VISIBLE, SOURCE_TOPIC_DENIED, WHOLE_LINK, LinkControl, Problem
 from drkit.model.runs import (
     FENCES,
@@ -27,7 +28,7 @@ from drkit.model.runs import (
 )
 from drkit.model.topics.acls import Acl, fence_rules_kind, others_rules_kind, topics_denied
 from drkit.model.topology import Link, LinkId, TopicPartition
-from drkit.model.wording import and_more
+from drkit.model.wording import and_more, counted
 from drkit.observe.cluster_log_ends import ClusterLogEnds
 from drkit.store.api import Store
 from drkit.store.fences_beside import fences_beside, lift_of, names_closed
@@ -39,6 +40,9 @@ UNFENCED = "unfenced"
 """Kind of the problem that a former primary isn't fenced; checked at each poll, too."""
 OUTSIDE_THE_FENCE = "outside_the_fence"
 """Kind of a problem that isn't recorded: each status detects it."""
+GROUP_LEFT_BEHIND = "group_left_behind"
+"""Kind of the problem that a group has committed on a former primary, and no move has taken it; each status detects
+it."""
 WRITES_BLOCKED = "writes_blocked"
 """Kind of the problem that topics take no writes, from a scrub that was interrupted; checked at each poll, too."""
 
@@ -170,6 +174,38 @@ def outside_the_fence(
             halted=False,
             since=at,
         )
+
+
+def left_behind_problems(
+    clusters: Clusters, store: Store, link: Link, run: str | None, at: datetime
+) -> Iterator[Problem]:
+    """The groups that have committed on a former primary, which answers, and that no move has taken.
+
+    `run`: the run that sealed the link; while it isn't over it may still move them.
+    """
+    if any(each.run == run and each.state not in OVER for each in store.runs()):
+        return
+    seen = [(each.group, each.topic, each.partition) for each in store.group_positions(link.id)]
+    try:
+        found = groups_left_behind(clusters, link, seen, only_new=True)
+    except DrkitError:
+        return
+    if not found.positions:
+        return
+    source, target = link.id.source, link.id.target
+    places = and_more([f"{each.group} on {each.tp} at {each.offset:,}" for each in found.positions])
+    groups = sorted({each.group for each in found.positions})
+    yield Problem(
+        GROUP_LEFT_BEHIND,
+        WHOLE_LINK,
+        None,
+        f"{counted(len(groups), 'group')} committed on {source}, and no move has taken what is there: {places}. "
+        f"Without a position on {target} consumers begin there as auto.offset.reset says: by default they skip what "
+        "they had not read",
+        f"{mover_of(link, groups)}; drkit fence --link '{link.id}' keeps them from committing on {source}",
+        halted=False,
+        since=at,
+    )
 
 
 def hidden_topics(store: Store, link: Link, clusters: Clusters, source: ClusterLogEnds) -> frozenset[str]:

@@ -39,6 +39,7 @@ from drkit.observe.poll_problems import (
     fence_problem,
     filler_problems,
     hidden_topics,
+    left_behind_problems,
     outside_the_fence,
     unfenced_problem,
 )
@@ -148,7 +149,7 @@ def _link_status(
     translator.heed_problems(seen.problems, seen.unsure)
     translator.settle(provable_ends(record, source, seen), seen.own_ends)
     if control is not None and control.direction is Direction.SEALED:
-        problems += _of_former_primary(clusters, store, link, source, problems, at)
+        problems += _of_former_primary(clusters, store, link, source, control, problems, at)
     problems += _visible_filler(store, link, control, source, target, at)
     if not link.inverse:  # the way back has no clients of its own
         problems = [*_kept_out(clusters, store, link, control, source, target, at, configured), *problems]
@@ -215,15 +216,23 @@ def _link_status(
 
 
 def _of_former_primary(
-    clusters: Clusters, store: Store, link: Link, source: ClusterLogEnds, known: Sequence[Problem], at: datetime
+    clusters: Clusters,
+    store: Store,
+    link: Link,
+    source: ClusterLogEnds,
+    control: LinkControl,
+    known: Sequence[Problem],
+    at: datetime,
 ) -> Iterator[Problem]:
-    """What of a former primary is open to its clients, or isn't shown; not what is `known` already."""
+    """What of a former primary is open to its clients, isn't shown, or was left behind; not what is `known` already."""
     told = {problem.topic for problem in known if problem.kind == SOURCE_TOPIC_DENIED}
     hidden = hidden_topics(store, link, clusters, source) - told
     yield from outside_the_fence(store, link, source, hidden, at)
     unfenced = unfenced_problem(store, link, source.rules, at) if source.reachable else None
     if unfenced is not None:
         yield unfenced
+    if source.reachable:
+        yield from left_behind_problems(clusters, store, link, control.run, at)
 
 
 def _kept_out(

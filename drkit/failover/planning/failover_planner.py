@@ -315,7 +315,7 @@ def failover_stages(plan: FailoverPlan) -> tuple[Stage, ...]:
         ),
         Switch(target, plan.endpoint, tuple(view.name for view in plan.directories), sealed_before_by=already),
         Verify(target, source),
-        Close(),
+        Close(selection=plan.selection),
     )
 
 

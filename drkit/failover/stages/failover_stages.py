@@ -37,6 +37,7 @@ from drkit.failover.snapshot.take_snapshot import observe
 from drkit.failover.stages.audit_stage import seed_anew
 from drkit.failover.stages.directory_update import publish
 from drkit.failover.stages.fence_stages import keep_problems, unread_since
+from drkit.failover.stages.late_groups import find_late_groups
 from drkit.failover.stages.late_writes import find_late_writes
 from drkit.failover.stages.promote_topics import release
 from drkit.failover.stages.remove_filler import trim_filler, trimmed_again
@@ -627,13 +628,15 @@ class Verify:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Journal the evidence. `turned`: it is a failback's, whose link is active again.
+    """Journal the evidence. `turned`: it is a failback's, whose link is active again; `selection`: of the groups that
+    move.
 
     The cluster that groups left is looked at again: records written there since the loss was counted are lost and
-    counted, too.
+    counted, too; groups that first committed there since aren't moved, and named.
     """
 
     turned: bool = False
+    selection: Selection = field(default_factory=Selection)
     name: str = "close"
 
     def explain(self) -> str:
@@ -644,6 +647,7 @@ class Close:
         """Sum up."""
         facts, late = find_late_writes(context, turned=self.turned)
         facts, gone = with_target_loss(context, facts)
+        positions, more = find_late_groups(context, self.selection)
         filler = trimmed_again(context, context.link.id)
         loss = facts.loss
         lost = "loss not known"
@@ -651,7 +655,9 @@ class Close:
             lost = f"{counted(loss.records, 'record')}{bounds(lower=loss.lower_bound, upper=loss.upper_bound)} lost"
         if loss is not None and loss.reason:
             lost += f" ({loss.reason})"
-        return StageReport(StageOutcome.OK, f"{lost}; {_read_again(context)}{late}{gone}{filler}", facts)
+        said = f"{lost}; {_read_again(context)}{late}{gone}{more}{filler}"
+        all_of = (*context.positions, *positions) if positions else None
+        return StageReport(StageOutcome.OK, said, facts, all_of, context.places)
 
 
 def _read_again(context: StageContext) -> str:

@@ -1,4 +1,5 @@
-"""Which topics of a former primary a status names as open to its clients, or as hidden from drkit."""
+"""What a status names of a former primary: topics that are open to its clients, or hidden from drkit; groups that no
+move has taken."""
 
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -6,11 +7,15 @@ from types import SimpleNamespace
 import pytest
 
 from drkit.failover.fencing.deny_rules import closing_rules
+from drkit.lag.groups_left_behind import GroupsLeftBehind
 from drkit.model.errors import Unreachable
+from drkit.model.offsets import GroupPosition
+from drkit.model.runs import RunSummary
 from drkit.model.topics.acls import fence_rules_kind
 from drkit.model.topology import Link, LinkId, TopicPartition
+from drkit.observe import poll_problems
 from drkit.observe.cluster_log_ends import ClusterLogEnds
-from drkit.observe.poll_problems import hidden_topics, outside_the_fence
+from drkit.observe.poll_problems import hidden_topics, left_behind_problems, outside_the_fence
 
 AT = datetime(2026, 11, 20, 4, 3, tzinfo=UTC)
 LINK = Link(LinkId("primary", "dr"), topics=(".*",))
@@ -56,3 +61,26 @@ def test_a_rule_that_is_gone_is_told_of_a_hidden_topic_too():
     found = list(outside_the_fence(STORE, LINK, ends(closing_rules(["seen"], [])), {"hidden"}, AT))
     assert [each.kind for each in found] == ["outside_the_fence", "source_topic_denied"]
     assert "was removed from primary" in found[0].reason
+
+
+@pytest.mark.parametrize(("state", "told"), [("closed", True), ("abandoned", True), ("committed", False)])
+def test_a_group_that_no_move_has_taken_is_told_once_the_run_is_over(monkeypatch, state, told):
+    found = GroupsLeftBehind((GroupPosition("h", "seen", 0, 5, "", AT), GroupPosition("h", "seen", 1, 6, "", AT)))
+    monkeypatch.setattr(poll_problems, "groups_left_behind", lambda *_, only_new: found if only_new else None)
+    store = SimpleNamespace(
+        runs=lambda: [RunSummary("R", "failover", state, AT, AT, "primary->dr")], group_positions=lambda _link: ()
+    )
+    problems = list(left_behind_problems(None, store, LINK, "R", AT))
+    assert [each.kind for each in problems] == ["group_left_behind"] * told
+    for problem in problems:
+        assert "1 group committed on primary, and no move has taken what is there: h on seen:0 at 5" in problem.reason
+        assert problem.remedy.startswith("drkit failover --to dr --link 'primary->dr' --group h; ")
+
+
+def test_a_primary_whose_groups_can_t_be_listed_leaves_none_behind(monkeypatch):
+    def gone(*_, **__):
+        raise Unreachable("no broker")
+
+    monkeypatch.setattr(poll_problems, "groups_left_behind", gone)
+    store = SimpleNamespace(runs=list, group_positions=lambda _link: ())
+    assert list(left_behind_problems(None, store, LINK, None, AT)) == []

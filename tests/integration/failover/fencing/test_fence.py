@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
@@ -249,6 +249,33 @@ def test_topics_made_after_the_fence_are_closed_too(own: OwnLink, secure_lab: La
     assert closed["fenced"]
     assert write(secure_lab, "primary", later) == "TOPIC_AUTHORIZATION_FAILED"
     assert outside_the_fence(own) == set()
+
+
+def test_a_group_that_first_commits_behind_the_fence_is_named_until_it_is_moved(own: OwnLink) -> None:
+    topic = own.create("primary", "t")
+    own.produce("primary", topic, texts("x", 20))
+    own.commit("primary", "g", topic, {0: 3, 1: 5})
+    mirror(own)
+    killed_at(own, "planned", ("commit", "outcome", "after"))
+    late = own.commit("primary", "late", topic, {0: 4, 1: 6})
+    with own.estate() as estate:
+        result = resume_run(estate, own.store.runs()[0].run, None)
+    assert result.error is None
+    assert f"1 group has first committed on primary since, and isn't moved: {late}" in result.stages[-1].reason
+    (left,) = verb(own, "runs", result.run, schema="runs")["result"]["without_place"]
+    assert (left["group"], len(left["partitions"])) == (late, 2)
+    assert "--to-earliest" in left["command"]
+    (problem,) = left_behind(own)
+    assert f"{late} on {topic}:0 at 4" in problem["reason"]
+    verb(own, "failover", "--to", "dr", "--group", late, "--yes", schema="failover")
+    assert own.committed("dr", late) == {(topic, 0): 4, (topic, 1): 6}
+    assert left_behind(own) == []
+
+
+def left_behind(own: OwnLink) -> list[dict[str, Any]]:
+    """What `drkit status` says of groups that no move has taken."""
+    (link,) = verb(own, "status", schema="status")["links"]
+    return [problem for problem in link["problems"] if problem["kind"] == "group_left_behind"]
 
 
 def test_what_comes_between_the_drain_and_a_resume_is_drained_or_nothing_moves(own: OwnLink) -> None:
