@@ -68,6 +68,8 @@ def groups_left_behind(
     ]
     if found:
         moved = clusters.groups(link.id.target).fetch(sorted({each.group for each in found}))
+        unread += [f"offsets of {group} on {link.id.target}: {why}" for group, why in sorted(moved.failures.items())]
+        found = [each for each in found if each.group not in moved.failures]
         placed = {(each.group, each.topic, each.partition) for offsets in moved.offsets.values() for each in offsets}
         found = [each for each in found if (each.group, link.target_topic(each.topic), each.partition) not in placed]
     return GroupsLeftBehind(tuple(sorted(found)), and_more(unread, separator="; ") or None)

@@ -237,6 +237,15 @@ TABLE: tuple[Need, ...] = (
     ),
     *(
         Need(
+            *_of(_LOOKING, side, _S.GROUPS, _O.DESCRIBE),
+            "after a failover, see groups on the former primary that no move has taken",
+            "such groups are not told",
+            optional=True,
+        )
+        for side in Side
+    ),
+    *(
+        Need(
             *_of(_LOOKING, side, _S.CLUSTER, _O.DESCRIBE),
             "see the rules of a fence",
             "a fence left behind is not told",

@@ -84,6 +84,12 @@ def test_what_can_t_be_read_is_said(primary, why):
     assert look(primary) == ([], why)
 
 
+def test_a_group_whose_offsets_on_the_target_can_t_be_read_may_have_been_moved():
+    primary = Groups({"app-h": committed("app-h", {0: 5}), "app-i": committed("app-i", {0: 6})})
+    found, why = look(primary, Groups({}, failures={"app-h": "access is denied"}))
+    assert (found, why) == ([("app-i", 0, 6)], "offsets of app-h on dr: access is denied")
+
+
 def test_the_command_names_a_few_groups():
     assert mover_of(LINK, ["a b"]) == "drkit failover --to dr --link 'primary->dr' --group 'a b'"
     assert mover_of(LINK, list("abcdef")).endswith("--group e …")
