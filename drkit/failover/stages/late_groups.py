@@ -15,6 +15,7 @@ from drkit.lag.groups_left_behind import groups_left_behind, mover_of
 from drkit.model.errors import DrkitError
 from drkit.model.offsets import GroupPosition
 from drkit.model.wording import and_more, counted
+from drkit.store.link_notes import check_source_cluster
 
 
 def find_late_groups(context: StageContext, selection: Selection) -> tuple[tuple[PlannedPosition, ...], str]:
@@ -27,6 +28,7 @@ def find_late_groups(context: StageContext, selection: Selection) -> tuple[tuple
     seen = [(each.group, each.topic, each.partition) for each in estate.store.group_positions(link.id)]
     seen += [(each.group, each.topic, each.partition) for each in context.positions]
     try:
+        check_source_cluster(estate.store, link.id, estate.admin(source, may_be_gone=True).cluster_id())
         found = groups_left_behind(estate, link, seen)
         late = [each for each in found.positions if selection.covers(each.group, each.tp)]
         positions = tuple(_unplaced(context, late)) if late else ()

@@ -9,7 +9,7 @@ from drkit.failover.positions.group_commands import without_place
 from drkit.failover.snapshot.selection import Selection
 from drkit.failover.stages import late_groups
 from drkit.lag.groups_left_behind import GroupsLeftBehind
-from drkit.model.errors import Unreachable
+from drkit.model.errors import NotShown, Unreachable
 from drkit.model.topology import Link, LinkId
 from tests.unit.failover.plan.worlds import position
 
@@ -20,7 +20,17 @@ LINK = Link(LinkId("primary", "dr"), topics=(".*",))
 def late(monkeypatch):
     """What a run finds, of what is on the cluster that groups left."""
 
-    def find(*positions, unread=None, error=None, gone=False, fenced=True, selection=None, link=LINK, stored=()):
+    def find(
+        *positions,
+        unread=None,
+        error=None,
+        gone=False,
+        fenced=True,
+        selection=None,
+        link=LINK,
+        stored=(),
+        another=False,
+    ):
         asked = []
 
         def look(_clusters, _link, seen):
@@ -30,7 +40,15 @@ def late(monkeypatch):
             return GroupsLeftBehind(positions, unread)
 
         monkeypatch.setattr(late_groups, "groups_left_behind", look)
-        admin = SimpleNamespace(topics=lambda _names, **_: {"t": SimpleNamespace(partitions=2)})
+
+        def check(*_):
+            if another:
+                raise NotShown("another cluster answers there")
+
+        monkeypatch.setattr(late_groups, "check_source_cluster", check)
+        admin = SimpleNamespace(
+            topics=lambda _names, **_: {"t": SimpleNamespace(partitions=2)}, cluster_id=lambda: "its id"
+        )
         context = SimpleNamespace(
             facts=Facts(mode=Mode.PLANNED, fenced=fenced),
             link=link,
@@ -38,7 +56,7 @@ def late(monkeypatch):
             estate=SimpleNamespace(
                 reach=lambda _alias: SimpleNamespace(gone=gone),
                 store=SimpleNamespace(group_positions=lambda _link: stored),
-                admin=lambda _alias: admin,
+                admin=lambda _alias, **_: admin,
             ),
         )
         found, said = late_groups.find_late_groups(context, selection or Selection())
@@ -82,3 +100,9 @@ def test_a_cluster_that_is_gone_and_a_run_that_moves_no_group_are_not_asked(late
 def test_what_can_t_be_read_is_said(late, how):
     found, said, _ = late(**how)
     assert (found, said) == ((), "; whether more groups have committed on primary isn't known: broker 2 is down")
+
+
+def test_groups_of_another_cluster_at_its_address_are_none_of_the_link_s(late):
+    found, said, asked = late(position(5, group="h"), another=True)
+    assert (found, asked) == ((), [])
+    assert said.endswith("isn't known: another cluster answers there")
