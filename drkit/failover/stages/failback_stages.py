@@ -47,6 +47,7 @@ from drkit.failover.stages.target_loss import held_by_target
 from drkit.lag.diverged_logs import compare_logs
 from drkit.lag.divergence_check import tail_below
 from drkit.lag.problems_now import link_sides
+from drkit.mapping.translate import translate_by_rows
 from drkit.model.clock import now, to_millis
 from drkit.model.errors import DrkitError, PartlyDone, Refused, Unreachable
 from drkit.model.link_state import Direction, Problem, TopicState
@@ -393,10 +394,14 @@ class DrainBack:
             for tp, mark in marks.items()
             if tp not in found and (tp in logs.unproven or ends[str(tp)] < mark.source_through)
         }
+        # all that is left of such a log begins below what was brought back
+        below = {tp for tp, end in doubtful.items() if (views[tp].source_start or 0) < end <= marks[tp].source_start}
+        found |= {tp: f"below offset {doubtful.pop(tp)}" for tp in below}
         unknown = {
             tp: "no mapping row says where its records are"
             for tp, end in doubtful.items()
-            if end > marks[tp].source_start and not views[tp].rows
+            if (views[tp].source_start or 0) < end
+            and translate_by_rows(end, views[tp].rows, marks[tp]).target_offset is None
         }
         store = context.estate.store
         tail = tail_below(

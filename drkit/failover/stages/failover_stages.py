@@ -135,7 +135,8 @@ class Translate:
             loss = _without_last_look(loss, self.source)
         beyond = self._within_budget(context, by_now)
         removed = removed_unread(placed, snapshot.partitions)
-        held = held_by_target(snapshot) or context.facts.held
+        # a planned move has just been compared with what the drain saw; silent partitions keep what was seen of them
+        held = context.facts.held | (held_by_target(snapshot) if unplanned else {})
         facts = replace(context.facts, placed=len(placed), loss=loss, removed_unread=removed.offsets, held=held)
         if unplanned:
             facts = replace(facts, ends=_ends_counted(snapshot) if ids else {}, topic_ids=ids or {})
@@ -161,13 +162,19 @@ class Translate:
         shown = {str(tp) for tp, view in snapshot.partitions.items() if view.source_end is not None}
         if snapshot.source.reachable and (unread := unread_since(context.facts.ends, shown)):
             raise not_readable(self.source, unread)
-        found = target_loss(context)
+        found = target_loss(context, context.facts)
+        if found.unknown is not None:
+            raise PartlyDone(
+                found.unknown,
+                meaning="A planned move loses nothing or does nothing, and no group has moved",
+                remedy=f"Once all brokers of {self.target} answer: drkit resume {context.run}",
+            )
         if not found.lost:
             return []
         again = seed_anew(context, self.target) if self.back else "Then run the mirror, and fail over again"
         raise Refused(
             f"{self.target} has lost {counted(sum(found.lost.values()), 'offset')} since it was drained to: "
-            f"{and_more(list(found.told))}",
+            f"{and_more(found.told)}",
             meaning=f"{self.source} still holds them, and no group has moved",
             remedy=f"See what removed them ({self.target}'s disks, DeleteRecords, a deleted topic). {again}",
         )

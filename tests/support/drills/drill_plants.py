@@ -141,10 +141,13 @@ def range_left_out() -> None:
 
 def interruption_taken_for_done() -> None:
     """A commit that had begun when the run was killed counts as finished."""
-    patch(
-        "drkit.failover.stages.failover_stages:Commit._done_before",
-        lambda _: lambda _self, _context, wanted: dict.fromkeys(wanted, "committed"),
-    )
+
+    def make(plain: Callable[..., Any]) -> Callable[..., Any]:
+        from drkit.failover.stages.failover_stages import _SeenGroups  # noqa: PLC0415 - as above
+
+        return lambda self, context, portion: _SeenGroups() if context.again else plain(self, context, portion)
+
+    patch("drkit.failover.stages.failover_stages:Commit._look", make)
 
 
 def other_links_left_alone() -> None:
@@ -210,13 +213,13 @@ def positions_too_early() -> None:
     """A group continues at the begin of the target's log, and what it reads again is stated as if it did not."""
 
     def make(plain: Callable[..., Any]) -> Callable[..., Any]:
-        def bounded(placed: Any, tp: Any, snapshot: Any, *, final: bool) -> Any:
+        def bounded(placed: Any, tp: Any, snapshot: Any, **more: Any) -> Any:
             begin = snapshot.partitions[tp].target_start
-            return replace(plain(placed, tp, snapshot, final=final), target_offset=begin)
+            return replace(plain(placed, tp, snapshot, **more), target_offset=begin)
 
         return bounded
 
-    patch("drkit.failover.positions.positions:_bounded", make)
+    patch("drkit.failover.positions.positions:bounded", make)
 
 
 def tail_copied_again() -> None:

@@ -290,6 +290,15 @@ def test_every_fault_point_and_every_plant_is_somewhere_in_drkit(tmp_path):
     assert done.stdout.startswith("drkit "), done.stderr
 
 
+def test_every_defect_that_a_drill_is_to_find_can_be_planted():
+    """In a process of its own, as above. A drill whose defect isn't there passes."""
+    plant = "from tests.support.drills.drill_plants import PLANTS, put\nfor name in PLANTS: put(name)\nprint('all')"
+    done = subprocess.run(
+        [sys.executable, "-c", plant], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.stdout.strip() == "all", done.stderr
+
+
 def test_answers_that_come_late_stay_in_order(tmp_path):
     """Also those that come when lateness is over."""
     heard, over = [], asyncio.Event()
