@@ -62,6 +62,8 @@ class RemovingChanges:
         self._held: dict[str, HeldSettings] | None = None
         self._lagging: dict[str, int] = {}
         """For how many looks brokers that told what was followed have not told what there is now, by topic."""
+        self._staying: dict[str, frozenset[str]] = {}
+        """The settings that don't follow, by topic: those of lagging brokers, too, of which there is no problem yet."""
 
     def saw(self, look: TopicSnapshot) -> None:
         """Note who told what. Whoever doesn't lead does so, too: it may lead next, and then has this."""
@@ -78,13 +80,15 @@ class RemovingChanges:
         """Another worker leads, and changes the notes."""
         self._followed = self._held = None
         self._lagging.clear()
+        self._staying.clear()
 
     def withheld(self, look: TopicSnapshot, wanted: Mapping[str, SettingChanges]) -> dict[str, frozenset[str]]:
         """The settings that don't follow now, by source topic. Notes those that do.
 
         Args:
             look: both sides.
-            wanted: what is to be put, by source topic, of each of which both sides' settings are known.
+            wanted: what is to be put, by source topic, of each of which both sides' settings are known; of a topic that
+                isn't compacted yet, what will be.
         """
         self.saw(look)
         if self._link.shares_target:
@@ -104,14 +108,17 @@ class RemovingChanges:
             if self._lagging.get(topic, LOOKS) >= LOOKS:
                 self._hold(topic, changes[topic], self._held)
         self._settle(wanted.keys() - stay, self._held)
-        return {topic: frozenset(changes[topic].now) for topic in stay}
+        staying = {topic: frozenset(changes[topic].now) for topic in stay}
+        self._staying = {topic: keys for topic, keys in self._staying.items() if topic not in wanted} | staying
+        return staying
 
     def as_followed(self, topic: str, settings: Mapping[str, str]) -> dict[str, str]:
-        """The source's settings of a topic, with the former values of those that are held."""
+        """The source's settings of a topic, with the former values of those that don't follow."""
         held, known = (self._held or {}).get(topic), (self._followed or {}).get(topic)
-        if held is None or known is None:
+        keys = self._staying.get(topic, frozenset()) | (held.settings.keys() if held is not None else set())
+        if not keys or known is None:
             return dict(settings)
-        return {**settings, **{key: known.settings[key] for key in held.settings if key in known.settings}}
+        return {**settings, **{key: known.settings[key] for key in keys if key in known.settings}}
 
     def _known(self, look: TopicSnapshot, topic: str) -> FollowedSettings | None:
         """What was followed last of this topic, not of a former one of its name."""
@@ -122,12 +129,13 @@ class RemovingChanges:
         known = self._known(look, topic)
         if known is None:
             return None
-        own, target = look.source_settings[topic], look.target_settings[look.ready[topic].state.target_topic]
-        keys = changed_to_remove_more(own, target, known.settings)
-        keys = tuple(key for key in keys if settings.followed.get(key) == own[key])
+        target = look.target_settings[look.ready[topic].state.target_topic]
+        own = _following(look, topic, settings)
+        former = {key: value for key, value in known.settings.items() if key in own}
+        keys = changed_to_remove_more({**_removing(target), **own}, target, former)
         if not keys:
             return None
-        now, followed, there = ({key: each[key] for key in keys} for each in (own, known.settings, target))
+        now, followed, there = ({key: each[key] for key in keys} for each in (own, {**own, **former}, target))
         return _Change(now, followed, there)
 
     # -- deciding ----------------------------------------------------------------------------------
@@ -164,15 +172,19 @@ class RemovingChanges:
     def _note_followed(
         self,
         look: TopicSnapshot,
-        judged: Collection[str],
+        judged: Mapping[str, SettingChanges],
         staying: Mapping[str, _Change],
         followed: dict[str, FollowedSettings],
     ) -> None:
         fresh = {}
         for topic in look.ready.keys() & look.source_settings.keys():
-            if topic not in judged and self._known(look, topic) is not None:
+            known = self._known(look, topic)
+            if topic not in judged and known is not None:
                 continue  # the target's settings aren't known
             settings = _removing(look.source_settings[topic])
+            if known is not None:  # what isn't put, as the link overrides or excludes it, isn't followed
+                following = _following(look, topic, judged[topic])
+                settings |= {key: value for key, value in known.settings.items() if key not in following}
             if topic in staying:
                 settings |= staying[topic].followed
             fresh[topic] = FollowedSettings(look.ready[topic].state.source_topic_id, settings)
@@ -188,9 +200,14 @@ class RemovingChanges:
     def _hold(self, topic: str, change: _Change, held: dict[str, HeldSettings]) -> None:
         source, target = self._link.id.source, self._link.id.target
         told = "; ".join(
-            f"{key} is {change.now[key]} on {source}, where {change.followed[key]} was followed, and stays "
-            f"{change.target[key]} on {target} for now"
-            for key in sorted(change.now)
+            f"{key} is {value} on {source}"
+            + (
+                f", where {change.followed[key]} was followed"
+                if value != change.followed[key]
+                else ", and takes effect"
+            )
+            + f", and stays {change.target[key]} on {target} for now"
+            for key, value in sorted(change.now.items())
         )
         self._problems.put(
             SETTINGS_HELD,
@@ -217,6 +234,16 @@ class RemovingChanges:
             self._store.forget_notes(self._link.id, SETTINGS_HELD, sorted(over))
             for topic in over:
                 del held[topic]
+
+
+def _following(look: TopicSnapshot, topic: str, settings: SettingChanges) -> dict[str, str]:
+    """Those of the source that the target gets or has."""
+    target = look.target_settings[look.ready[topic].state.target_topic]
+    return {
+        key: value
+        for key, value in _removing(look.source_settings[topic]).items()
+        if settings.followed.get(key, target.get(key)) == value
+    }
 
 
 def _removing(settings: Mapping[str, str]) -> dict[str, str]:

@@ -112,15 +112,16 @@ class TopicWriter:
         return NewTopic(name, info.partitions, replicas, settings.all), settings
 
     def _settings(
-        self, look: TopicSnapshot, topic: str, target: dict[str, str] | None, replicas: int
+        self, look: TopicSnapshot, topic: str, target: dict[str, str] | None, replicas: int, *, aligned: bool = False
     ) -> SettingChanges:
+        """The settings to put; `aligned`: once nothing is being aligned."""
         return settings_to_put(
             self._link,
             topic,
             look.source_settings.get(topic, {}),
             target,
             target_replicas=replicas,
-            aligning=topic in self.aligning,
+            aligning=topic in self.aligning and not aligned,
         )
 
     # -- following ---------------------------------------------------------------------------------
@@ -166,17 +167,22 @@ class TopicWriter:
         controllers may be, alone: so what removes more follows where it was set (`removing_changes`).
         """
         due: dict[str, SettingChanges] = {}
+        judged: dict[str, SettingChanges] = {}
         for topic, ready in look.ready.items():
             name = ready.state.target_topic
             if name in look.target_settings and topic in look.source_settings:
                 replicas = look.target[name].replication_factor
                 due[topic] = self._settings(look, topic, look.target_settings[name], replicas)
+                # what doesn't follow while a topic is aligned follows afterwards, or at the switch
+                judged[topic] = self._settings(look, topic, look.target_settings[name], replicas, aligned=True)
                 self._note_unknown(topic, due[topic])
                 if not due[topic].all:
                     self._problems.settle(topic, kinds=_CONFIG_KINDS)
-        withheld = self._changes.withheld(look, due)
+        withheld = self._changes.withheld(look, judged)
         wanted = {
-            look.ready[topic].state.target_topic: settings.without(withheld.get(topic, frozenset()))
+            look.ready[topic].state.target_topic: settings
+            if topic in self.aligning
+            else settings.without(withheld.get(topic, frozenset()))
             for topic, settings in due.items()
         }
         wanted = {name: settings for name, settings in self._without_removing(look, wanted).items() if settings.all}

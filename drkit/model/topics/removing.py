@@ -47,16 +47,26 @@ def changed_to_remove_more(
     own: Mapping[str, str], live: Mapping[str, str], followed: Mapping[str, str]
 ) -> tuple[str, ...]:
     """The settings of a source's topic by which it removes more than the target's, and which differ from those that
-    were followed last. Where its clean-up policy is one, all that differ: they are in force under it.
+    were followed last. Another clean-up policy concerns the others, too: where it removes more itself, all that differ
+    from the target's are in force under it; those without effect under the former one count as changed; and it is
+    named with them.
 
     Args:
         own: the source's.
         live: the target's.
         followed: those of the source that were followed last; one that isn't named is as it was.
     """
-    changed = tuple(key for key in REMOVING if key in own and own[key] != followed.get(key, own[key]))
-    more = tuple(key for key in removing_more(own, live) if key in changed)
-    return tuple(key for key in changed if own[key] != live.get(key, own[key])) if CLEANUP in more else more
+    changed = {key for key in REMOVING if key in own and own[key] != followed.get(key, own[key])}
+    if CLEANUP not in changed:  # the target has this policy, or gets it now
+        more = removing_more(own, {**live, CLEANUP: own.get(CLEANUP, "delete")})
+        return tuple(key for key in more if key in changed)
+    former = set(followed[CLEANUP].split(","))
+    changed |= {key for key in own.keys() & set(REMOVING) if not _in_force(key, former)}
+    more = removing_more(own, live)
+    if CLEANUP in more:
+        more = tuple(key for key in REMOVING if key in own and own[key] != live.get(key, own[key]))
+    found = {key for key in more if key in changed}
+    return tuple(key for key in REMOVING if key in found or key == CLEANUP) if found else ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +17,9 @@ from drkit.mirror.topics.topic_writer import TopicWriter
 from drkit.model.clock import now
 from drkit.model.errors import Refused
 from drkit.model.link_state import FOLLOWED_SETTINGS, SETTINGS_HELD, Direction, LinkControl, Problem, TopicState
+from drkit.model.topic_policy import TopicSettings
 from drkit.model.topics.removing import changed_to_remove_more
+from drkit.model.topics.standby import UNCOMPACTED
 from drkit.model.topology import Link, LinkId
 from drkit.store.api import Store
 
@@ -25,6 +27,9 @@ LINK = Link(LinkId("primary", "dr"), topics=(".*",))
 LONG = {"retention.ms": "604800000", "cleanup.policy": "delete", "max.message.bytes": "1000000"}
 SHORT = LONG | {"retention.ms": "3600000"}
 SHORTER = LONG | {"retention.ms": "60000"}
+COMPACTED = {"cleanup.policy": "compact", "retention.bytes": "-1", "retention.ms": "604800000"}
+BOTH_POLICIES = COMPACTED | {"cleanup.policy": "compact,delete", "retention.ms": "3600000"}
+BEFORE_COMPACTION = COMPACTED | {"cleanup.policy": "delete"}
 
 
 @dataclass
@@ -44,6 +49,7 @@ class World:
     brokers: dict[int, Broker] = field(default_factory=lambda: {1: Broker(LONG, 10), 2: Broker(LONG, 20)})
     target: dict[str, dict[str, str]] = field(default_factory=dict)
     asked: int = 0
+    policy: TopicSettings = field(default_factory=TopicSettings)
 
     def __post_init__(self) -> None:
         self.target = {name: dict(LONG) for name in self.names}
@@ -60,8 +66,9 @@ class World:
         self.problems = problems
         source: Any = SimpleNamespace(topic_configs_of=self._of_each)
         target: Any = SimpleNamespace(set_many_topic_configs=self._put)
-        changes = RemovingChanges(LINK, source, self.store, problems)
-        return TopicWriter(LINK, target, problems, lambda _: None, changes)
+        link = replace(LINK, topic_settings=self.policy)
+        changes = RemovingChanges(link, source, self.store, problems)
+        return TopicWriter(link, target, problems, lambda _: None, changes)
 
     def _of_each(self, names: Any, *, nodes: set[int], **_: Any) -> dict[int, ToldSettings]:
         self.asked += 1
@@ -346,6 +353,77 @@ def test_what_is_held_is_noted_for_the_switch_as_it_was(world: World) -> None:
     assert world.writer.as_followed("orders", SHORT) == SHORT
 
 
+def test_so_is_what_a_lagging_broker_may_still_show(world: World) -> None:
+    world.brokers[1] = Broker(SHORT, 11)
+    world.looks(1)
+    assert world.held() == []
+    assert world.writer.as_followed("orders", SHORT) == LONG
+
+
+@pytest.fixture
+def aligned(store: Store) -> World:
+    """A compacted topic that is being aligned, so that its target isn't compacted yet."""
+    made = World(store, brokers={1: Broker(COMPACTED, 10), 2: Broker(COMPACTED, 20)})
+    made.target["orders"] = dict(UNCOMPACTED)
+    made.writer.aligning = {"orders"}
+    made.looks(1, 2)
+    return made
+
+
+@pytest.mark.parametrize("older", [BOTH_POLICIES, BEFORE_COMPACTION], ids=["shorter retention", "before compaction"])
+def test_older_settings_are_held_while_a_topic_is_aligned_and_once_it_is(aligned: World, older: dict[str, str]) -> None:
+    aligned.set_back_to(older)
+    for _ in range(2):
+        aligned.looks(1, 2)
+        assert len(aligned.held()) == 1
+        assert aligned.writer.as_followed("orders", older) == COMPACTED, "a failover puts what was followed"
+    aligned.writer.aligning.clear()
+    aligned.looks(1, 2)
+    aligned.restart()
+    aligned.looks(1, 2)
+    assert aligned.target["orders"] == UNCOMPACTED
+    assert len(aligned.held()) == 1
+    aligned.accept()
+    aligned.looks(1)
+    assert (aligned.target["orders"], aligned.held()) == (older, [])
+
+
+def test_what_somebody_sets_while_a_topic_is_aligned_follows_afterwards(aligned: World) -> None:
+    aligned.set_to(BOTH_POLICIES)
+    aligned.looks(1)
+    assert (aligned.target["orders"], aligned.held()) == (UNCOMPACTED, [])
+    aligned.writer.aligning.clear()
+    aligned.looks(2)
+    assert (aligned.target["orders"], aligned.held()) == (BOTH_POLICIES, [])
+
+
+def test_a_retention_without_effect_is_not_held_while_a_compacted_topic_is_aligned(aligned: World) -> None:
+    shorter = COMPACTED | {"retention.ms": "3600000"}
+    aligned.set_back_to(shorter)
+    aligned.looks(1)
+    aligned.writer.aligning.clear()
+    aligned.looks(1)
+    assert (aligned.target["orders"], aligned.held()) == (shorter, [])
+
+
+@pytest.mark.parametrize(
+    "apart",
+    [TopicSettings(exclude=("retention.ms",)), TopicSettings(overrides=(("retention.ms", LONG["retention.ms"]),))],
+    ids=["excluded", "overridden"],
+)
+def test_what_the_link_did_not_let_follow_is_held_once_it_does(store: Store, apart: TopicSettings) -> None:
+    world = World(store, policy=apart)
+    world.looks(1, 2)
+    world.set_back_to(SHORT)
+    world.looks(1, 2)
+    assert world.held() == []
+    world.policy = TopicSettings()
+    world.restart()
+    world.looks(1, 2)
+    assert world.has() == LONG["retention.ms"]
+    assert len(world.held()) == 1
+
+
 def test_after_a_failover_it_is_cleared_and_nothing_is_put(world: World) -> None:
     world.set_back_to(SHORT)
     world.looks(1)
@@ -365,3 +443,18 @@ def test_under_a_clean_up_policy_that_removes_more_all_that_changed_is_held() ->
     )
     assert changed_to_remove_more(own, own, followed) == ()
     assert changed_to_remove_more(own, {"retention.ms": "-1", "cleanup.policy": "compact,delete"}, own) == ()
+
+
+def test_another_policy_under_which_more_takes_effect_counts_for_what_did_not_change() -> None:
+    uncompacted = COMPACTED | UNCOMPACTED
+    assert changed_to_remove_more(BEFORE_COMPACTION, uncompacted, COMPACTED) == ("cleanup.policy", "retention.ms")
+    both = COMPACTED | {"cleanup.policy": "compact,delete"}
+    assert changed_to_remove_more(both, uncompacted, COMPACTED) == ("cleanup.policy", "retention.ms")
+    assert changed_to_remove_more(COMPACTED, both, both) == (), "it removes less"
+    assert changed_to_remove_more(BEFORE_COMPACTION, both | {"retention.ms": "-1"}, both) == (), "nor in effect anew"
+
+
+def test_under_a_policy_that_is_put_now_what_changed_is_judged_by_it() -> None:
+    shorter = BEFORE_COMPACTION | {"retention.ms": "3600000"}
+    assert changed_to_remove_more(shorter, COMPACTED, BEFORE_COMPACTION) == ("retention.ms",)
+    assert changed_to_remove_more(COMPACTED, COMPACTED | UNCOMPACTED, BOTH_POLICIES | COMPACTED) == ()
