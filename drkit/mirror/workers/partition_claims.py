@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 
 from drkit.model.digests import RangeDigest
 from drkit.model.errors import Fenced
@@ -47,10 +46,10 @@ class PartitionClaims:
                 for tp, epoch in wanted.items()
                 if tp in self._started or tp not in held or held[tp][1] != epoch
             }
-            replaces = not held.keys().isdisjoint(new)
             self._claiming = set(new)
         if new:
-            with self.steady if replaces else nullcontext():
+            # also of what was dropped: a write of its watermarks may be under way, and would be refused
+            with self.steady:
                 self._claim(new)
         with self._lock:
             return {tp: self._held[tp][0] for tp in wanted if tp in self._held}

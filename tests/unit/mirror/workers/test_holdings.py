@@ -157,14 +157,54 @@ def test_no_watermark_is_written_with_a_claim_that_is_just_being_replaced(store:
     assert store.watermarks(LINK)[ONE].source_through == 5
 
 
+def test_what_was_dropped_is_not_claimed_anew_while_its_watermark_is_being_written(store: Store) -> None:
+    """The worker woke up: the write would be refused, and another worker seem to have taken the partition."""
+    slow = Flaky(store)
+    holdings = PartitionClaims(LINK, cast("Store", slow))
+    holdings.take([(ONE, 1)])
+    tried = threading.Event()
+    holdings.steady = cast("threading.Lock", Awaited(tried))
+    slow.claimed = tried.set
+    claiming = threading.Thread(target=holdings.take, args=([(ONE, 1)],))
+
+    def woke() -> None:
+        holdings.drop([ONE])
+        claiming.start()
+        assert tried.wait(30)
+
+    slow.marking = woke
+    mark = Watermark(*ONE, 1, 5, 5, 0, 5, 0, datetime.now(UTC))
+    ClaimedMappings(cast("Store", slow), holdings).put_watermarks(LINK, [mark])
+    claiming.join()
+    assert store.watermarks(LINK)[ONE].source_through == 5
+    assert holdings.claims().keys() == {ONE}
+
+
+class Awaited:
+    """A lock that tells when a thread waits for it."""
+
+    def __init__(self, awaited: threading.Event) -> None:
+        self._lock = threading.Lock()
+        self._awaited = awaited
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            self._awaited.set()
+            self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
 class Flaky:
     """A store of which the first rows aren't taken: `away` is what happens meanwhile. `claimed`: what happens right
-    after a claim is made, before its answer is there."""
+    after a claim is made, before its answer is there; `marking`: before watermarks come to it."""
 
     def __init__(self, store: Store, away: Callable[[], object] | None = None) -> None:
         self._store = store
         self._away = away
         self.claimed: Callable[[], object] = lambda: None
+        self.marking: Callable[[], object] = lambda: None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -172,6 +212,10 @@ class Flaky:
     def claim(self, link: LinkId, places: Sequence[tuple[TopicPartition, int]], generation: int) -> None:
         self._store.claim(link, places, generation)
         self.claimed()
+
+    def put_watermarks(self, link: LinkId, marks: Sequence[Watermark], claims: Claims) -> None:
+        self.marking()
+        self._store.put_watermarks(link, marks, claims)
 
     def append_mappings(self, link: LinkId, rows: Sequence[OffsetMapping], claims: Claims) -> None:
         if self._away is not None:
