@@ -207,7 +207,16 @@ class Session:
         # topics, and what halts partitions
         links = [each.link().id for each in config.links]
         sides = self._pipeline.sides(store)
-        self._sync = TopicSync(link, self._source, self._target, leading, self._problems, links=links, sides=sides)
+        self._sync = TopicSync(
+            link,
+            self._source,
+            self._target,
+            leading,
+            self._problems,
+            links=links,
+            sides=sides,
+            lease_epoch=lambda: lease.epoch,
+        )
         self._stalls = Stalls(self._problems, self._engine.waits_for, time.monotonic)
         self._purges = PurgeWatch(link, self._source, self._target, own, self._problems, self._pipeline.gone(store))
         self._returned = ReturnedRecords(link.id, own, self._problems)

@@ -90,6 +90,7 @@ class TopicSync:
         problems: where facts for an operator go.
         links: the configuration's.
         sides: connects to both clusters; None: the target has other writers.
+        lease_epoch: that of the leader's lease: at another one, another worker may have led meanwhile.
         clock: monotonic seconds.
     """
 
@@ -103,6 +104,7 @@ class TopicSync:
         *,
         links: Sequence[LinkId] = (),
         sides: Callable[[], LinkSides] | None = None,
+        lease_epoch: Callable[[], int | None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.in_step = self.decided = False
@@ -119,6 +121,8 @@ class TopicSync:
         self._last: dict[str, ReadyTopic] = {}
         self._noted: dict[str, str] | None = None
         self._creating: dict[str, str] | None = None
+        self._lease_epoch = lease_epoch
+        self._read_in = lease_epoch()
         self._waiting = False
         self._tried: set[str] = set()
         self._pace = CreationPace(clock)
@@ -154,6 +158,9 @@ class TopicSync:
         """
         began = self._clock()
         self._briefly = False
+        if (epoch := self._lease_epoch()) != self._read_in:  # another one may have led, though nothing was followed
+            self._read_again()
+            self._read_in = epoch
         look = self._observe()
         self._recognize(look)
         missing = {topic for topic in look.source if topic not in look.states or self._must_exist(look, topic)}
@@ -286,8 +293,7 @@ class TopicSync:
             Unreachable: a cluster or the store doesn't answer.
         """
         self._briefly = False
-        self._noted = self._creating = None  # whoever leads changes these and the others
-        self._aligning.read_again()
+        self._read_again()
         look = self._observe()
         self._writer.watch(look)
         awaited = {t for t in look.source if t not in look.states or self._must_exist(look, t)}
@@ -300,6 +306,12 @@ class TopicSync:
         self._last = look.ready
         self.decided = self._all_decided(look)
         return dict(look.ready)
+
+    def _read_again(self) -> None:
+        """Another worker leads, or has led, and changes the notes."""
+        self._noted = self._creating = None
+        self._aligning.read_again()
+        self._writer.read_again()
 
     def _awaited_partitions(self, look: TopicSnapshot, topic: str) -> list[int]:
         """The partitions of the source that the leader still has to add on the target: no problem says why it can't."""

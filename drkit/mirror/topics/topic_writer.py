@@ -210,9 +210,12 @@ class TopicWriter:
                 self._say_once(f"{name}:{changes}", f"{self._link.id}: {name} is set: {changes}")
                 self._problems.settle(topic, kinds=_CONFIG_KINDS)
 
+    def read_again(self) -> None:
+        """Another worker leads: forget what was read of the notes."""
+        self._changes.read_again()
+
     def watch(self, look: TopicSnapshot) -> None:
         """As who doesn't lead: note what shows later which settings somebody changed on the source."""
-        self._changes.read_again()
         self._changes.saw(look)
 
     def as_followed(self, topic: str, settings: Mapping[str, str]) -> dict[str, str]:

@@ -11,8 +11,10 @@ import pytest
 
 from drkit.kafka.admin.cluster_admin import TopicInfo
 from drkit.mirror.health.problems import Problems
+from drkit.mirror.topics import topic_sync
 from drkit.mirror.topics.topic_sync import TopicSync
-from drkit.model.link_state import TopicState
+from drkit.model.link_state import FOLLOWED_SETTINGS, TopicState
+from drkit.model.topics.removing import FollowedSettings
 from drkit.model.topics.standby import ALIGNING
 from drkit.model.topology import Link, LinkId
 from drkit.store import open_store
@@ -20,6 +22,8 @@ from drkit.store import open_store
 LINK = Link(LinkId("primary", "dr"), topics=("t",))
 STATE = TopicState("t", "t", "s", "d", 1, 1, created_by_drkit=True)
 COMPACTED = {"cleanup.policy": "compact"}
+LONG = {"cleanup.policy": "delete", "retention.ms": "604800000"}
+SHORT = LONG | {"retention.ms": "3600000"}
 
 
 class World:
@@ -29,9 +33,12 @@ class World:
         self.store = open_store("sqlite:///:memory:")
         self.store.put_topic_states(LINK.id, [STATE])
         self.partitions = {"s": 1, "d": 1}
+        self.settings = {"s": COMPACTED, "d": COMPACTED}
+        self.put: list[dict[str, dict[str, str]]] = []
         self.problems = Problems(self.store, LINK.id, lambda _: None)
         source, target = self.cluster("s"), self.cluster("d")
-        self.sync = TopicSync(LINK, source, target, self.store, self.problems)
+        self.lease_epoch = 1
+        self.sync = TopicSync(LINK, source, target, self.store, self.problems, lease_epoch=lambda: self.lease_epoch)
 
     def looks(self) -> tuple[int, bool]:
         """How many partitions may be mirrored, and whether nothing is left to bring in step."""
@@ -44,7 +51,9 @@ class World:
 
         return SimpleNamespace(
             topics=topics,
-            topic_configs=lambda *_, **__: {"t": COMPACTED},
+            topic_configs=lambda *_, **__: {"t": self.settings[topic_id]},
+            set_many_topic_configs=lambda wanted: self.put.append(wanted) or {},
+            start_offsets=lambda _: {},
             brokers=lambda: [1],
             sessions=lambda: {1: 1},
             reads_by_topic_id=True,
@@ -77,3 +86,18 @@ def test_what_whoever_leads_notes_is_read_at_each_look(world: World) -> None:
     assert not world.sync.follow()["t"].alignable
     world.store.put_notes(LINK.id, ALIGNING, {"t": ""})
     assert world.sync.follow()["t"].alignable
+
+
+def test_what_another_one_noted_is_read_by_one_that_leads_again_though_it_saw_nothing_meanwhile(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was cut off from the store, or stood still, while another one led, which followed a shorter retention."""
+    monkeypatch.setattr(topic_sync, "why_maybe_set_back", lambda *_: None)
+    world.settings["s"] = world.settings["d"] = LONG
+    world.sync.sync()
+    world.store.put_notes(LINK.id, FOLLOWED_SETTINGS, {"t": FollowedSettings("s", SHORT).note()})
+    world.settings["s"] = SHORT
+    world.lease_epoch = 3
+    world.sync.sync()
+    assert world.store.problems(LINK.id) == [], "it is no change"
+    assert world.put[-1]["t"]["retention.ms"] == "3600000"

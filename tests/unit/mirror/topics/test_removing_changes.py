@@ -319,6 +319,7 @@ def test_what_another_leader_followed_meanwhile_is_no_change(world: World) -> No
     world.looks(1, mirror=other)
     world.target["orders"] |= LONG  # by hand
     world.set_back_to(SHORT)
+    world.writer.read_again()
     world.writer.watch(world.look(1))
     world.looks(1)
     assert (world.has(), world.held()) == ("3600000", [])
