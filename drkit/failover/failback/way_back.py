@@ -14,10 +14,11 @@ from drkit.failover.context.cluster_context import ClusterContext
 from drkit.failover.context.state_machine import Kind
 from drkit.mapping.invert import invert_mappings, invert_watermark
 from drkit.model.errors import DrkitError, Refused
-from drkit.model.link_state import Direction, TopicState
+from drkit.model.link_state import FOLLOWED_SETTINGS, SETTINGS_HELD, Direction, TopicState
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import Link, LinkId
 from drkit.store.api import Store
+from drkit.store.transactions import forget_transactions
 
 _WAYS_BACK = frozenset({Kind.FAILBACK, Kind.REPROTECT})
 
@@ -66,6 +67,16 @@ def is_mirrored(store: Store, link: LinkId) -> bool:
         return False  # its record was handed over to the other direction
     runs = (run for run in store.runs() if run.run == control.run)
     return not any(run.kind in _WAYS_BACK and run.detail.split(" ")[0] == str(link.reversed()) for run in runs)
+
+
+def forget_record(store: Store, link: LinkId) -> None:
+    """Forget what the link has recorded, before it gets a fresh record: with its group transactions, whose offsets
+    have changed their meaning, and with the settings that it followed: what was set since is no change to this record.
+    """
+    store.forget_link_data(link)
+    forget_transactions(store, link)
+    for kind in (FOLLOWED_SETTINGS, SETTINGS_HELD):
+        store.forget_notes(link, kind, list(store.notes(link, kind)))
 
 
 class FormerDirection(NamedTuple):

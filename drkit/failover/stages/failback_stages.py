@@ -18,7 +18,13 @@ from functools import partial
 from drkit.failover.context.interfaces import PATIENCE_SECONDS
 from drkit.failover.context.state_machine import Facts, Kind, Mode, StageOutcome
 from drkit.failover.failback.removing_settings import GroupPlace, kept_for_unread
-from drkit.failover.failback.way_back import FormerDirection, check_way_back_is_free, reverse_record, save_reversed
+from drkit.failover.failback.way_back import (
+    FormerDirection,
+    check_way_back_is_free,
+    forget_record,
+    reverse_record,
+    save_reversed,
+)
 from drkit.failover.fencing.cluster_fence import ClusterFence
 from drkit.failover.fencing.late_appends import refuse_late_appends
 from drkit.failover.fencing.quiescence import QUIET_SECONDS, differing, ends_of, frozen_ends, still_written
@@ -59,7 +65,6 @@ from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.model.totals import total
 from drkit.model.wording import and_more, counted
 from drkit.store.link_notes import note_clusters
-from drkit.store.transactions import forget_transactions
 from drkit.store.workers import mirror_at_work
 
 MIRROR_SECONDS = 60.0
@@ -104,8 +109,7 @@ class Reverse:
         if not reset_before:
             decide_link(context, back, Direction.PAUSED, reason="being reset", allowed=_ANY_DIRECTION)
             context.lease.check()  # another run may mirror it by now
-            store.forget_link_data(back)
-            forget_transactions(store, back)
+            forget_record(store, back)
             ids = {alias: context.estate.admin(alias).cluster_id() for alias in (back.source, back.target)}
             context.lease.check()
             note_clusters(store, back, source=ids[back.source], target=ids[back.target])
@@ -469,8 +473,7 @@ class ReverseLink:
             turned = reverse_record(store, context.link, before, reason, only_known=False, source_is_gone=gone)
             placed, cluster_id = _group_positions(context, forward), context.estate.admin(self.cluster).cluster_id()
             context.lease.check()  # reading the record takes long: its mirror may run for another run by now
-            store.forget_link_data(self.configured)
-            forget_transactions(store, self.configured)
+            forget_record(store, self.configured)
             context.lease.check()
             store.put_group_positions(self.configured, placed)
             save_reversed(store, self.configured, turned)
