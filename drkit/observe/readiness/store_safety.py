@@ -147,7 +147,7 @@ def _compared(
         for tp, mark in marks.items()
     }
     epochs = {state.topic: state.epoch for state in store.topic_states(link.id).values()}
-    held = [tp for tp, found in copy.partitions.items() if found.rows and tp in marks]
+    held = sorted(tp for tp, found in copy.partitions.items() if found.rows and tp in marks)
     places = [(tp, copy.partitions[tp].watermark.epoch) for tp in held]
     bare = {tp for tp, rows in zip(held, store.mappings_of(link.id, places), strict=True) if not rows}
     lost = sorted(

@@ -44,10 +44,9 @@ from drkit.store.cassandra.timeline import CassandraTimeline
 
 _RUN_LIST = "runs"  # one partition holds all summaries: there are few runs
 _LARGEST_PAUSE_SECONDS = 0.1
-_PARTITIONS_A_QUERY = 25
-"""Of a topic: most of what a query for one costs, in the driver and on the node, is the query."""
-_PARTITIONS_HELD = 1_000
-"""So many partitions' rows are held in memory at once."""
+_PARTITIONS_HELD = 25
+"""So many partitions' rows are held in memory at once, and asked for together: most of what a query for one costs, in
+the driver and on the node, is the query."""
 
 
 class CassandraStore(CassandraTimeline, CassandraDigests, CassandraContents):
@@ -82,20 +81,14 @@ class CassandraStore(CassandraTimeline, CassandraDigests, CassandraContents):
         return [OffsetMapping(*tp, epoch, source, target) for source, target in found if source is not None]
 
     def mappings_of(self, link: LinkId, places: Sequence[tuple[TopicPartition, int]]) -> Iterator[list[OffsetMapping]]:
-        for first in range(0, len(places), _PARTITIONS_HELD):
-            some = places[first : first + _PARTITIONS_HELD]
+        portions = [places[at : at + _PARTITIONS_HELD] for at in range(0, len(places), _PARTITIONS_HELD)]
+        asked = [_by_topic(some) for some in portions]
+        queries = ((str(link), *alike, numbers) for each in asked for alike, numbers in each.items())
+        answers = self._session.all_rows(self._do.mappings_of, queries)
+        for some, each in zip(portions, asked, strict=True):
             found: dict[tuple[TopicPartition, int], list[OffsetMapping]] = {place: [] for place in some}
-            numbers: dict[tuple[str, int], list[int]] = defaultdict(list)
-            for tp, epoch in found:
-                numbers[tp.topic, epoch].append(tp.partition)
-            asked = [
-                (str(link), topic, epoch, its[at : at + _PARTITIONS_A_QUERY])
-                for (topic, epoch), its in numbers.items()
-                for at in range(0, len(its), _PARTITIONS_A_QUERY)
-            ]
-            for values, rows in zip(asked, self._session.all_rows(self._do.mappings_of, asked), strict=True):
-                _, topic, epoch, _ = values
-                for partition, source, target in rows:
+            for topic, epoch in each:
+                for partition, source, target in next(answers):
                     if source is not None:
                         row = OffsetMapping(topic, partition, epoch, source, target)
                         found[row.tp, epoch].append(row)
@@ -384,6 +377,14 @@ class CassandraStore(CassandraTimeline, CassandraDigests, CassandraContents):
             if outcome is not None:
                 return outcome
             _pause()
+
+
+def _by_topic(places: Iterable[tuple[TopicPartition, int]]) -> dict[tuple[str, int], list[int]]:
+    """The numbers of these partitions by topic and epoch."""
+    numbers: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for tp, epoch in dict.fromkeys(places):
+        numbers[tp.topic, epoch].append(tp.partition)
+    return numbers
 
 
 def _pause() -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from threading import Lock
 from typing import Any, NamedTuple, TypeVar
 
@@ -24,7 +26,7 @@ from cassandra import (
     UnresolvableContactPoints,
 )
 from cassandra.auth import PlainTextAuthProvider
-from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable, Session
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable, ResponseFuture, Session
 from cassandra.concurrent import execute_concurrent
 from cassandra.connection import ConnectionException
 from cassandra.policies import DCAwareRoundRobinPolicy, ExponentialReconnectionPolicy, TokenAwarePolicy
@@ -167,17 +169,23 @@ class CassandraSession:
             )
             return [answer.result_or_exc.one() for answer in answers]
 
-    def all_rows(self, statement: PreparedStatement, values: Sequence[Sequence[Any]]) -> list[list[Any]]:
-        """All rows of a query for each of many values, run concurrently; in their order."""
-        self._look_sometimes()
+    def all_rows(self, statement: PreparedStatement, values: Iterable[Sequence[Any]]) -> Iterator[Iterator[Any]]:
+        """The rows of a query for each of many values, in their order, each fetched page by page: of the queries that
+        are asked ahead, at most `CONCURRENT_QUERIES`, one page is held."""
+        following = iter(values)
+        asked: deque[ResponseFuture] = deque()
+        while True:
+            self._look_sometimes()
+            with self.answered("read"):
+                ahead = islice(following, CONCURRENT_QUERIES - len(asked))
+                asked.extend(self._session.execute_async(statement, each) for each in ahead)
+            if not asked:
+                return
+            yield self._pages(asked.popleft())
+
+    def _pages(self, asked: ResponseFuture) -> Iterator[Any]:
         with self.answered("read"):
-            answers = execute_concurrent(
-                self._session,
-                [(statement, each) for each in values],
-                concurrency=CONCURRENT_QUERIES,
-                raise_on_first_error=True,
-            )
-            return [list(answer.result_or_exc) for answer in answers]
+            yield from asked.result()
 
     def serial_rows(self, statement: Any, values: Sequence[Any] = ()) -> list[Any]:
         """Rows by a serial read, which sees every compare-and-set decided before."""
