@@ -213,7 +213,8 @@ class Story:
         assert mirror is not None  # noqa: S101  # made by the act before
         with self._picture.act("The link stalls, then SIGKILL: the primary is gone") as act:
             mirror.send(signal.SIGSTOP)  # so that the primary holds what dr never gets
-            while workload.progress.acknowledged < self._script.kill_after + self._script.stalled:
+            enough = workload.progress.acknowledged + self._script.stalled
+            while workload.progress.acknowledged < enough:
                 if (ended := workload.join(0.02)) is not None:
                     raise _ended_early(ended)
             self._picture.typed(command_line(["lab", "kill", "primary"]))
