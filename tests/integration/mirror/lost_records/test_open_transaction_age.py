@@ -64,6 +64,12 @@ def opened(mirrored: Mirrored, topic: str, name: str) -> Iterator[Producer]:
     yield producer
 
 
+def held(mirrored: Mirrored, tp: TopicPartition) -> tuple[int, int] | None:
+    """What a mirror saw last behind open transactions: how many offsets, and up to where."""
+    found = mark(mirrored, tp)
+    return None if found is None or found.waiting is None else (found.held_records, found.waiting.until)
+
+
 def test_it_grows_older_whatever_ends_before_it_and_also_once_the_primary_is_gone(mirrored: Mirrored) -> None:
     topic = mirrored.name("orders")
     mirrored.source.create(topic)
@@ -78,6 +84,7 @@ def test_it_grows_older_whatever_ends_before_it_and_also_once_the_primary_is_gon
             loss = mirrored.planned_loss()
             assert (loss.records, loss.lower_bound) == (22, False)
             assert (loss.seconds or 0.0) >= (seen.seconds or 0.0)
+            wait_until(lambda: held(mirrored, TopicPartition(topic, 0)) == (22, 33), 30, "the mirror to see the marker")
             mirrored.lab.pause("primary")
             try:
                 gone = wait_until(lambda: older(mirrored, 22, seen.seconds or 0.0), 30, "the age without the primary")

@@ -24,6 +24,7 @@ from drkit.model.offsets import Certainty
 from drkit.model.topology import TopicPartition
 from drkit.observe.link_status import LinkStatus
 from drkit.observe.status import link_statuses
+from drkit.state_topic.records import state_topic
 from drkit.store.link_notes import accepted_purges
 from drkit.store.workers import live_workers
 from tests.support.links.mirroring import Mirrored, Side
@@ -225,6 +226,10 @@ def test_a_purge_counts_what_a_mirror_that_died_had_not_recorded(mirrored: Mirro
     for topic, before in zip(topics, (130, 130, 150), strict=True):
         mirrored.target.purge(topic, before)
     mirrored.store.put_watermarks(mirrored.link.id, kept)
+    with ClusterContext(
+        mirrored.config, mirrored.store
+    ) as estate:  # a mirror that died had not recorded it there either
+        estate.admin("dr").delete_topics([state_topic(mirrored.link)])
 
     def ranges(problems: Iterable[Problem]) -> dict[str, tuple[int | None, int | None]]:
         return {each.topic: (each.unsure_from, each.unsure_until) for each in problems if each.kind == TARGET_PURGED}
