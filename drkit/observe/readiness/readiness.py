@@ -322,7 +322,7 @@ def _positions_fresh(status: LinkStatus, groups: Sequence[GroupStatus]) -> Check
     if age > STALE_POSITIONS_SECONDS:
         source = status.link.id.source
         remedy = (
-            f"{source} does not answer, so nothing newer can be captured"
+            f"{source} {status.unreached(source)}, so nothing newer can be captured"
             if not status.source_reachable
             else "Start `drkit mirror`: it captures them"
             if status.worker is None

@@ -1,9 +1,13 @@
 """What `drkit doctor` says of a link's mirror: what doesn't move is not healthy."""
 
+from datetime import UTC, datetime
+
 import pytest
 
+from drkit.model.offsets import Certainty
+from drkit.observe.link_status import GroupStatus
 from drkit.observe.readiness.check import CheckOutcome
-from drkit.observe.readiness.readiness import _mirror
+from drkit.observe.readiness.readiness import _mirror, _positions_fresh
 from tests.support.pages.page import LINK, snapshot
 
 
@@ -35,3 +39,13 @@ def test_a_state_without_a_reason_or_a_worker_is_not_well_either():
         CheckOutcome.WARN,
         "the link is degraded (no mirror runs): no reason kept",
     )
+
+
+@pytest.mark.parametrize(
+    ("refused", "why"),
+    [({}, "does not answer"), ({"primary": "bad password"}, "answers, but drkit can't work with it")],
+)
+def test_old_positions_of_a_source_that_rejects_drkit_are_not_those_of_one_that_is_silent(refused, why):
+    old = GroupStatus("g", "t", 0, 1, 1, Certainty.EXACT, None, datetime(2026, 1, 1, tzinfo=UTC))
+    check = _positions_fresh(snapshot(source_reachable=False, refused=refused), [old])
+    assert check.remedy == f"primary {why}, so nothing newer can be captured"
