@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from drkit.model.topic_policy import AclMode, Deletions, TopicSettings
 
@@ -24,6 +24,12 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}:{self.partition}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The partition that `str` wrote as `topic:partition`."""
+        topic, _, number = text.rpartition(":")
+        return cls(topic, int(number))
 
 
 class Isolation(StrEnum):

@@ -407,8 +407,7 @@ def behind(snapshot: Snapshot, ends: Mapping[str, int], *, gaps: bool = True) ->
     """
     missing = []
     for tp, end in ends.items():
-        topic, _, partition = tp.rpartition(":")
-        view = snapshot.partitions.get(TopicPartition(topic, int(partition)))
+        view = snapshot.partitions.get(TopicPartition.parse(tp))
         through = None
         if view is not None:
             through = view.missing.mirrored_through if gaps else view.missing.through

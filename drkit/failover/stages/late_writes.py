@@ -307,7 +307,7 @@ def others_beside_mirror(
     that it has no record of.
     """
     forward, store, ends = context.link.reversed(), context.estate.store, context.facts.ends
-    logs = {name: _partition(name) for name, (begin, end) in written.items() if begin < end}
+    logs = {name: TopicPartition.parse(name) for name, (begin, end) in written.items() if begin < end}
     logs = {name: there for name, there in logs.items() if not is_canary(there.topic)}
     names = {
         TopicPartition(context.link.target_topic(there.topic), there.partition): name for name, there in logs.items()
@@ -366,11 +366,6 @@ def _strangers(
     target = estate.admin(link.target, may_be_gone=True)
     ends = {there: written[str(there)][1] for there in logs.values()}
     return beyond_watermarks(target, estate.store, link, marks, logs, ends).written_from
-
-
-def _partition(name: str) -> TopicPartition:
-    topic, _, number = name.rpartition(":")
-    return TopicPartition(topic, int(number))
 
 
 def written_by(rows: Sequence[OffsetMapping], target_end: int) -> list[tuple[int, int]]:

@@ -93,7 +93,7 @@ def target_loss(context: StageContext, facts: Facts) -> TargetLoss:
     A log that was set back and has grown beyond its former end again isn't noticed. Beginnings that the source no
     longer holds either count for nothing: retention works on both sides.
     """
-    link, held = context.link, {_partition(name): each for name, each in facts.held.items()}
+    link, held = context.link, {TopicPartition.parse(name): each for name, each in facts.held.items()}
     if not held:
         return TargetLoss()
     try:
@@ -187,8 +187,3 @@ def with_target_loss(context: StageContext, facts: Facts) -> tuple[Facts, str]:
         lower_bound=loss.lower_bound or found.unknown is not None,
     )
     return replace(facts, loss=loss), "".join(f"; {each}" for each in said)
-
-
-def _partition(name: str) -> TopicPartition:
-    topic, _, number = name.rpartition(":")
-    return TopicPartition(topic, int(number))
