@@ -30,7 +30,7 @@ from rich.text import Text
 from drkit.cli.process.interrupts import deferred
 from drkit.model.clock import iso, now
 from drkit.model.errors import ConfigError, DrkitError, Interrupted, Terminated, error_body
-from drkit.model.process import link_worked_on
+from drkit.model.process import worked_on
 from drkit.model.topology import Link, LinkId, TopicPartition
 
 _OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -91,7 +91,7 @@ def event_line(
 ) -> str:
     """One event as a line of JSON, without its end. Nothing in it is a control character."""
     said = {key: value for key, value in about.items() if value is not None}
-    where = dict.fromkeys(ABOUT) | {"link": link_worked_on()} | said
+    where = dict.fromkeys(ABOUT) | worked_on() | said
     event = {"at": iso(at or now()), "level": level, "logger": logger, "message": message} | where | more
     return json.dumps(event, default=str)
 
@@ -154,12 +154,17 @@ class EventLines:
         self._stream.write(json.dumps(event) + "\n")
         self._stream.flush()
 
-    def error(self, error: DrkitError) -> None:
-        """An error is one event."""
-        body = error_body(error)
-        more = {key: value for key, value in body.items() if key not in {"what", *ABOUT}}
-        self._stream.write(event_line("error", "drkit", error.what, {}, **more) + "\n")
+    def event(self, level: str, message: str, about: Mapping[str, Any], **more: Any) -> None:
+        """Write one event; `about`: what it is about, as far as the thread's context doesn't say so."""
+        self._stream.write(event_line(level, "drkit", " ".join(message.split()), about, **more) + "\n")
         self._stream.flush()
+
+    def error(self, error: DrkitError, trace: str | None = None) -> None:
+        """An error is one event, its trace a part of it."""
+        body = error_body(error) | ({} if trace is None else {"trace": trace})
+        self.event(
+            "error", error.what, {}, **{key: value for key, value in body.items() if key not in {"what", *ABOUT}}
+        )
 
     def flush(self) -> None:
         """Write out what can be written."""
@@ -180,7 +185,10 @@ def event_console(stream: IO[str]) -> tuple[Console, EventLines]:
 
 @contextmanager
 def logging_to(console: Console, log_format: LogFormat, stream: IO[str], *, verbose: bool) -> Iterator[None]:
-    """Send drkit's log to stderr: at a terminal as Rich shows it, else a line for each event."""
+    """Send drkit's log to stderr: at a terminal as Rich shows it, else a line for each event.
+
+    As JSON that of every library, too: nothing else is to be on stderr.
+    """
     from rich.logging import RichHandler
 
     handler: logging.Handler
@@ -190,13 +198,14 @@ def logging_to(console: Console, log_format: LogFormat, stream: IO[str], *, verb
         handler = logging.StreamHandler(stream)
         handler.setFormatter(JsonLines() if log_format is LogFormat.JSON else TextLines())
     drkit_log = logging.getLogger("drkit")
+    heard = logging.getLogger() if log_format is LogFormat.JSON else drkit_log
     before = drkit_log.level
-    drkit_log.addHandler(handler)
+    heard.addHandler(handler)
     drkit_log.setLevel(logging.DEBUG if verbose else logging.INFO)
     try:
         yield
     finally:
-        drkit_log.removeHandler(handler)
+        heard.removeHandler(handler)
         drkit_log.setLevel(before)
 
 
@@ -318,6 +327,13 @@ class OutputWriter:
         """In the block drkit's log goes to stderr, too."""
         return logging_to(self.log, self.log_format, cast("IO[str]", _StderrStream()), verbose=verbose)
 
+    def remark(self, text: Text, level: str = "info", **about: Any) -> None:
+        """A line on stderr, or an event; `about`: what of `ABOUT` the thread's context doesn't say."""
+        if self.events is None:
+            self.log.print(text, soft_wrap=True)
+        else:
+            self.events.event(level, text.plain, about)
+
     def emit(self, document: JsonObject | Callable[[], JsonObject], human: Callable[[Console], None]) -> None:
         """Write the result once: `document` as JSON, or `human(console)`. Whole, whatever signal comes meanwhile.
 
@@ -334,13 +350,14 @@ class OutputWriter:
         """Write one JSON object as one line (`drkit mirror --output json`)."""
         _write_json(document)
 
-    def error(self, error: DrkitError) -> None:
+    def error(self, error: DrkitError, trace: str | None = None) -> None:
         """Write what happened, what it means and what to do; in JSON mode the document on stdout too.
 
-        Not after the result, which says in JSON itself what failed: stdout holds one document.
+        Not after the result, which says in JSON itself what failed: stdout holds one document. `trace`: of the
+        exception, where it is to be shown.
         """
         if self.events is not None:
-            self.events.error(error)
+            self.events.error(error, trace)
         said = (("error:", "bold red", error.what), ("  means:", "dim", error.meaning), ("  do:", "bold", error.remedy))
         for word, style, text in said:
             if text and self.events is None:
@@ -348,6 +365,9 @@ class OutputWriter:
         if self.mode is OutputMode.JSON and (self.lines or not self.emitted):
             with suppress(OSError):  # what is told may be that stdout takes nothing
                 _write_json({"error": error_body(error)}, indent=None if self.lines else 2)
+        if trace is not None and self.events is None:
+            with suppress(OSError):
+                sys.stderr.write(printable(trace))
 
 
 class _StderrStream:

@@ -28,6 +28,7 @@ from drkit.drill.judge.result import Document, ExitValue, Instant, StepOutcome, 
 from drkit.drill.results.archive import ALL_DRILLS, begin_in_store, drill_lease, keep_run, lost, new_run
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, ExitCode, Refused
+from drkit.model.process import working_on
 from drkit.model.topology import Link
 from drkit.observe.drill_history import DRILL
 from drkit.observe.status import link_statuses
@@ -111,7 +112,7 @@ def rehearse_estate(
     run, title = new_run(at), f"Rehearsal on the estate, to {', '.join(targets)}"
     steps: list[EstateStep] = []
     rehearsals: list[dict[str, Any]] = []
-    with drill_lease(store, DRILL) as lease:
+    with working_on(run=run), drill_lease(store, DRILL) as lease:
         if (unknown := begin_in_store(store, run, title, at)) is not None:
             say(f"the store doesn't remember that it begins: {unknown}")
         for name, play in _steps(config, path, store, links, targets, rehearsals, judge):

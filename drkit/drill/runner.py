@@ -57,7 +57,7 @@ from drkit.lab.lab import LabLink
 from drkit.lab.layout import LabDir
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused
-from drkit.model.process import handled
+from drkit.model.process import handled, working_on
 
 Say = Callable[[str], None]
 READ_SECONDS = 20.0
@@ -105,7 +105,8 @@ class _DrillProgress:
         self.interrupted, self.signalled = self.interrupted or why, True
 
     def told(self, line: str) -> None:
-        with suppress(OSError):  # the terminal may be gone, and the rollbacks are not
+        # the terminal may be gone, and the rollbacks are not; parallel steps have threads of their own
+        with suppress(OSError), working_on(run=self.run):
             self.say(f"{time.monotonic() - self.began:6.1f} s  {line}")
 
 

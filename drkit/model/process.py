@@ -1,4 +1,4 @@
-"""What belongs to the whole process: its signals, its umask, and the link that its log tells of."""
+"""What belongs to the whole process: its signals, its umask, and the link and run that its log tells of."""
 
 from __future__ import annotations
 
@@ -18,22 +18,25 @@ from drkit.model.topology import LinkId
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
-_link: ContextVar[str | None] = ContextVar("drkit_link", default=None)
+_worked_on: ContextVar[tuple[str | None, str | None]] = ContextVar("drkit_worked_on", default=(None, None))
+"""Link and run."""
 
 
-def link_worked_on() -> str | None:
-    """The name of the link that the calling thread works on; None: no particular one."""
-    return _link.get()
+def worked_on() -> dict[str, str | None]:
+    """`link` and `run` that the calling thread works on, by name; None: no particular one."""
+    link, run = _worked_on.get()
+    return {"link": link, "run": run}
 
 
 @contextmanager
-def working_on(link: LinkId) -> Iterator[None]:
-    """Within the block, this thread's log events name this link."""
-    token = _link.set(str(link))
+def working_on(link: LinkId | None = None, *, run: str | None = None) -> Iterator[None]:
+    """Within the block, this thread's log events name this link and this run; one that isn't given stays."""
+    outer_link, outer_run = _worked_on.get()
+    token = _worked_on.set((outer_link if link is None else str(link), outer_run if run is None else run))
     try:
         yield
     finally:
-        _link.reset(token)
+        _worked_on.reset(token)
 
 
 def keeping_context(work: Callable[_P, _R]) -> Callable[_P, _R]:

@@ -36,6 +36,7 @@ import drkit
 from drkit.audit.read.shipped_code import ARCHIVE, callables_archive, code_archive
 from drkit.audit.spark.jvm import LOG, Jvm, Launch, launch_jvm
 from drkit.model.errors import DrkitError
+from drkit.model.process import keeping_context
 
 PREFIX = "drkit-spark-"
 OWNER = "owner"
@@ -144,7 +145,9 @@ def watching(session: SparkSession, tasks: Tasks | None) -> Iterator[None]:
         yield
         return
     over = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(session, tasks, over), name="drkit-spark-watch", daemon=True)
+    watcher = threading.Thread(
+        target=keeping_context(_watch), args=(session, tasks, over), name="drkit-spark-watch", daemon=True
+    )
     watcher.start()
     try:
         yield

@@ -24,6 +24,7 @@ from drkit.model.clock import iso
 from drkit.model.wording import bounds, counted
 
 if TYPE_CHECKING:
+    from drkit.cli.output import EventLines, OutputWriter
     from drkit.failover.context.evidence import Evidence, Judgement
     from drkit.failover.journal.journal import StageRecord
     from drkit.failover.journal.run_record import Plan
@@ -203,6 +204,14 @@ def stage_line(record: StageRecord, stage: str, link: str = "") -> str:
     return f"[{style}]{mark}[/] {shown}[bold]{stage:<10}[/]{escape(record.reason)} [dim]{record.seconds:.1f} s[/]"
 
 
+def write_stage_event(
+    events: EventLines, stage: str, outcome: StageOutcome | None, text: str, seconds: float | None = None
+) -> None:
+    """A stage as an event; `outcome` and `seconds` are None while it runs. The thread's context has link and run."""
+    level = "info" if outcome in {None, StageOutcome.OK, StageOutcome.SKIPPED} else "error"
+    events.event(level, f"{stage}: {text}", {}, stage=stage, outcome=outcome, seconds=seconds)
+
+
 _LINE_SECONDS = 30.0
 """The shortest time between two lines of a log on how far a stage is."""
 
@@ -213,8 +222,9 @@ class StagePrinter:
     In a log, a line stands for the spinner: when a stage begins, then at most one in `_LINE_SECONDS`.
     """
 
-    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
-        self._console = console
+    def __init__(self, writer: OutputWriter, clock: Callable[[], float] = time.monotonic) -> None:
+        self._writer = writer
+        self._console = writer.log
         self._clock = clock
         self._status: Status | None = None
         self._running: str | None = None
@@ -223,11 +233,14 @@ class StagePrinter:
     def __call__(self, stage: str, record: StageRecord | None, text: str, link: str = "") -> None:
         """One thing that happened to a stage; `link`: as in `stage_line`."""
         if record is None:
-            self._begin(f"{link}  {stage}" if link else stage, text)
+            shown = f"{link}  {stage}" if link and self._writer.events is None else stage
+            self._begin(shown, text)
             return
         self.stop()
         line = stage_line(record, stage, link)
-        if self._console.is_terminal:
+        if self._writer.events is not None:
+            write_stage_event(self._writer.events, stage, record.outcome, record.reason, record.seconds)
+        elif self._console.is_terminal:
             self._console.print(Hanging.markup(line, _LABEL))
         else:  # a line of a log
             self._console.print(line, soft_wrap=True)
@@ -250,7 +263,10 @@ class StagePrinter:
             at = self._clock()
             if stage != self._running or at - self._line_at >= _LINE_SECONDS:
                 self._running, self._line_at = stage, at
-                self._console.print(Text(f"… {stage:<10}{text}".rstrip()), soft_wrap=True)
+                if self._writer.events is None:
+                    self._console.print(Text(f"… {stage:<10}{text}".rstrip()), soft_wrap=True)
+                else:
+                    write_stage_event(self._writer.events, stage, None, text)
             return
         line = OneRow(Text.assemble((stage, "bold"), " ", (text, "dim")))
         if self._status is None:

@@ -21,6 +21,7 @@ from drkit.cli.views.failover_view import (
     print_obstacle,
     print_refused_now,
     stage_line,
+    write_stage_event,
 )
 from drkit.cli.views.positions_view import print_positions, print_without_place
 from drkit.failover.context.salvage_folders import salvaged_where
@@ -29,6 +30,7 @@ from drkit.failover.positions.group_commands import without_place
 from drkit.model.wording import and_more, bounds, counted
 
 if TYPE_CHECKING:
+    from drkit.cli.output import OutputWriter
     from drkit.failover.context.evidence import Judgement
     from drkit.failover.context.state_machine import Loss
     from drkit.failover.journal.journal import StageRecord
@@ -137,8 +139,8 @@ def print_site_rehearsal(
 class SitePrinter:
     """Shows stages of all links as they end, on stderr. Called from any thread."""
 
-    def __init__(self, console: Console, links: Iterable[LinkId]) -> None:
-        self._console = console
+    def __init__(self, writer: OutputWriter, links: Iterable[LinkId]) -> None:
+        self._writer = writer
         self._width = _width(links)
         self._lock = threading.Lock()
 
@@ -148,7 +150,10 @@ class SitePrinter:
             return
         line = stage_line(record, stage, f"{link!s:<{self._width}}")
         with self._lock:
-            self._console.print(line, soft_wrap=not self._console.is_terminal)
+            if self._writer.events is not None:
+                write_stage_event(self._writer.events, stage, record.outcome, record.reason, record.seconds)
+            else:
+                self._writer.log.print(line, soft_wrap=not self._writer.log.is_terminal)
 
 
 def _width(links: Iterable[LinkId]) -> int:
@@ -250,8 +255,8 @@ def _print_deletions(console: Console, plan: SiteFailbackPlan) -> None:
 class LinkStagePrinter:
     """Shows stages as they happen, one link after the other: a `StagePrinter` that is told the link, too."""
 
-    def __init__(self, console: Console, links: Iterable[LinkId]) -> None:
-        self._printer = StagePrinter(console)
+    def __init__(self, writer: OutputWriter, links: Iterable[LinkId]) -> None:
+        self._printer = StagePrinter(writer)
         self._width = _width(links)
         self.stop = self._printer.stop
 

@@ -49,6 +49,7 @@ class AlertNotifier:
         self._store = store
         self._link = link
         self._hooks = hooks
+        self._audit: str | None = None  # the audit's run, once it is known
         self._last: JournalEntry | None = None
         self._unsure = False  # whether the journal may hold more than `_last`
         self._outcomes: list[tuple[str, dict[str, Any]]] = []  # how hooks ended that the store did not take yet
@@ -61,7 +62,11 @@ class AlertNotifier:
 
     def say(self, text: str) -> None:
         """A line on stderr."""
-        self._run.writer.log.print(Text(f"audit {self._link.id}: {text}"), soft_wrap=True)
+        self._tell(Text(f"audit {self._link.id}: {text}"))
+
+    def _tell(self, text: Text, level: str = "info", **about: Any) -> None:
+        """A line, or an event. Any thread calls it: Spark's has no context, so link and run are given."""
+        self._run.writer.remark(text, level, link=str(self._link.id), run=self._audit, **about)
 
     def start(self, progress: AuditProgress) -> None:
         """Before the first batch: what an audit that was killed had found and told no hook is told them now.
@@ -69,6 +74,7 @@ class AlertNotifier:
         Raises:
             Unreachable: the store doesn't answer.
         """
+        self._audit = progress.run
         entries = self._store.entries(progress.run)
         self._last = entries[-1] if entries else None
         payloads = [(entry.event, json.loads(entry.payload)) for entry in entries]
@@ -133,9 +139,9 @@ class AlertNotifier:
         if not wrong:
             self.say(f"{records:,} records in {len(found)} ranges are equal, {progress.latency_seconds:.1f} s")
         for each in wrong:
-            level = "ALERT" if each.deviates else "unknown"
-            style = "bold red" if each.deviates else "yellow"
-            self._run.writer.log.print(Text(f"{level} audit {self._link.id}: {each}", style), soft_wrap=True)
+            word, style, level = ("ALERT", "bold red", "error") if each.deviates else ("unknown", "yellow", "warning")
+            about = {"topic": each.closed.topic, "partition": each.closed.partition}
+            self._tell(Text(f"{word} audit {self._link.id}: {each}", style), level, **about)
 
     def _problem(self, each: Reconciled) -> Problem:
         return Problem(

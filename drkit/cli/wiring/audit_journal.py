@@ -73,12 +73,12 @@ def overall(results: Sequence[AuditResult], failures: Sequence[Failure]) -> Verd
 
 
 def keep_group_view(
-    store: Store, result: GroupAudit, summary: str, document: Mapping[str, Any], began: datetime
+    store: Store, run: str, result: GroupAudit, summary: str, document: Mapping[str, Any], began: datetime
 ) -> KeptRun:
-    """Keep one group's view: `summary` in words, and its document without the witnesses."""
+    """Keep one group's view as this run: `summary` in words, and its document without the witnesses."""
     detail = f"{result.move.link}: {result.move.group} {summary} by failover {result.move.run}"
     kept = {key: value for key, value in document.items() if key != "witnesses"}
-    return _keep(store, new_run(began), result.verdict.value, began, detail, kept)
+    return _keep(store, run, result.verdict.value, began, detail, kept)
 
 
 def new_run(began: datetime) -> str:

@@ -1,7 +1,7 @@
 """What every verb shares: the common options, one invocation's context, errors turned into exit codes.
 
 A verb is thin: it is a function of an `Invocation`, calls the library, hands a result to the writer. `verb` opens the
-invocation, and adds --config, --output and --verbose.
+invocation, and adds --config, --output, --log-format and --verbose.
 
     @verb()
     def translate(run: Invocation, group: GroupOption = None) -> None:
@@ -24,14 +24,23 @@ import sys
 import tomllib
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, NoReturn, ParamSpec, cast
 
 import typer
+from rich.text import Text
 
-from drkit.cli.output import NOTHING_DONE, OutputMode, OutputWriter, explain_os_error, interruption
+from drkit.cli.output import (
+    NOTHING_DONE,
+    LogFormat,
+    LogFormatOption,
+    OutputMode,
+    OutputWriter,
+    explain_os_error,
+    interruption,
+)
 from drkit.cli.process.interrupts import TermSignal, acknowledge, mark_finished, masked, reraise_lost
 from drkit.model.errors import (
     AuthenticationError,
@@ -236,12 +245,15 @@ class Invocation:
 
     def say(self, line: str) -> None:
         """A line on stderr, as it is."""
-        self.writer.log.print(line, markup=False, soft_wrap=True)
+        self.writer.remark(Text(line))
 
     def ask(self, question: str) -> str:
         """What is typed at the terminal; nothing where the input ends instead (Ctrl-D)."""
         try:
-            return self.writer.log.input(question).strip()
+            if self.writer.events is None:
+                return self.writer.log.input(question).strip()
+            self.writer.remark(Text.from_markup(question))
+            return input().strip()
         except EOFError:
             self.writer.log.print()
             return ""
@@ -296,10 +308,12 @@ def command(
     config: Path | None,
     output: OutputMode,
     verbose: bool,
+    log_format: LogFormat,
     *,
     lines: bool = False,
     unfinished: str = "",
     at_once: bool = False,
+    service: bool = False,
 ) -> Iterator[Invocation]:
     """Run a verb's body: errors become messages on stderr and exit codes, resources are closed.
 
@@ -307,17 +321,20 @@ def command(
         config: as `--config` gives it.
         output: as `--output` does.
         verbose: whether errors are shown with their trace.
+        log_format: as `--log-format` gives it.
         lines: the verb writes one JSON object a line, so an error is one line too.
         unfinished: what an interrupt means for what the verb had done.
         at_once: a signal ends the verb wherever it is, and nothing in it catches one to continue: then one that some
             library drops is raised again, and what fails after one is its doing.
+        service: drkit's log goes to stderr as text, too; of other verbs only as JSON.
     """
     reraise_lost(enabled=at_once)
-    writer = OutputWriter.for_mode(output, lines=lines)
+    writer = OutputWriter.for_mode(output, lines=lines).log_as(log_format)
     run = Invocation(config, writer, verbose, lambda: unfinished)
+    logged = writer.logging(verbose=verbose) if service or log_format is LogFormat.JSON else nullcontext()
     try:
         try:
-            with run._stack, _stop_spark_on_interrupt():  # noqa: SLF001  # the invocation's own stack; verbs never see it
+            with logged, run._stack, _stop_spark_on_interrupt():  # noqa: SLF001  # the invocation's own stack; verbs never see it
                 yield run
         finally:
             mark_finished()
@@ -356,20 +373,32 @@ def verb(
     lines: bool = False,
     unfinished: str = "",
     at_once: bool = False,
+    service: bool = False,
     config_help: str | None = None,
 ) -> Callable[[Callable[Concatenate[Invocation, P], None]], Callable[..., None]]:
     """Make a verb of a function: it is called with an `Invocation`, and options are added for what that is made from.
 
-    `lines`, `unfinished` and `at_once` are as in `command`. `config_help`: the help of --config, where it isn't the
-    usual one.
+    `lines`, `unfinished`, `at_once` and `service` are as in `command`. `config_help`: the help of --config, where it
+    isn't the usual one.
     """
     config_option = (
         ConfigOption if config_help is None else Annotated[Path | None, typer.Option("--config", help=config_help)]
     )
 
     def decorate(function: Callable[Concatenate[Invocation, P], None]) -> Callable[..., None]:
-        def opened(*, config: Path | None, output: OutputMode, verbose: bool, **options: Any) -> None:
-            with command(config, output, verbose, lines=lines, unfinished=unfinished, at_once=at_once) as run:
+        def opened(
+            *, config: Path | None, output: OutputMode, log_format: LogFormat, verbose: bool, **options: Any
+        ) -> None:
+            with command(
+                config,
+                output,
+                verbose,
+                log_format,
+                lines=lines,
+                unfinished=unfinished,
+                at_once=at_once,
+                service=service,
+            ) as run:
                 call(run, **options)
 
         call: Callable[..., None] = function
@@ -379,6 +408,7 @@ def verb(
             for name, default, annotation in (
                 ("config", None, config_option),
                 ("output", OutputMode.HUMAN, OutputOption),
+                ("log_format", LogFormat.TEXT, LogFormatOption),
                 ("verbose", False, VerboseOption),
             )
         ]
@@ -402,10 +432,7 @@ def _known(error: Exception) -> DrkitError | None:
 
 def _write_error(writer: OutputWriter, error: DrkitError, *, verbose: bool) -> None:
     """Write an error, with --verbose followed by the trace of the exception that is being handled."""
-    writer.error(error)
-    if verbose:
-        with suppress(OSError):
-            traceback.print_exc()
+    writer.error(error, traceback.format_exc() if verbose else None)
 
 
 def _interrupted(run: Invocation, number: int) -> int:

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.text import Text
 
+from drkit.cli.output import OutputWriter
 from drkit.cli.wiring.context import Invocation, set_client_logs
 from drkit.cli.wiring.spark_options import require_spark, results_folder, spark_properties, spark_runtime
 from drkit.failover.context.interfaces import PATIENCE_SECONDS, AuditVerdict, Ports, Salvaged
@@ -19,12 +21,11 @@ from drkit.mirror.runtime.events import MirrorEvent, OnEvent, ProgressEvent
 from drkit.model.audit.audit_result import AuditRequest, AuditResult, TopicChoice
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError
+from drkit.model.process import keeping_context
 from drkit.model.topology import Link
 from drkit.model.wording import counted
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from drkit.audit.spark.session import SparkRuntime
     from drkit.mirror.runtime.mirror_runtime import MirrorReport
 
@@ -112,7 +113,7 @@ class _Mirror:
 
         set_client_logs(verbose=self.run.verbose)
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="drkit-failback-mirror") as pool:
-            running = pool.submit(work, stop, show)
+            running = pool.submit(keeping_context(partial(work, stop, show)))
             try:
                 report = running.result()
             finally:
@@ -131,15 +132,15 @@ class _SparkProgress:
     """Says what Spark is at: the step, and how many of its tasks are done."""
 
     say: Callable[[str], None]
-    log: Console | None
+    writer: OutputWriter | None
     at: str = "starting Spark"
 
     def step(self, text: str) -> None:
         """What is being done now."""
         self.at = text
         self.say(text)
-        if self.log is not None:
-            self.log.print(f"[dim]{text}[/]")
+        if self.writer is not None:
+            self.writer.remark(Text(text, "dim"))
 
     def tasks(self, done: int, total: int) -> None:
         """How far that is."""
@@ -161,8 +162,7 @@ class _Spark:
 
     def progress(self, say: Callable[[str], None]) -> _SparkProgress:
         """Shows where Spark is: in the stage's line; where that was asked for, each step in a line of its own, too."""
-        log = self.run.writer.log if self.run.verbose else None
-        return _SparkProgress(say, log)
+        return _SparkProgress(say, self.run.writer if self.run.verbose else None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,7 +137,7 @@ def cancel(run: Invocation, run_id: str | None, *, yes: bool) -> None:
         resume_whole_site(run, site, yes=yes)
         return
     wanted = run_to_resume(store, run_id)
-    with StagePrinter(run.writer.log) as printer, ClusterContext(run.config, store) as estate:
+    with StagePrinter(run.writer) as printer, ClusterContext(run.config, store) as estate:
         record = load_anchored_run(estate, wanted)
         source = record.plan.link.source
         if not record.machine.finished:
@@ -166,7 +166,7 @@ def rehearse_plan(run: Invocation, estate: ClusterContext, plan: FailoverPlan, s
     from drkit.failover.run.service import standing_obstacles
 
     standing = standing_obstacles(plan, waived=frozenset({ACCEPT_UNFENCED}))
-    with StagePrinter(run.writer.log) as printer:
+    with StagePrinter(run.writer) as printer:
         result = rehearse(estate, plan, started_at=started_at, watch=printer)
     run.writer.emit(
         rehearsal_document(result, plan, standing),

@@ -143,7 +143,7 @@ def resume_whole_site(
         SiteContext(estate, [estate.link(link) for link in plan.links]) as site,
     ):
         give_approval(run, estate, None, emergency)
-        watch = SitePrinter(run.writer.log, plan.links)
+        watch = SitePrinter(run.writer, plan.links)
         if ports is None:
             result = cancel_site(site, site_run, watch=watch)
         elif isinstance(plan, SitePlan):
@@ -180,7 +180,7 @@ def _rehearse(run: Invocation, site: SiteContext, plan: SitePlan, flags: Failove
     from drkit.model.topology import Link
 
     left = standing(plan, waived=frozenset({ACCEPT_UNFENCED}))
-    watch = SitePrinter(run.writer.log, plan.links)
+    watch = SitePrinter(run.writer, plan.links)
     by_link = {each.link: each for each in plan.plans}
 
     def rehearse_link(link: Link) -> RunResult:
@@ -226,7 +226,7 @@ def _run_site(run: Invocation, site: SiteContext, plan: SitePlan, flags: Failove
         plan,
         unfenced=plan.links if flags.accept_unfenced else unfenced,
         started_at=now() if asked else flags.started_at,  # the time a person takes to decide is not the run's
-        watch=SitePrinter(run.writer.log, plan.links),
+        watch=SitePrinter(run.writer, plan.links),
     )
     finish_site(run, result)
 
@@ -344,7 +344,7 @@ def _act(
 ) -> None:
     from drkit.failover.site.site_failback_run import run_site_failback
 
-    with LinkStagePrinter(run.writer.log, plan.links) as printer:
+    with LinkStagePrinter(run.writer, plan.links) as printer:
         means = _means(run, plan, ports, printer, flags.waived, yes=flags.yes, pause=flags.pause)
         result = run_site_failback(
             site, plan, means, cluster_ids=plan.old_primaries, started_at=started_at, watch=printer
@@ -365,7 +365,7 @@ def resume_site_failback(
     """Take an interrupted failback or reprotect of several links to its end."""
     from drkit.failover.site.site_run import resume_site
 
-    with LinkStagePrinter(run.writer.log, plan.links) as printer:
+    with LinkStagePrinter(run.writer, plan.links) as printer:
         means = _means(run, plan, ports, printer, waived, yes=yes, pause=False)
         result = resume_site(site, site_run, accept_unfenced=means.accept_unfenced, means=means, watch=printer)
     finish_site(run, result)

@@ -198,7 +198,7 @@ def spark_progress(run: Invocation, what: str) -> Iterator[SparkProgressWriter]:
     """
     log = run.writer.log
     if not log.is_terminal:
-        lines = _ProgressLines(lambda text: log.print(f"{what}: {text}", soft_wrap=True, markup=False))
+        lines = _ProgressLines(lambda text: run.writer.remark(Text(f"{what}: {text}")))
         yield SparkProgressWriter(_at_safe_points(lines.step), lines.tasks)
         return
     columns = (

@@ -10,6 +10,7 @@ from typing import Self, TypeVar
 from drkit.failover.context.cluster_context import ClusterContext
 from drkit.failover.snapshot.selection import UnknownNames
 from drkit.model.errors import ConfigError, Refused, StoreMissing
+from drkit.model.process import working_on
 from drkit.model.topology import Link, LinkId
 
 _T = TypeVar("_T")
@@ -45,8 +46,13 @@ class SiteContext:
     def side_by_side(self, work: Callable[[Link], _T], links: Sequence[Link] | None = None) -> list[_T]:
         """Call a function for each link (all, or some) concurrently; results in their order. Raises the first error."""
         chosen = self.links if links is None else links
+
+        def on_link(link: Link) -> _T:
+            with working_on(link.id):
+                return work(link)
+
         with ThreadPoolExecutor(max(1, len(chosen)), "drkit-link") as pool:
-            return list(pool.map(work, chosen))
+            return list(pool.map(on_link, chosen))
 
     @contextmanager
     def naming(self, link: Link, without: str) -> Iterator[None]:

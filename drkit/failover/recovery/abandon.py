@@ -42,6 +42,7 @@ from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, DrkitError, Refused, answered, unreached
 from drkit.model.link_state import Direction, LinkControl
+from drkit.model.process import working_on
 from drkit.model.runs import (
     FenceState,
     JournalEntry,
@@ -123,7 +124,7 @@ def abandon_run(estate: ClusterContext, run: str, say: Callable[[str], None]) ->
     summary = _summary(estate, run)
     link = _link_of(estate, summary)
     acting = new_run_id()
-    with RunLease(estate.store, link.id, acting) as lease:
+    with working_on(link.id, run=run), RunLease(estate.store, link.id, acting) as lease:
         looked = _look(estate, run, link)
         _check(estate, looked, link)
         context = CommandFenceContext(estate, link, acting, lease, say)

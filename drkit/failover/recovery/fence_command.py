@@ -23,6 +23,7 @@ from drkit.failover.stages.stage import decide_link, wait_for
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused, answered, unreached
 from drkit.model.link_state import Direction
+from drkit.model.process import working_on
 from drkit.model.runs import FenceState, RunSummary, run_to_resume, serving_cluster
 from drkit.model.topology import Link, LinkId, is_canary
 from drkit.model.wording import and_more, counted
@@ -159,7 +160,7 @@ def _journaled(
     where it isn't any more.
     """
     run, began, started_at = new_run_id(), time.monotonic(), now()
-    with RunLease(estate.store, link.id, run) as lease:
+    with working_on(link.id, run=run), RunLease(estate.store, link.id, run) as lease:
         check()
         _check_decision(estate, link, say)
         journal = Journal(estate.store, run, anchor=estate.anchors.on(link.id.target))

@@ -32,6 +32,7 @@ from drkit.failover.stages.failover_stages import by_group, commit_groups
 from drkit.kafka.client.record_probe import LogPosition
 from drkit.model.clock import exact_iso, now
 from drkit.model.errors import DrkitError, PartlyDone, Refused
+from drkit.model.process import working_on
 from drkit.model.runs import RunSummary
 from drkit.model.topology import REHEARSAL_GROUPS, LinkId
 from drkit.model.wording import and_more
@@ -53,7 +54,7 @@ def rehearse(
         Unreachable: the store doesn't answer; nothing was changed.
     """
     run = new_run_id()
-    with RunLease(estate.store, plan.link, run, what=REHEARSAL) as lease:
+    with working_on(plan.link, run=run), RunLease(estate.store, plan.link, run, what=REHEARSAL) as lease:
         _remove_left(estate, plan.link)
         journal = Journal(estate.store, run, anchor=estate.anchors.on(plan.link.target))
         began = started_at or plan.made_at

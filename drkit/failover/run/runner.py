@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -44,6 +44,7 @@ from drkit.failover.stages.stage import Stage, StageContext
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, OutcomeUnknown, PartlyDone
 from drkit.model.link_state import Direction
+from drkit.model.process import working_on
 from drkit.model.runs import Approval, RunSummary
 from drkit.model.topology import Link
 
@@ -128,6 +129,14 @@ class Runner:
         The result's `error` says why it stopped, if it did: the cause itself if nothing was changed (the run is then
         cancelled), else `PartlyDone` or `OutcomeUnknown`, and it can be resumed.
         """
+        with self._logged():
+            return self._run()
+
+    def _logged(self) -> AbstractContextManager[None]:
+        """In the block, the log's events name this run and its link."""
+        return working_on(self.plan.link, run=self.journal.run)
+
+    def _run(self) -> RunResult:
         self._list()
         while True:
             step, _why = next_step(self.machine)
@@ -256,7 +265,8 @@ class Runner:
     def cancel(self, why: str) -> RunResult:
         """Roll the run back to its start. The result's `error` says what prevents that, or None."""
         try:
-            self._take_back(why)
+            with self._logged():
+                self._take_back(why)
         except DrkitError as error:
             remedy = _and_then(error.remedy, f"drkit resume {self.journal.run} continues the rollback")
             return self._result(PartlyDone(error.what, meaning=error.meaning, remedy=remedy))
@@ -313,9 +323,10 @@ class Runner:
         Raises:
             DrkitError: that isn't possible now.
         """
-        self.machine, did = self._undo().open_live(self.machine, why)
-        self._list()
-        self.watch("fence", None, f"{why}: {did}")
+        with self._logged():
+            self.machine, did = self._undo().open_live(self.machine, why)
+            self._list()
+            self.watch("fence", None, f"{why}: {did}")
 
     def without_live(self, why: str) -> None:
         """Go on as an unplanned move from before the fence: the live cluster is gone."""

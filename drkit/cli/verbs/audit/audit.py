@@ -15,7 +15,7 @@ import typer
 from rich.text import Text
 
 from drkit.audit.findings.findings_path import discard_findings, findings_path
-from drkit.cli.output import OutputMode
+from drkit.cli.output import LogFormat, LogFormatOption, OutputMode
 from drkit.cli.process.interrupts import deferred
 from drkit.cli.verbs.audit.group import FullOption, ReportOption, register_group
 from drkit.cli.verbs.audit.watch import register_watch
@@ -53,6 +53,7 @@ from drkit.model.audit.audit_result import (
 )
 from drkit.model.clock import iso, now
 from drkit.model.errors import ConfigError, DrkitError, ExitCode
+from drkit.model.process import working_on
 
 if TYPE_CHECKING:
     from drkit.audit.spark.session import SparkRuntime
@@ -121,6 +122,7 @@ def audit(
     link: LinkOption = None,
     config: ConfigOption = None,
     output: OutputOption = OutputMode.HUMAN,
+    log_format: LogFormatOption = LogFormat.TEXT,
     verbose: VerboseOption = False,
 ) -> None:
     """Find every record lost, duplicated, corrupted, reordered or foreign between both clusters.
@@ -131,7 +133,7 @@ def audit(
     if ctx.invoked_subcommand is not None:
         _refuse_before(ctx)
         return
-    with command(config, output, verbose, unfinished=NOTHING_KEPT, at_once=True) as run:
+    with command(config, output, verbose, log_format, unfinished=NOTHING_KEPT, at_once=True) as run:
         require_spark("`drkit audit`")
         from drkit.audit.compare.scope import choices_by_link
 
@@ -175,7 +177,9 @@ def audit(
                 run.unfinished = partial(_interrupt_meaning, results, name, findings_table)
                 kept_event.set()
         if kept.problem is not None:
-            run.writer.log.print(Text(f"`drkit runs` won't list this audit: {kept.problem}", "yellow"))
+            run.writer.remark(
+                Text(f"`drkit runs` won't list this audit: {kept.problem}", "yellow"), "warning", run=name
+            )
         if failures and not results:
             raise failures[0].error
         if findings_table is not None:
@@ -238,7 +242,7 @@ def _audit_links(
         from drkit.audit.run import run_audit
 
         for request in requests:
-            with spark_progress(run, f"audit {request.link.id}") as bar:
+            with working_on(request.link.id, run=request.run), spark_progress(run, f"audit {request.link.id}") as bar:
                 try:
                     result = run_audit(request, store, run.config, runtime, progress=bar.step, tasks=bar.tasks)
                 except DrkitError as error:

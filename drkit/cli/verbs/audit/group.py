@@ -14,7 +14,7 @@ from drkit.cli.process.interrupts import deferred
 from drkit.cli.views.audit_report import render_group_report, summary_line, write_report
 from drkit.cli.views.audit_view import base64_text, shown_bytes
 from drkit.cli.views.layout import Column, FittingTable
-from drkit.cli.wiring.audit_journal import keep_group_view
+from drkit.cli.wiring.audit_journal import keep_group_view, new_run
 from drkit.cli.wiring.context import Invocation, LinkOption, verb
 from drkit.cli.wiring.selection import TopicsOption, topic_choices
 from drkit.cli.wiring.spark_options import (
@@ -31,6 +31,7 @@ from drkit.model.audit.audit_result import TopicChoice
 from drkit.model.audit.group_audit import GroupAudit, GroupCounts, GroupMove, GroupPartition, GroupVerdict, GroupWitness
 from drkit.model.clock import date_of, iso, now
 from drkit.model.errors import ConfigError, ExitCode, Refused
+from drkit.model.process import working_on
 
 FullOption = Annotated[
     bool, typer.Option("--full", help="Decode every record, even where whole batches are equal on both sides.")
@@ -85,7 +86,8 @@ def group_view(
         moved = estate.link(move.link)
     from drkit.audit.group_view import audit_group
 
-    with spark_progress(run, f"audit {move.link} for {group}") as bar:
+    name = new_run(began)
+    with working_on(move.link, run=name), spark_progress(run, f"audit {move.link} for {group}") as bar:
         result = audit_group(
             move,
             moved,
@@ -99,11 +101,11 @@ def group_view(
         )
     document = group_document(result)
     with deferred():
-        kept = keep_group_view(store, result, summary_line(result), document, began)
+        kept = keep_group_view(store, name, result, summary_line(result), document, began)
         if kept.run is not None:
             run.unfinished = lambda: f"The audit itself is done: `drkit runs {kept.run}` shows it"
     if kept.problem is not None:
-        run.writer.log.print(Text(f"`drkit runs` won't list this audit: {kept.problem}", "yellow"))
+        run.writer.remark(Text(f"`drkit runs` won't list this audit: {kept.problem}", "yellow"), "warning", run=name)
     if report is not None:
         write_report(report, render_group_report(result))
     run.writer.emit(

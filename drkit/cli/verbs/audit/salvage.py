@@ -34,6 +34,7 @@ from drkit.cli.wiring.spark_options import (
 )
 from drkit.model.audit.audit_result import AuditRequest, SalvageClass, TopicChoice
 from drkit.model.errors import ConfigError, DrkitError, ExitCode, PartlyDone, Refused
+from drkit.model.process import working_on
 from drkit.model.topology import Link, is_internal
 from drkit.model.wording import and_more, counted
 
@@ -123,7 +124,7 @@ def salvage_verb(
     kept = _salvage(run, links[0], folder, topic_choices(topic), runtime) if made else _manifest_document(folder)
     written = None
     if replay_to is not None:
-        with spark_progress(run, f"replay to {replay_to}") as bar:
+        with working_on(links[0].id), spark_progress(run, f"replay to {replay_to}") as bar:
             try:
                 written = replay(
                     folder,
@@ -248,7 +249,7 @@ def _salvage(
 
     store = run.store()
     request = AuditRequest(link, str(folder), topics)
-    with spark_progress(run, f"salvage {link.id}") as bar:
+    with working_on(link.id), spark_progress(run, f"salvage {link.id}") as bar:
         result = salvage(request, store, run.config, runtime(), progress=bar.step, tasks=bar.tasks)
     return {
         "source": result.link.source,

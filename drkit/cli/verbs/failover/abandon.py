@@ -45,7 +45,7 @@ def abandon(
         if is_site(estate.store, run_id):
             _abandon_site(run, estate, run_id)
             return
-        done = abandon_run(estate, run_id, run.writer.log.print)
+        done = abandon_run(estate, run_id, run.say)
         run.writer.emit(_document(done), lambda console: _show(console, done))
         if done.open is False:
             run.exit(ExitCode.PARTLY_DONE)
@@ -55,7 +55,7 @@ def _abandon_site(run: Invocation, estate: ClusterContext, run_id: str) -> None:
     """End the run of each link; where one can be taken to its end, the site run isn't over."""
     from drkit.failover.recovery.abandon import abandon_site
 
-    done = abandon_site(estate, run_id, run.writer.log.print)
+    done = abandon_site(estate, run_id, run.say)
     run.writer.emit(
         {
             "run": run_id,

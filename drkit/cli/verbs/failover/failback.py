@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.text import Text
 
 from drkit.cli.output import OutputMode
 from drkit.cli.verbs.failover.failover import AcceptUnfencedOption, DryRunOption, YesOption
@@ -202,7 +203,7 @@ def run_failback(
             run_site_failback(run, estate, chosen, flags, ports)
             return
         for left in chosen.left_out:
-            run.writer.log.print(f"[dim]{left.link} is left out: {left.why}[/]", soft_wrap=True)
+            run.writer.remark(Text(f"{left.link} is left out: {left.why}", "dim"), link=str(left.link))
         plan = make_failback_plan(estate, to, chosen.links[0], for_good=for_good, by_spark=by_spark)
         if dry_run:
             standing = standing_obstacles(plan, waived=waived | {ACCEPT_UNFENCED})
@@ -250,7 +251,7 @@ def _act(
     else:
         what = f"On {plan.target.alias}, {counted(len(plan.topics), 'topic')} will be deleted and seeded again"
         asked = confirm(run, known, what, yes=yes, ask="its cluster id")
-    with StagePrinter(run.writer.log) as printer:
+    with StagePrinter(run.writer) as printer:
         result = run_failback(
             estate,
             plan,

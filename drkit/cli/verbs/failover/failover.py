@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.text import Text
 
 from drkit.cli.output import OutputMode
 from drkit.cli.wiring.context import (
@@ -209,7 +210,7 @@ def failover(
             fail_over_site(run, estate, request, links, flags)
             return
         for left in links.left_out:
-            run.writer.log.print(f"[dim]{left.link} is left out: {left.why}[/]", soft_wrap=True)
+            run.writer.remark(Text(f"{left.link} is left out: {left.why}", "dim"), link=str(left.link))
         _carry_out_plan(run, estate, make_plan(estate, replace(request, link=links.links[0])), flags)
 
 
@@ -292,7 +293,7 @@ def _execute(
     # what was shown is accepted, nothing else
     accept_unfenced = accept_unfenced or any(obstacle.waived_by == ACCEPT_UNFENCED for obstacle in standing)
     plan = accepting(plan, standing)
-    with StagePrinter(run.writer.log) as printer:
+    with StagePrinter(run.writer) as printer:
         result = run_failover(
             estate,
             plan,

@@ -87,7 +87,7 @@ def _close(run: Invocation, estate: ClusterContext, links: list[Link], wait: flo
 
     def close(link: Link) -> None:
         again = f"drkit fence --link '{link.id}'"
-        outcomes.attempt(link, link.id.source, again, lambda: fence_again(estate, link, run.writer.log.print))
+        outcomes.attempt(link, link.id.source, again, lambda: fence_again(estate, link, run.say))
 
     for each in left:
         close(each)
@@ -199,7 +199,7 @@ def _lift(run: Invocation, estate: ClusterContext, links: list[Link], cluster: s
             link,
             chosen,
             f"drkit fence --lift{named} --link '{link.id}'",
-            lambda: lift_fence(estate, link, chosen, run.writer.log.print, meant=meant, next_links=next_links),
+            lambda: lift_fence(estate, link, chosen, run.say, meant=meant, next_links=next_links),
         )
 
     for number, each in enumerate(links, 1):

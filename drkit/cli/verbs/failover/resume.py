@@ -6,6 +6,7 @@ from functools import partial
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from drkit.cli.verbs.failover.failback import AcceptSalvageOnlyOption
 from drkit.cli.verbs.failover.failover import AcceptUnfencedOption, YesOption, accepted_loss
@@ -107,13 +108,14 @@ def resume(
         _clean_up(run, rehearsed)
         return
     wanted = run_to_resume(store, run_id)
-    with StagePrinter(run.writer.log) as printer, ClusterContext(run.config, store) as estate:
+    with StagePrinter(run.writer) as printer, ClusterContext(run.config, store) as estate:
         give_approval(run, estate, None, emergency)
         record = load_anchored_run(estate, wanted)
         if not unplanned:  # which moves what is back and audited, and deletes nothing
             refuse_alone(store, record)
         step, why = next_step(record.machine)
-        run.writer.log.print(f"[bold]{wanted}[/] {record.label}: {why}")
+        text = Text.assemble((wanted, "bold"), f" {record.label}: {why}")
+        run.writer.remark(text, link=str(record.plan.link), run=wanted)
         asked = False
         if step is not None:
             asking_for = f"The {record.plan.kind} to {record.plan.target.alias} continues with {step.stage}"

@@ -282,7 +282,8 @@ def schedule(
     from drkit.drill.schedule.times import read_calendars, zone
 
     invocation.config_path = _configured(invocation.config_path)
-    options = [] if drills is None else ["--drills", str(drills.resolve())]
+    options = ["--log-format", invocation.writer.log_format.value]
+    options += [] if drills is None else ["--drills", str(drills.resolve())]
     if invocation.config_path is not None:
         load_config(invocation.config_path)  # found wrong now, not at the first drill
         options += ["--config", str(invocation.config_path.resolve())]

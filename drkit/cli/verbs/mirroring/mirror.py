@@ -14,7 +14,7 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from drkit.cli.output import LogFormat, LogFormatOption, OutputMode, OutputWriter
+from drkit.cli.output import LogFormat, OutputMode, OutputWriter
 from drkit.cli.process.hangup import Hangups, hangups
 from drkit.cli.process.interrupts import stop_on_signals
 from drkit.cli.process.worker_processes import WorkerProcesses, end_with_parent, wait_for, watchdog_seconds
@@ -53,7 +53,7 @@ def register(app: typer.Typer) -> None:
     app.command("mirror")(mirror)
 
 
-@verb(lines=True)
+@verb(lines=True, service=True)
 def mirror(
     run: Invocation,
     link: LinksOption = None,
@@ -91,7 +91,6 @@ def mirror(
         ),
     ] = None,
     supervised_by: Annotated[int | None, typer.Option("--supervised-by", hidden=True)] = None,
-    log_format: LogFormatOption = LogFormat.TEXT,
 ) -> None:
     """Mirror records, topics and group positions; exact after any stop. SIGTERM stops it normally.
 
@@ -99,7 +98,7 @@ def mirror(
 
     Several of them, here or on other machines, share a link's partitions.
     """
-    run.writer.log_as(log_format)
+    set_client_logs(verbose=run.verbose)
     if processes > 1:
         if metrics_port is not None:
             raise _one_port_for_many()
@@ -112,7 +111,6 @@ def mirror(
     listener = _Listener(run.writer, health, _serve_metrics(run, health, metrics_host, metrics_port))
     patience = watchdog_seconds(watchdog, until_caught_up=until_caught_up)
     with (
-        _logging(run),
         stop_on_signals(second_ends_process=True) as stop,
         hangups(stop) as hangup_signals,
         listener.showing(),
@@ -406,11 +404,3 @@ def _picture(event: ProgressEvent) -> RenderableType:
         for w in worst[:_SHOWN]
     ]
     return Group(_headline(event), *lines)
-
-
-@contextmanager
-def _logging(run: Invocation) -> Iterator[None]:
-    """Send drkit's log to stderr; the clients' own logs only with --verbose."""
-    set_client_logs(verbose=run.verbose)
-    with run.writer.logging(verbose=run.verbose):
-        yield

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from drkit.cli.output import LogFormat, LogFormatOption, to_json
+from drkit.cli.output import to_json
 from drkit.cli.process.hangup import hangups
 from drkit.cli.wiring.context import (
     Invocation,
@@ -37,7 +37,7 @@ def register(app: typer.Typer) -> None:
     app.command("serve")(serve)
 
 
-@verb()
+@verb(service=True)
 def serve(
     run: Invocation,
     listen: Annotated[
@@ -46,7 +46,6 @@ def serve(
     ] = None,
     link: LinksOption = None,
     timeout: TimeoutOption = None,
-    log_format: LogFormatOption = LogFormat.TEXT,
 ) -> None:
     """Serve the status page, its JSON and Prometheus metrics; read-only.
 
@@ -60,53 +59,50 @@ def serve(
     from drkit.observe.page.application import PageServer, bind, make_application
     from drkit.observe.page.board import Board
 
-    with run.writer.log_as(log_format).logging(verbose=run.verbose):
-        set_client_logs(verbose=run.verbose)
-        settings = run.config.serve
-        host, port = listen_address(settings.listen if listen is None else listen, "--listen")
-        certificates, token = _certificates(settings), _token(settings)
-        asked = certificates is not None and certificates.client_ca is not None
-        access = checked(host, token, encrypted=certificates is not None, certificates=asked)
-        links, store = run.links_like(link), run.store(recorded=False)
-        listening = bind(host, port)
+    set_client_logs(verbose=run.verbose)
+    settings = run.config.serve
+    host, port = listen_address(settings.listen if listen is None else listen, "--listen")
+    certificates, token = _certificates(settings), _token(settings)
+    asked = certificates is not None and certificates.client_ca is not None
+    access = checked(host, token, encrypted=certificates is not None, certificates=asked)
+    links, store = run.links_like(link), run.store(recorded=False)
+    listening = bind(host, port)
 
-        def as_json(statuses: Sequence[LinkStatus] | None, error: DrkitError | None) -> str:
-            seen = board.earlier.newest
-            drills = None if seen is None or seen.value is None else seen.value.rehearsed
-            return to_json(
-                {"error": error_body(error)} if error is not None else status_document(statuses or (), drills)
-            )
+    def as_json(statuses: Sequence[LinkStatus] | None, error: DrkitError | None) -> str:
+        seen = board.earlier.newest
+        drills = None if seen is None or seen.value is None else seen.value.rehearsed
+        return to_json({"error": error_body(error)} if error is not None else status_document(statuses or (), drills))
 
-        try:
-            sources = page_sources(run.config, store, links, timeout)
-            board = Board(sources, StatusHistory(store, [each.id for each in links]), run.config.objectives)
-            server = PageServer(make_application(board, access, as_json), listening, certificates)
-        except BaseException:
-            listening.close()
-            raise
+    try:
+        sources = page_sources(run.config, store, links, timeout)
+        board = Board(sources, StatusHistory(store, [each.id for each in links]), run.config.objectives)
+        server = PageServer(make_application(board, access, as_json), listening, certificates)
+    except BaseException:
+        listening.close()
+        raise
 
-        def take(config: Config) -> None:
-            changed = links_like(config, link)
-            board.reconfigure(page_sources(config, store, changed, timeout), config.objectives)
+    def take(config: Config) -> None:
+        changed = links_like(config, link)
+        board.reconfigure(page_sources(config, store, changed, timeout), config.objectives)
 
-        stop = SignalEvent()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stop.set())
-        if token is not None and certificates is None:
-            run.writer.log.print("[bold]![/] The token is sent unencrypted: set serve.certificate, serve.key")
-        with hangups(stop) as hangup_signals:
-            board.start()
-            server.start()
-            hangup_signals.handle_with(LiveConfig(run.config, "serve", FIXED_SERVE, take).reload)
-            url = server.url
-            run.writer.emit(
-                {"url": url},
-                lambda console: console.print(f"{url}/  {url}/status.json  {url}/metrics", soft_wrap=True),
-            )
-            while not stop.wait(_CHECK_SECONDS):
-                server.check()
-        board.stop()
-        server.stop()
+    stop = SignalEvent()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    if token is not None and certificates is None:
+        run.writer.log.print("[bold]![/] The token is sent unencrypted: set serve.certificate, serve.key")
+    with hangups(stop) as hangup_signals:
+        board.start()
+        server.start()
+        hangup_signals.handle_with(LiveConfig(run.config, "serve", FIXED_SERVE, take).reload)
+        url = server.url
+        run.writer.emit(
+            {"url": url},
+            lambda console: console.print(f"{url}/  {url}/status.json  {url}/metrics", soft_wrap=True),
+        )
+        while not stop.wait(_CHECK_SECONDS):
+            server.check()
+    board.stop()
+    server.stop()
 
 
 def _certificates(settings: ServeConfig) -> Certificates | None:

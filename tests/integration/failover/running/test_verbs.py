@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
+from drkit.cli.output import ABOUT
 from drkit.drill.environment.log_surgery import flip
 from drkit.failover.context.lease import RunLease
 from drkit.failover.journal.run_record import load_run
@@ -34,10 +35,17 @@ def drkit(own, *words, code=0, timeout=120):
     return ended
 
 
-def document(own, *words, code=0, schema="failover"):
-    """Run a verb with `--output json`; its one document, valid by its schema."""
-    ended = Commands(own.config_path).drkit(*words, "--output", "json")
+def document(own, *words, code=0, schema="failover", events=None):
+    """Run a verb with `--output json --log-format json`; its one document, valid by its schema.
+
+    Each line on stderr is an event; they are added to `events`.
+    """
+    ended = Commands(own.config_path).drkit(*words, "--output", "json", "--log-format", "json")
     assert ended.returncode == code, f"{ended.returncode}: {ended.stdout}\n{ended.stderr}"
+    told = [json.loads(line) for line in ended.stderr.splitlines()]
+    assert all({"at", "level", "logger", "message", *ABOUT} <= event.keys() for event in told)
+    if events is not None:
+        events += told
     found = json.loads(ended.stdout)
     Draft202012Validator(json.loads((SCHEMAS / f"{schema}.schema.json").read_text())).validate(found)
     return found
@@ -72,7 +80,11 @@ def test_the_whole_way_in_json(own, orders, tmp_path):
     elsewhere = ("failover", "--to", "primary", "--planned", "--group", "g", "--plan", str(file), "--yes")
     refused = document(own, *elsewhere, code=2, schema="error")
     assert "--to, --planned/--unplanned, --group or --topic contradicts the plan" in refused["error"]["what"]
-    done = document(own, "failover", "--to", "dr", "--plan", str(file), "--yes", "--accept-unfenced")
+    events: list = []
+    done = document(own, "failover", "--to", "dr", "--plan", str(file), "--yes", "--accept-unfenced", events=events)
+    ended = [event for event in events if event.get("outcome")]
+    assert [event["stage"] for event in ended] == [stage["name"] for stage in done["stages"]]
+    assert {(event["link"], event["run"]) for event in ended} == {(str(own.link.id), done["run"])}
     assert (done["state"], done["dry_run"], done["digest"]) == ("closed", False, planned["digest"])
     assert (done["kind"], done["mode"], done["to"]) == ("failover", "unplanned", "dr")
     assert [(g["group"], g["partition"], g["target_offset"]) for g in done["groups"]] == [

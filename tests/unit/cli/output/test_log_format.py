@@ -6,13 +6,18 @@ import logging
 import threading
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from drkit.cli.application import application
 from drkit.cli.output import ABOUT, JsonLines, LogFormat, OutputMode, OutputWriter, TextLines, event_console, writer_for
+from drkit.cli.views.failover_view import StagePrinter
+from drkit.cli.wiring import context
+from drkit.failover.context.state_machine import StageOutcome
+from drkit.failover.journal.journal import StageRecord
 from drkit.mirror.runtime.periodic_task import Periodic
 from drkit.model.errors import DrkitError
-from drkit.model.process import keeping_context, link_worked_on, working_on
+from drkit.model.process import keeping_context, worked_on, working_on
 from drkit.model.topology import LinkId, TopicPartition
 
 LINK = LinkId("primary", "dr")
@@ -53,7 +58,7 @@ def test_what_an_event_is_about_follows_from_its_words_its_writer_and_its_thread
         ("a->b", None, None, None),
         (None, None, None, None),
     ]
-    assert link_worked_on() is None
+    assert worked_on() == {"link": None, "run": None}
     assert events()[0]["message"] == "primary->dr flights:3: looks again"
     assert (events()[0]["level"], events()[0]["logger"]) == ("warning", "drkit.test_log_format")
 
@@ -98,10 +103,81 @@ def test_a_usage_error_is_an_event_too(capsys):
     assert writer.events is None
 
 
-@pytest.mark.parametrize("verb", ["mirror", "serve"])
-def test_what_ends_a_service_at_once_is_an_event(verb, tmp_path):
-    command = [verb, "--log-format", "json", "--config", str(tmp_path / "none.toml")]
-    done = CliRunner().invoke(application((verb,)), command)
+COMMANDS = [
+    "mirror",
+    "serve",
+    "audit",
+    "audit watch",
+    "audit group g",
+    "failover --to dr",
+    "failback",
+    "reprotect",
+    "resume",
+    "drill schedule primary-lost --cron 0\u00a04\u00a0*\u00a0*\u00a0*",
+    "salvage --out salvaged",
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_what_ends_a_command_at_once_is_an_event(command, tmp_path):
+    words = [word.replace("\u00a0", " ") for word in command.split(" ")]
+    words += ["--log-format", "json", "--verbose", "--config", str(tmp_path / "none.toml")]
+    done = CliRunner().invoke(application(words[:1]), words)
     assert done.exit_code == 2
     (line,) = done.stderr.splitlines()
-    assert "none.toml" in json.loads(line)["message"]
+    event = json.loads(line)
+    assert "none.toml" in event["message"]
+    assert "ConfigError" in event["trace"], "--verbose shows the trace, as a part of the event"
+    assert set(ABOUT) <= set(event)
+
+
+def commands_of(group, path=()):
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands_of(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+def test_every_command_takes_the_format():
+    lacking = [
+        " ".join(path)
+        for path, command in commands_of(get_command(application()))
+        if not any("--log-format" in parameter.opts for parameter in command.params)
+    ]
+    assert lacking == []
+
+
+def test_a_stage_is_an_event_of_its_run_and_link():
+    stream = io.StringIO()
+    console, events = event_console(stream)
+    printer = StagePrinter(OutputWriter(OutputMode.HUMAN, console, console, events=events))
+    with working_on(LINK), working_on(run="01RUN"):
+        printer("fence", None, "close primary to clients")
+        printer("fence", StageRecord("fence", StageOutcome.FAILED, "no\nanswer", 0.4), "no answer")
+    begun, ended = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert (begun["message"], begun["stage"], begun["outcome"]) == ("fence: close primary to clients", "fence", None)
+    assert (ended["message"], ended["level"]) == ("fence: no answer", "error")
+    assert (ended["link"], ended["run"], ended["outcome"], ended["seconds"]) == ("primary->dr", "01RUN", "failed", 0.4)
+
+
+def test_what_libraries_log_is_an_event_too_and_nothing_more_is_drkits_at_other_levels(capsys):
+    with context.command(None, OutputMode.HUMAN, False, LogFormat.JSON) as run:
+        logging.getLogger("cassandra.cluster").warning("host %s is down", "10.0.0.1")
+        logging.getLogger("drkit.test").info("so far")
+        logging.getLogger("other").info("not of interest")
+        run.say("a remark [bold]as it is[/]")
+    events = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(event["logger"], event["message"]) for event in events] == [
+        ("cassandra.cluster", "host 10.0.0.1 is down"),
+        ("drkit.test", "so far"),
+        ("drkit", "a remark [bold]as it is[/]"),
+    ]
+
+
+def test_a_question_is_an_event_and_is_answered_on_stdin(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("dr\n"))
+    with context.command(None, OutputMode.HUMAN, False, LogFormat.JSON) as run:
+        assert run.ask("[bold]Groups move.[/] Type the cluster's name: ") == "dr"
+    (line,) = capsys.readouterr().err.splitlines()
+    assert json.loads(line)["message"] == "Groups move. Type the cluster's name:"

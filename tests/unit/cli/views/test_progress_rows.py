@@ -23,13 +23,17 @@ def terminal():
     return Console(file=io.StringIO(), force_terminal=True, width=80, color_system=None)
 
 
+def writer_on(console: Console) -> OutputWriter:
+    return OutputWriter(OutputMode.HUMAN, console, console)
+
+
 def drawn(terminal: Console) -> str:
     assert isinstance(terminal.file, io.StringIO)
     return terminal.file.getvalue()
 
 
 def test_a_stage_that_has_much_to_say_is_drawn_in_a_row(terminal):
-    printer = StagePrinter(terminal)
+    printer = StagePrinter(writer_on(terminal))
     try:
         printer("reseed", None, "short")
         wait_until(lambda: "reseed short" in drawn(terminal), what="the first drawing")
@@ -45,7 +49,7 @@ def test_a_stage_that_has_much_to_say_is_drawn_in_a_row(terminal):
 
 def test_in_a_log_a_stage_has_a_line_when_it_begins_and_now_and_then_while_it_lasts():
     console, at = Console(file=io.StringIO(), width=80), 0.0
-    printer = StagePrinter(console, lambda: at)
+    printer = StagePrinter(writer_on(console), lambda: at)
     printer("fence", None, "close primary to clients")
     printer("fence", StageRecord("fence", StageOutcome.OK, "closed", 0.4), "closed")
     printer("reseed", None, "bring over what primary lacks")
@@ -64,7 +68,7 @@ def test_in_a_log_a_stage_has_a_line_when_it_begins_and_now_and_then_while_it_la
 
 def test_a_step_of_spark_leaves_room_for_how_far_it_is(terminal):
     class Run:
-        writer = OutputWriter(OutputMode.HUMAN, terminal, terminal)
+        writer = writer_on(terminal)
 
     with spark_progress(Run(), "audit primary->dr") as shown:
         shown.step("reading both sides side by side, and comparing them record by record in Spark's tasks")

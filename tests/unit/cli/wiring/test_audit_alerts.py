@@ -19,7 +19,7 @@ import pytest
 from pydantic import SecretStr
 from rich.console import Console
 
-from drkit.cli.output import OutputMode, OutputWriter
+from drkit.cli.output import OutputMode, OutputWriter, event_console
 from drkit.cli.wiring import alert_notifier
 from drkit.cli.wiring.alert_notifier import AlertNotifier
 from drkit.cli.wiring.context import Invocation
@@ -180,6 +180,23 @@ def test_a_webhook_that_drips_its_answer_has_its_time_and_no_more(first):
         said = AlertHooks(url=SecretStr(server.url), timeout_seconds=0.3).call({}, {})
         assert said == ["webhook at 127.0.0.1 does not answer: not within 0.3 s"]
         assert not server.ended.is_set()
+
+
+def test_an_alert_is_an_event_of_its_partition_and_run(store):
+    said = StringIO()
+    console, events = event_console(said)
+    run = Invocation(None, OutputWriter(OutputMode.HUMAN, console, console, events=events), False)
+    tell = AlertNotifier(run, store, LINK, AlertHooks())
+    tell.say("begins")
+    tell.start(PROGRESS)
+    tell.report([LOST, UNKNOWN], PROGRESS)
+    tell.finish(PROGRESS)
+    told = [json.loads(line) for line in said.getvalue().splitlines()]
+    assert [(each["level"], each["topic"], each["partition"], each["link"], each["run"]) for each in told] == [
+        ("info", None, None, "primary->dr", None),
+        ("error", "orders", 3, "primary->dr", "audit-1"),
+        ("warning", "orders", 5, "primary->dr", "audit-1"),
+    ]
 
 
 def test_of_what_a_webhook_says_only_the_status_is_waited_for():

@@ -38,6 +38,7 @@ from drkit.failover.stages.stage import StageContext, StageReport
 from drkit.model.clock import now
 from drkit.model.errors import OutcomeUnknown, PartlyDone, Refused, Unreachable
 from drkit.model.link_state import Direction, LinkControl
+from drkit.model.process import worked_on
 from drkit.model.runs import Approval, RunSummary
 from drkit.model.topology import LinkId
 from drkit.store import open_store
@@ -190,6 +191,19 @@ def test_stages_are_carried_out_in_order_each_between_its_intent_and_its_outcome
     assert ended == [(name, f"{name} is done") for name in names]
     assert result.evidence.rto_seconds is not None
     assert load_run(going.estate.store, RUN).machine == result.machine
+
+
+def test_what_a_stage_logs_or_tells_names_the_run_and_the_link(trial):
+    def drain(context):
+        inside.append(worked_on())
+        return going.stages[1].well(context)
+
+    inside: list[dict] = []
+    going = trial(acts={"drain": drain})
+    going.runner.watch = lambda *_: inside.append(worked_on())
+    assert going.run().error is None
+    assert {(each["link"], each["run"]) for each in inside} == {("primary->dr", RUN)}
+    assert worked_on() == {"link": None, "run": None}
 
 
 def test_a_run_that_is_over_does_nothing_more(trial):
