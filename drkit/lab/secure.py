@@ -75,11 +75,11 @@ class SecureDir:
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.path.chmod(0o700)
         authority, keystore, expired = _certificates()
-        write_atomically(self.authority, authority)
-        write_atomically(self.keystore, keystore, mode=0o600)
-        write_atomically(self.expired_keystore, expired, mode=0o600)
+        write_atomically(self.authority, authority, mode=0o644)  # no secret: other users' clients need it
+        write_atomically(self.keystore, keystore)
+        write_atomically(self.expired_keystore, expired)
         for user in users:
-            write_atomically(self.password_file(user), secrets.token_hex(16) + "\n", mode=0o600)
+            write_atomically(self.password_file(user), secrets.token_hex(16) + "\n")
 
     def listener(self) -> dict[str, str]:
         """The brokers' listener for users (`Layout.listeners`)."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from drkit.cli.views.audit_view import digest_lines, shown_bytes
 from drkit.cli.wiring.audit_journal import foreign_key_line
+from drkit.files import write_private
 from drkit.model.audit.audit_result import AuditResult, Counts, FindingKind
 from drkit.model.audit.group_audit import GroupAudit, GroupPartition, GroupVerdict, GroupWitness
 from drkit.model.clock import date_of, iso
@@ -76,7 +77,7 @@ def write_report(path: Path, text: str) -> None:
         DrkitError: the file can't be written; the audit is done all the same.
     """
     try:
-        path.write_text(text, encoding="utf-8")
+        write_private(path, text)
     except OSError as error:
         raise DrkitError(
             f"the report can't be written to {path}: {error.strerror or error}",

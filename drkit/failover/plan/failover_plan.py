@@ -27,6 +27,7 @@ from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.snapshot.point_in_time import Moment
 from drkit.failover.snapshot.selection import Selection
 from drkit.failover.snapshot.snapshot import ClusterView
+from drkit.files import write_private
 from drkit.mapping.translate import NO_ROW_DOUBTS, RowDoubts
 from drkit.model.clock import iso
 from drkit.model.errors import ConfigError, Refused
@@ -192,7 +193,7 @@ def write_plan(plan: FailoverPlan, path: Path) -> None:
     document = plan_document_of(plan)
     body = {"format": FORMAT, "digest": plan.digest, "checksum": checksum_of(document), "plan": document}
     try:
-        path.write_text(json.dumps(body, indent=2) + "\n", encoding="utf-8")
+        write_private(path, json.dumps(body, indent=2) + "\n")
     except OSError as error:
         raise ConfigError(f"the plan can't be written to {path}: {error}", remedy="Give another --out") from error
 

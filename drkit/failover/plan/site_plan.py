@@ -26,6 +26,7 @@ from drkit.failover.plan.failover_plan import (
 from drkit.failover.plan.site_failback_plan import SiteFailbackPlan
 from drkit.failover.plan.waves import Wave, WaveAssignment
 from drkit.failover.snapshot.choose_links import LinkLeftOut, OtherLink
+from drkit.files import write_private
 from drkit.model.canonical import document_digest
 from drkit.model.clock import exact_iso
 from drkit.model.errors import ConfigError
@@ -232,7 +233,7 @@ def write_site_plan(plan: SitePlan, path: Path) -> None:
     document = {**_frame(plan), "plans": plans}
     body = {"format": FORMAT, "digest": plan.digest, "checksum": checksum_of(document), "plan": document}
     try:
-        path.write_text(json.dumps(body, indent=2) + "\n", encoding="utf-8")
+        write_private(path, json.dumps(body, indent=2) + "\n")
     except OSError as error:
         raise ConfigError(f"the plan can't be written to {path}: {error}", remedy="Give another --out") from error
 

@@ -75,7 +75,7 @@ def make_locks(names: Iterable[str]) -> None:
         if name not in SETS:
             raise ConfigError(f"there is no jar set {name!r}", remedy=f"Known sets are: {', '.join(sorted(SETS))}")
         lock = _resolve(name, SETS[name])
-        write_atomically(lock_path(name), render_lock(lock))
+        write_atomically(lock_path(name), render_lock(lock), mode=0o644)
         size = sum(jar.size for jar in lock.jars) >> 20
         Console(stderr=True).print(f"{name}: {len(lock.jars)} jars, {size} MiB, {lock_path(name)}", highlight=False)
 

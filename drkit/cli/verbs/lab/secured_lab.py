@@ -41,7 +41,7 @@ def create_users(lab: Lab) -> None:
             (APPLICATION, config.clusters[alias].writer()),
         ):
             text = java_properties_text(java_properties(cluster))
-            write_atomically(lab.secure_dir.properties_file(user, alias), text, mode=0o600)
+            write_atomically(lab.secure_dir.properties_file(user, alias), text)
 
 
 def _set_passwords(lab: Lab, alias: str, users: Iterable[str]) -> None:
