@@ -411,6 +411,8 @@ def writer_for(arguments: Sequence[str]) -> OutputWriter:
 
 NOTHING_DONE = "Nothing was done"
 """What an error of the configuration, or of options, means: each is checked before anything is begun."""
+NOTHING_CHANGED = "Nothing was changed"
+"""What a signal means before a verb that changes clusters or the store has begun to."""
 
 
 def interruption(number: int, meaning: str, remedy: str = "Run the command again") -> DrkitError:

@@ -68,6 +68,7 @@ class _Signals:
         acknowledged: whether the command has said what it means.
         deferring: how many blocks it has to wait for.
         finished: the command has said all it has to say.
+        changed: it has changed something: what comes once it has finished leaves its code as it is.
         deadline: when the process must have ended, by the monotonic clock.
         code: what the process ends with where no signal says otherwise.
     """
@@ -81,6 +82,7 @@ class _Signals:
         self.acknowledged = False
         self.deferring = 0
         self.finished = False
+        self.changed = False
         self.deadline: float | None = None
         self.code = 1
 
@@ -160,9 +162,11 @@ def stop_on_signals(*, second_ends_process: bool = False) -> Iterator[threading.
         yield stop
 
 
-def mark_finished() -> None:
-    """The command has said all it has to say: from here on signals are noted only."""
+def mark_finished(*, changed: bool = False) -> None:
+    """The command has said all it has to say: from here on signals are noted only, and where it has `changed` something
+    its code stays its own: the signal's would say that it hasn't."""
     _signals.finished = _signals.caught_by == os.getpid()
+    _signals.changed = _signals.changed or changed
 
 
 def is_finished() -> bool:
@@ -282,5 +286,6 @@ def _at_exit() -> None:
         except OSError:
             code = code or 1
     signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)  # the last moment to be heard
-    own = _signals.acknowledged or (_signals.raised and not _signals.reraising)  # the command's code says it
+    answered = _signals.acknowledged or (_signals.raised and not _signals.reraising)
+    own = answered or _signals.changed  # the command's code says it
     os._exit(code if own or _signals.number is None else _SIGNAL_EXIT_BASE + _signals.number)

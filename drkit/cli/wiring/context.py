@@ -132,6 +132,8 @@ class Invocation:
     verbose: bool
     unfinished: Callable[[], str] = field(default=lambda: "")
     """What an interrupt means for what the verb has done so far."""
+    partly: PartlyDone | None = None
+    """What an interrupt ends the verb with, as it may have changed something. None: it hasn't."""
     _stack: ExitStack = field(default_factory=ExitStack)
     _config: Config | None = None
     _store: Store | None = None
@@ -258,6 +260,10 @@ class Invocation:
             self.writer.log.print()
             return ""
 
+    def begins_to_change(self, meaning: str, remedy: str = "Run the command again: it finishes what was begun") -> None:
+        """From here on an interrupt ends the verb with 7, and says this; for verbs that journal no stages."""
+        self.partly = PartlyDone("interrupted while it was changing something", meaning=meaning, remedy=remedy)
+
     def exit(self, code: ExitCode) -> NoReturn:
         """End the verb with this exit code."""
         raise typer.Exit(int(code))
@@ -337,7 +343,7 @@ def command(
             with logged, run._stack, _stop_spark_on_interrupt():  # noqa: SLF001  # the invocation's own stack; verbs never see it
                 yield run
         finally:
-            mark_finished()
+            mark_finished(changed=run.partly is not None)
     except DrkitError as error:
         if (number := masked()) is not None:
             if not isinstance(error, PartlyDone | OutcomeUnknown):
@@ -438,8 +444,12 @@ def _write_error(writer: OutputWriter, error: DrkitError, *, verbose: bool) -> N
 def _interrupted(run: Invocation, number: int) -> int:
     """Say that a signal ended the verb; the exit code."""
     acknowledge()
+    ended: DrkitError
     if run.writer.emitted:
-        ended = interruption(number, "The command was done, and its result is written", "")
+        whole = "The command was done, and its result is written"
+        ended = interruption(number, whole, "") if run.partly is None else PartlyDone("interrupted", meaning=whole)
+    elif run.partly is not None:
+        ended = run.partly
     else:
         ended = interruption(number, run.unfinished())
     run.writer.error(ended)

@@ -15,6 +15,7 @@ from rich.markup import escape
 from drkit.cli.views.failover_view import StagePrinter, print_plan, print_rehearsal, print_result
 from drkit.cli.views.site_view import LinkStagePrinter
 from drkit.cli.wiring.context import Invocation
+from drkit.failover.context.state_machine import State
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, ExitCode, PartlyDone, Refused
 from drkit.model.runs import ACCEPT_UNFENCED, Approval
@@ -143,6 +144,7 @@ def cancel(run: Invocation, run_id: str | None, *, yes: bool) -> None:
         if not record.machine.finished:
             does = f"Run {wanted} ({record.label}) is rolled back: {source} serves as before"
             confirm(run, source, does, yes=yes)
+        run.begins_to_change("The run may be rolled back in part", f"drkit resume {wanted} --cancel")
         result = cancel_run(estate, wanted, watch=printer)
     finish(run, result, record.plan, plan_shown=False)
 
@@ -176,6 +178,12 @@ def rehearse_plan(run: Invocation, estate: ClusterContext, plan: FailoverPlan, s
         run.fail(result.error)
     if standing:
         run.exit(ExitCode.REFUSED)
+
+
+def has_ended(run: Invocation, run_id: str, state: State) -> None:
+    """A run's stages are over, or have stopped, and say so themselves: what a signal means from here on."""
+    if state is not State.CANCELLED:
+        run.begins_to_change("The run's stages were over; only its result isn't written", f"drkit runs {run_id}")
 
 
 def finish(run: Invocation, result: RunResult, plan: Plan, *, plan_shown: bool) -> None:

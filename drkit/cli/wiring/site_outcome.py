@@ -20,7 +20,7 @@ from drkit.cli.views.site_view import (
     print_site_result,
 )
 from drkit.cli.wiring.context import Invocation
-from drkit.cli.wiring.run_outcome import asking_before_fence, confirm, give_approval
+from drkit.cli.wiring.run_outcome import asking_before_fence, confirm, give_approval, has_ended
 from drkit.failover.context.interfaces import Ports
 from drkit.failover.context.state_machine import Kind
 from drkit.model.clock import now
@@ -145,6 +145,7 @@ def resume_whole_site(
         give_approval(run, estate, None, emergency)
         watch = SitePrinter(run.writer, plan.links)
         if ports is None:
+            run.begins_to_change("Some of its runs may be rolled back", f"drkit resume {site_run} --cancel")
             result = cancel_site(site, site_run, watch=watch)
         elif isinstance(plan, SitePlan):
             result = resume_site(site, site_run, accept_unfenced=accept_unfenced, watch=watch)
@@ -153,6 +154,7 @@ def resume_whole_site(
             waived = frozenset(flag for flag, given in flags.items() if given)
             resume_site_failback(run, site, plan, site_run, ports(), yes=yes, waived=waived)
             return
+        has_ended(run, result.run, result.state)
     finish_site(run, result)
 
 
@@ -228,6 +230,7 @@ def _run_site(run: Invocation, site: SiteContext, plan: SitePlan, flags: Failove
         started_at=now() if asked else flags.started_at,  # the time a person takes to decide is not the run's
         watch=SitePrinter(run.writer, plan.links),
     )
+    has_ended(run, result.run, result.state)
     finish_site(run, result)
 
 
@@ -349,6 +352,7 @@ def _act(
         result = run_site_failback(
             site, plan, means, cluster_ids=plan.old_primaries, started_at=started_at, watch=printer
         )
+        has_ended(run, result.run, result.state)
     finish_site(run, result)
 
 
@@ -368,6 +372,7 @@ def resume_site_failback(
     with LinkStagePrinter(run.writer, plan.links) as printer:
         means = _means(run, plan, ports, printer, waived, yes=yes, pause=False)
         result = resume_site(site, site_run, accept_unfenced=means.accept_unfenced, means=means, watch=printer)
+        has_ended(run, result.run, result.state)
     finish_site(run, result)
 
 

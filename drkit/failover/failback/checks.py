@@ -77,7 +77,8 @@ def _not_closed(snapshot: FailbackSnapshot) -> Iterator[str]:
     elif not fence.proven:
         yield (
             f"the fence of {link.source} isn't proven ({fence.detail or 'it did not answer'}): "
-            f"run drkit fence --link '{link}' before its clients reach it again"
+            f"run drkit fence --link '{link}' before its clients reach it again; where drkit can't fence it, keep them "
+            "away until the run is over"
         )
 
 

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from drkit.cli.output import NOTHING_CHANGED
 from drkit.cli.verbs.failover.failover import YesOption
 from drkit.cli.wiring.context import Invocation, verb
 from drkit.cli.wiring.run_outcome import confirm
@@ -24,7 +25,7 @@ def register(app: typer.Typer) -> None:
     app.command("abandon")(abandon)
 
 
-@verb()
+@verb(unfinished=NOTHING_CHANGED)
 def abandon(
     run: Invocation,
     run_id: Annotated[str, typer.Argument(metavar="RUN", help="The run; `drkit runs` lists them.")],
@@ -42,6 +43,7 @@ def abandon(
     with ClusterContext(run.config, run.store()) as estate:
         if sys.stdin.isatty():  # a script means it: it has named the run
             confirm(run, run_id, "The run ends as it is and can't be resumed", yes=yes, ask="the run's id")
+        run.begins_to_change("The run may be on its way to its end")
         if is_site(estate.store, run_id):
             _abandon_site(run, estate, run_id)
             return

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from drkit.cli.output import OutputMode
+from drkit.cli.output import NOTHING_CHANGED, OutputMode
 from drkit.cli.verbs.failover.failover import AcceptUnfencedOption, DryRunOption, YesOption
 from drkit.cli.views.failover_view import StagePrinter, print_plan
 from drkit.cli.wiring.context import (
@@ -34,6 +34,7 @@ from drkit.cli.wiring.run_outcome import (
     confirm,
     finish,
     give_approval,
+    has_ended,
     show_dry_run,
 )
 from drkit.cli.wiring.spark_options import (
@@ -85,7 +86,7 @@ def register(app: typer.Typer) -> None:
     app.command("failback")(failback)
 
 
-@verb()
+@verb(unfinished=NOTHING_CHANGED)
 def failback(
     run: Invocation,
     to: Annotated[
@@ -263,4 +264,5 @@ def _act(
             watch=printer,
             before_fence=partial(asking_before_fence(run, printer, yes=yes, pause=pause), plan.live.alias),
         )
+        has_ended(run, result.run, result.machine.state)
     finish(run, result, plan, plan_shown=True)

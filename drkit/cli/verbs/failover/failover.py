@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from drkit.cli.output import OutputMode
+from drkit.cli.output import NOTHING_CHANGED, OutputMode
 from drkit.cli.wiring.context import (
     Invocation,
     LinksOption,
@@ -60,7 +60,7 @@ def register(app: typer.Typer) -> None:
     app.command("failover")(failover)
 
 
-@verb()
+@verb(unfinished=NOTHING_CHANGED)
 def failover(
     run: Invocation,
     to: Annotated[
@@ -277,7 +277,7 @@ def _execute(
     started_at: datetime,
 ) -> None:
     from drkit.cli.views.failover_view import StagePrinter, print_plan
-    from drkit.cli.wiring.run_outcome import confirm, finish
+    from drkit.cli.wiring.run_outcome import confirm, finish, has_ended
     from drkit.failover.plan.failover_plan import accepting
     from drkit.failover.run.service import run_failover, standing_obstacles
 
@@ -301,6 +301,7 @@ def _execute(
             started_at=now() if asked else started_at,  # the time a person takes to decide is not the run's
             watch=printer,
         )
+        has_ended(run, result.run, result.machine.state)
     finish(run, result, plan, plan_shown=True)
 
 

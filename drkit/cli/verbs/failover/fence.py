@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from drkit.cli.output import NOTHING_CHANGED
 from drkit.cli.verbs.failover.failover import YesOption
 from drkit.cli.wiring.context import (
     Invocation,
@@ -37,7 +38,7 @@ def register(app: typer.Typer) -> None:
     app.command("fence")(fence)
 
 
-@verb()
+@verb(unfinished=NOTHING_CHANGED)
 def fence(
     run: Invocation,
     wait: Annotated[
@@ -87,7 +88,10 @@ def _close(run: Invocation, estate: ClusterContext, links: list[Link], wait: flo
 
     def close(link: Link) -> None:
         again = f"drkit fence --link '{link.id}'"
+        run.begins_to_change("Some of the clusters may be closed to their clients, or closed in part", "drkit fence")
         outcomes.attempt(link, link.id.source, again, lambda: fence_again(estate, link, run.say))
+        if not any(outcomes.fenced(each.id) for each in left):
+            run.partly = None
 
     for each in left:
         close(each)
@@ -190,6 +194,7 @@ def _lift(run: Invocation, estate: ClusterContext, links: list[Link], cluster: s
             meant = confirm(run, chosen, what, yes=False)
         opened[each.id] = chosen, meant
     outcomes = _FenceOutcomes()
+    run.begins_to_change("Some of the clusters may be open to their clients, or open in part")
 
     def open_cluster(link: Link, later: Sequence[Link]) -> None:
         chosen, meant = opened[link.id]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from drkit.cli.output import NOTHING_CHANGED
 from drkit.cli.verbs.failover.failback import AcceptSalvageOnlyOption, ClusterIdsOption, run_failback
 from drkit.cli.verbs.failover.failover import DryRunOption, YesOption
 from drkit.cli.wiring.context import Invocation, LinksOption, verb
@@ -18,7 +19,7 @@ def register(app: typer.Typer) -> None:
     app.command("reprotect")(reprotect)
 
 
-@verb()
+@verb(unfinished=NOTHING_CHANGED)
 def reprotect(
     run: Invocation,
     dry_run: DryRunOption = False,

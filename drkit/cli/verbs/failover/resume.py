@@ -8,12 +8,21 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from drkit.cli.output import NOTHING_CHANGED
 from drkit.cli.verbs.failover.failback import AcceptSalvageOnlyOption
 from drkit.cli.verbs.failover.failover import AcceptUnfencedOption, YesOption, accepted_loss
 from drkit.cli.views.failover_view import StagePrinter
 from drkit.cli.wiring.context import Invocation, verb
 from drkit.cli.wiring.failback_wiring import SalvageOption, failback_ports
-from drkit.cli.wiring.run_outcome import EmergencyOption, asking_before_fence, cancel, confirm, finish, give_approval
+from drkit.cli.wiring.run_outcome import (
+    EmergencyOption,
+    asking_before_fence,
+    cancel,
+    confirm,
+    finish,
+    give_approval,
+    has_ended,
+)
 from drkit.cli.wiring.site_outcome import resume_whole_site
 from drkit.cli.wiring.spark_options import MasterOption, MemoryOption, SparkConfOption
 from drkit.failover.context.interfaces import Ports
@@ -27,7 +36,7 @@ def register(app: typer.Typer) -> None:
     app.command("resume")(resume)
 
 
-@verb()
+@verb(unfinished=NOTHING_CHANGED)
 def resume(
     run: Invocation,
     run_id: Annotated[
@@ -133,6 +142,7 @@ def resume(
             unplanned=unplanned,
             accept_loss=accepted_loss(accept_loss),
         )
+        has_ended(run, result.run, result.machine.state)
     finish(run, result, record.plan, plan_shown=False)
 
 
@@ -143,6 +153,7 @@ def _clean_up(run: Invocation, rehearsed: RunSummary) -> None:
     from drkit.failover.run.run_document import rehearsal_document
 
     with ClusterContext(run.config, run.store()) as estate:
+        run.begins_to_change("A part of what the rehearsal left may be removed")
         result, plan = clean_up(estate, rehearsed)
     reason = result.stages[-1].reason if result.stages else "it left nothing"
     run.writer.emit(

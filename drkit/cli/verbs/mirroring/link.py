@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from drkit.cli.output import NOTHING_CHANGED
 from drkit.cli.wiring.context import Invocation, verb
 from drkit.model.errors import ConfigError, Refused
 from drkit.model.link_state import SOURCE_GAP, LinkControl
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 link_app = typer.Typer(no_args_is_help=True, help="Pause or resume a link or a topic; acknowledge problems.")
 
+_MAY_BE = "The link, or a part of its topics and problems, may be changed already"
+
 LinkArgument = Annotated[str, typer.Argument(help="The link, as source->target (quote it).", metavar="L")]
 TopicOption = Annotated[str | None, typer.Option("--topic", help="One topic, by its name on the source.", metavar="T")]
 
@@ -31,7 +34,7 @@ def register(app: typer.Typer) -> None:
 
 
 @link_app.command("pause")
-@verb()
+@verb(unfinished=NOTHING_CHANGED)
 def pause_link(
     run: Invocation,
     link: LinkArgument,
@@ -43,6 +46,7 @@ def pause_link(
 
     chosen = _link(run, link)
     _check_restored(run, chosen)
+    run.begins_to_change(_MAY_BE)
     control = pause(run.store(), chosen, topic, reason=reason)
     if topic is not None and topic not in run.store().topic_states(chosen.id):
         run.writer.log.print(
@@ -53,7 +57,7 @@ def pause_link(
 
 
 @link_app.command("resume")
-@verb()
+@verb(unfinished=NOTHING_CHANGED)
 def resume_link(
     run: Invocation,
     link: LinkArgument,
@@ -86,6 +90,7 @@ def resume_link(
             remedy="Name the topic that was recreated; or accept the cluster "
             f"{chosen.id.target} by its id, and all topics that aren't there as they were mirrored",
         )
+    run.begins_to_change(_MAY_BE)
     if accept:
         clusters = run.config.clusters
         with (
@@ -123,7 +128,7 @@ def resume_link(
 
 
 @link_app.command("acknowledge")
-@verb()
+@verb(unfinished=NOTHING_CHANGED)
 def acknowledge_problem(
     run: Invocation,
     link: LinkArgument,
@@ -149,6 +154,7 @@ def acknowledge_problem(
         raise ConfigError(f"--compacted says nothing about {kind}", remedy=f"Use it with {SOURCE_GAP}, or leave it out")
     chosen = _link(run, link)
     _check_restored(run, chosen)
+    run.begins_to_change(_MAY_BE)
     control, done = acknowledge(run.store(), chosen, kind, topic, compacted=compacted)
     document = _document(control) | {"acknowledged": [problem_document(problem) for problem in done]}
 
@@ -161,7 +167,7 @@ def acknowledge_problem(
 
 
 @link_app.command("recover")
-@verb()
+@verb(unfinished=NOTHING_CHANGED)
 def recover_link(
     run: Invocation,
     link: LinkArgument,
@@ -173,13 +179,14 @@ def recover_link(
     chosen = run.links(link)[0]
     _check_restored(run, chosen)
     with ClusterContext(run.config, run.store()) as estate:
+        run.begins_to_change(_MAY_BE)
         control, changed = recover_epoch(estate, chosen.id)
     what = f"continues above epoch {control.version}" if changed else "is above its directories already"
     run.writer.emit(_document(control), lambda console: _print(console, control, None, what))
 
 
 @link_app.command("trim")
-@verb()
+@verb(unfinished=NOTHING_CHANGED)
 def trim_link(
     run: Invocation,
     link: LinkArgument,
@@ -199,6 +206,7 @@ def trim_link(
             remedy="Start `drkit mirror`",
         )
     with ClusterContext(run.config, run.store()) as estate:
+        run.begins_to_change("Filler may be removed in part")
         found = remove_filler(estate, chosen.id, check=lambda: None)
     for place, error in found.refused.items():
         raise Refused(f"{place}: {error.what}", meaning=error.meaning, remedy=error.remedy) from error

@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from drkit.cli.output import NOTHING_CHANGED
 from drkit.cli.wiring.context import Invocation, LinksOption, verb
 from drkit.failover.recovery.way_out import FAIL_OVER, WayOut
 from drkit.model.clock import iso
@@ -303,7 +304,7 @@ def _print(console: Console, found: Sequence[Recovered], ways: Sequence[WayOut])
 _SQLITE = "sqlite:///"
 
 
-@verb(unfinished="The store may be closed for the migration: the same command finishes it")
+@verb(unfinished=NOTHING_CHANGED)
 def migrate(
     run: Invocation,
     backup_file: Annotated[
@@ -337,6 +338,7 @@ def migrate(
                 raise _run_stands_open(runs)
             made = checked_backup(schema, backup_file)
         if steps and not dry_run:
+            run.begins_to_change("The store may be closed for the migration")
             schema.apply(steps)
     document = {
         "store": without_credentials(url),
@@ -403,7 +405,7 @@ def backup(
     run.writer.emit(_backup_document(made), lambda console: _print_backup(console, made, "written and read back"))
 
 
-@verb(unfinished="The store may be partly filled: the same command fills it")
+@verb(unfinished=NOTHING_CHANGED)
 def restore_store(
     run: Invocation,
     file: Annotated[Path, typer.Option("--from", metavar="FILE", help="A file that `drkit store backup` wrote.")],
@@ -491,6 +493,7 @@ def _restore(run: Invocation, found: Backup, *, replace: bool) -> tuple[Path | N
     configured = [each.link().id for each in run.config.links]
     file = Path(url.removeprefix(_SQLITE).partition("?")[0]) if url.startswith(_SQLITE) else None
     if file is None:
+        run.begins_to_change("The store may be filled in part")
         store = open_whole_store(url, create=True)
         try:
             if replace:
@@ -510,6 +513,7 @@ def _restore(run: Invocation, found: Backup, *, replace: bool) -> tuple[Path | N
     except Refused:
         _remove(filling)
         raise
+    run.begins_to_change("The store may be on its way to its place, and the former one kept aside")
     aside = _put_aside(file) if replace else None
     _remove(file)
     filling.replace(file)

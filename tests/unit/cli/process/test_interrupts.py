@@ -8,14 +8,18 @@ import random
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from drkit.model.topology import LinkId
+from drkit.store import open_store
+
 ROOT = Path(__file__).parents[4]
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 COMMAND = ("drkit.cli.main", "config", "show", "--output", "json")
-COUNTED = 5
+COUNTED = 6
 """Lines at the end in which signals are blocked, or that are none of the program's."""
 
 
@@ -268,3 +272,56 @@ def test_a_signal_while_pyarrow_imports_pandas_is_not_lost(number, tmp_path):
         "interrupts.exit_process(code)\n"
     )
     assert ended(program) == (CODES[number], "", "")
+
+
+@pytest.fixture
+def link_in_store(tmp_path):
+    """A folder with a configuration and a store; its link's topics that are paused, when called."""
+    url = f"sqlite:///{tmp_path / 'drkit.db'}"
+    clusters = "".join(f'[clusters.{alias}]\nbootstrap_servers = "127.0.0.1:{n}"\n' for n, alias in enumerate("ab", 1))
+    link = '[[links]]\nsource = "a"\ntarget = "b"\ntopics = ["t[0-9]*"]\n'
+    (tmp_path / "drkit.toml").write_text(f'{clusters}[store]\nurl = "{url}"\n{link}')
+    open_store(url).close()
+
+    def paused():
+        with closing(open_store(url)) as store:
+            control = store.link_control(LinkId("a", "b"))
+            return frozenset() if control is None else control.paused_topics
+
+    return paused
+
+
+@pytest.mark.parametrize("number", CODES)
+@pytest.mark.parametrize(
+    ("where", "changing", "changed"),
+    [
+        ("drkit.cli.verbs.mirroring.link._check_restored", False, False),
+        ("drkit.mirror.control.pause", True, False),
+        ("drkit.state_topic.recorded_store.StateRecording.close", True, True),
+    ],
+    ids=["before", "as it begins", "once it is done"],
+)
+def test_a_command_that_a_signal_ends_says_that_nothing_was_changed_only_where_nothing_can_have_been(
+    where, changing, changed, number, link_in_store, tmp_path
+):
+    strike = (
+        "import os, pkgutil, sys\n"
+        "from drkit.cli.process import interrupts\n"
+        "interrupts.catch()\n"
+        f"*owner, name = {where!r}.split('.')\n"
+        "owner = pkgutil.resolve_name('.'.join(owner))\n"
+        "real = getattr(owner, name)\n"
+        "def struck(*given, **named):\n"
+        f"    os.kill(os.getpid(), {int(number)})\n"
+        "    return real(*given, **named)\n"
+        "setattr(owner, name, struck)\n"
+        "from drkit.cli.main import main\n"
+        "sys.argv[1:] = ['link', 'pause', 'a->b', '--topic', 't', '--output', 'json']\n"
+        "main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", strike], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert link_in_store() == ({"t"} if changed else frozenset())
+    assert done.returncode == (7 if changing else CODES[number]), done.stderr
+    assert ("Nothing was changed" in done.stdout) is not changing
