@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
 import signal
 import stat
 import subprocess
@@ -60,27 +62,31 @@ def test_from_up_to_a_fenced_failover_and_back(folder: Path, whole: bool) -> Non
         lab.bootstrap(alias, listener="scram") for alias in lab.clusters
     }
 
-    loaded = drkit("lab", "load", "flights", "--limit", "2000", "--dir", str(folder), own_process=True)
+    loaded = drkit("lab", "load", "flights", "--limit", "2000", "--dir", str(folder), "--verbose", own_process=True)
     assert loaded.returncode == 0, loaded.stderr
     said = [up.stdout + up.stderr + loaded.stdout + loaded.stderr]
 
-    def play(*words: str, codes: tuple[int, ...] = (0,), by: Commands = commands) -> dict[str, Any]:
-        ended = by.drkit(*words, "--output", "json", own_process=True)
+    def show(*words: str, codes: tuple[int, ...] = (0,), by: Commands = commands) -> str:
+        ended = by.drkit(*words, "--verbose", own_process=True)
         said.append(ended.stdout + ended.stderr)
         assert ended.returncode in codes, f"{words}: {ended.stdout}{ended.stderr}"
-        found: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1] if words[0] == "mirror" else ended.stdout)
+        return ended.stdout
+
+    def play(*words: str, codes: tuple[int, ...] = (0,), by: Commands = commands) -> dict[str, Any]:
+        stdout = show(*words, "--output", "json", "--log-format", "json", codes=codes, by=by)
+        found: dict[str, Any] = json.loads(stdout.splitlines()[-1] if words[0] == "mirror" else stdout)
         return found
 
-    _before(play, lab, folder, whole=whole)
+    _before(play, show, lab, folder, whole=whole)
     said.append(_page(folder / "drkit.toml"))
-    mirror = commands.process()
+    mirror = commands.process("--verbose")
     run = play("failover", "--to", "dr", "--planned", "--yes", codes=MOVED)["run"]
-    play("runs", run)
-    play("evidence", "export", run, "--out", str(folder / "evidence"))
-    play("status", *PATIENT)
-    play("fence")
-    play("reprotect", "--dry-run")
-    play("failback", "--dry-run")
+    show("runs", run)
+    show("evidence", "export", run, "--out", str(folder / "evidence"))
+    show("status", *PATIENT)
+    show("fence")
+    show("reprotect", "--dry-run")
+    show("failback", "--dry-run")
     out, err = mirror.communicate(timeout=60)  # the link is sealed: it ends by itself
     said.append(out + err)
 
@@ -96,6 +102,10 @@ def test_from_up_to_a_fenced_failover_and_back(folder: Path, whole: bool) -> Non
     if whole:
         _back(play, lab, config)
     assert not [secret for secret in secrets if any(secret in text for text in said)]
+    assert _that_holds(secrets, folder) == [folder / "secure"]
+    assert _that_holds(secrets, Path(os.environ["XDG_STATE_HOME"])) == []
+    made = [folder / name for name in ("drkit.toml", "made/drkit.toml", "drkit.db", "plan.json", "store.gz")]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in [*made, *_files(folder / "evidence")]} == {0o600}
 
     again = drkit("lab", "up", "--dir", str(folder), own_process=True)
     assert again.returncode == 0, again.stderr
@@ -105,25 +115,45 @@ def test_from_up_to_a_fenced_failover_and_back(folder: Path, whole: bool) -> Non
     assert "has security" in refused.stderr
 
 
-def _before(play: Callable[..., dict[str, Any]], lab: Lab, folder: Path, *, whole: bool) -> None:
+def _files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def _that_holds(secrets: list[str], folder: Path) -> list[Path]:
+    """The files below a folder that hold a secret, packed or not; of the folder that keeps a lab's, that one alone.
+
+    Below a lab's folder are its nodes' data and logs, the store, configurations, plans, bundles and copies.
+    """
+    found = {path for path in _files(folder) if any(secret.encode() in _unpacked(path) for secret in secrets)}
+    kept = folder / "secure"
+    return sorted({kept if kept in path.parents else path for path in found})
+
+
+def _unpacked(path: Path) -> bytes:
+    return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+
+
+def _before(
+    play: Callable[..., dict[str, Any]], show: Callable[..., str], lab: Lab, folder: Path, *, whole: bool
+) -> None:
     """What is done while the primary serves: from a configuration to the plan of a failover."""
     (folder / "made").mkdir()
     proposed = play("init", *_clients_of(lab), by=Commands(folder / "made" / "drkit.toml"))
     assert "flights-live" in proposed["groups"]
-    play("config", "check", "--connect", *PATIENT)
+    show("config", "check", "--connect", *PATIENT)
     play("mirror", "--until-caught-up")
     play("status", *PATIENT)
     play("doctor", "--to", "dr", *PATIENT)
     positions = play("translate", "--group", "flights-live")["positions"]
     assert {each["translation"] for each in positions} == {"exact"}
-    play("link", "pause", LINK)
-    play("link", "resume", LINK)
-    play("store", "backup", "--out", str(folder / "store.gz"))
+    show("link", "pause", LINK)
+    show("link", "resume", LINK)
+    show("store", "backup", "--out", str(folder / "store.gz"))
     if whole:
         assert play("audit")["verdict"] == "clean"
         play("salvage", "--out", str(folder / "kept"))
     play("failover", "--to", "dr", "--rehearse", "--yes", codes=MOVED)
-    play("failover", "--to", "dr", "--dry-run")
+    show("failover", "--to", "dr", "--dry-run", "--out", str(folder / "plan.json"))
 
 
 def _back(play: Callable[..., dict[str, Any]], lab: Lab, config: Config) -> None:
