@@ -9,7 +9,7 @@ from kafka import errors as kafka_errors
 from kafka.protocol.admin import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 from kafka.protocol.admin.acl import ACLOperation, ACLPermissionType, ACLResourcePatternType, ACLResourceType
 
-from drkit.kafka.admin.admin_connection import AdminConnection, check, error_class
+from drkit.kafka.admin.admin_connection import AdminConnection, StepConnection, check, error_class
 from drkit.kafka.admin.topic_requests import every_broker, reason
 from drkit.model.errors import NoAuthorizer
 from drkit.model.topics.acls import Acl
@@ -26,7 +26,7 @@ def describe_acls(connection: AdminConnection) -> frozenset[Acl]:
         Refused: drkit may not read its ACLs.
     """
 
-    async def step(connection: AdminConnection) -> frozenset[Acl]:
+    async def step(connection: StepConnection) -> frozenset[Acl]:
         return await _describe(connection, None)
 
     found: frozenset[Acl] = connection.call("read ACLs", step)
@@ -41,14 +41,14 @@ def acls_by_broker(connection: AdminConnection) -> dict[int, frozenset[Acl]]:
         Unreachable: a broker that the cluster lists doesn't answer.
     """
 
-    async def step(connection: AdminConnection) -> dict[int, frozenset[Acl]]:
+    async def step(connection: StepConnection) -> dict[int, frozenset[Acl]]:
         return {node: await _describe(connection, node) for node in await every_broker(connection)}
 
     found: dict[int, frozenset[Acl]] = connection.call("read ACLs of every broker", step)
     return found
 
 
-async def _describe(connection: AdminConnection, node: int | None) -> frozenset[Acl]:
+async def _describe(connection: StepConnection, node: int | None) -> frozenset[Acl]:
     """The ACLs that one broker (None: any) returns (within a step)."""
     found = set()
     for kind in _RESOURCES:
@@ -87,7 +87,7 @@ async def _describe(connection: AdminConnection, node: int | None) -> frozenset[
 def create_acls(connection: AdminConnection, acls: Collection[Acl]) -> dict[Acl, str]:
     """Add ACLs; returns the reason for each refused one. ACLs that already exist are fine."""
 
-    async def ask(connection: AdminConnection, chunk: Sequence[Acl]) -> Any:
+    async def ask(connection: StepConnection, chunk: Sequence[Acl]) -> Any:
         return (await connection.send(CreateAclsRequest(creations=[_creation(acl) for acl in chunk]))).results
 
     return _each(connection, "put ACLs", acls, ask)
@@ -96,7 +96,7 @@ def create_acls(connection: AdminConnection, acls: Collection[Acl]) -> dict[Acl,
 def delete_acls(connection: AdminConnection, acls: Collection[Acl]) -> dict[Acl, str]:
     """Remove exactly these ACLs; returns the reason for each refused one. Absent ones are fine."""
 
-    async def ask(connection: AdminConnection, chunk: Sequence[Acl]) -> Any:
+    async def ask(connection: StepConnection, chunk: Sequence[Acl]) -> Any:
         return (await connection.send(DeleteAclsRequest(filters=[_exactly(acl) for acl in chunk]))).filter_results
 
     return _each(connection, "remove ACLs", acls, ask)
@@ -106,13 +106,13 @@ def _each(
     connection: AdminConnection,
     what: str,
     acls: Collection[Acl],
-    ask: Callable[[AdminConnection, Sequence[Acl]], Awaitable[Any]],
+    ask: Callable[[StepConnection, Sequence[Acl]], Awaitable[Any]],
 ) -> dict[Acl, str]:
     """Send the ACLs in batches; `ask` returns a result for each."""
     wanted = sorted(acls)
     failures: dict[Acl, str] = {}
 
-    async def step(connection: AdminConnection) -> None:
+    async def step(connection: StepConnection) -> None:
         for start in range(0, len(wanted), _A_REQUEST):
             chunk = wanted[start : start + _A_REQUEST]
             _judge(chunk, await ask(connection, chunk), failures)

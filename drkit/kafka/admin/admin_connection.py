@@ -5,14 +5,15 @@ that fails and stop at stale metadata. So drkit sends the protocol's requests it
 connection manager of a `KafkaAdminClient` (its `_manager`: no public name exists), and this module
 is the only one that touches it:
 
-- a call runs as a coroutine on the client's I/O thread; one deadline covers connecting, the handshakes and the answer;
+- a call runs as a coroutine on the client's I/O thread; one deadline covers connecting, the handshakes and the answer,
+  and after it the call sends nothing more (`StepConnection`);
 - each attempt to connect runs on its own thread: a caller may stop waiting, and the attempt continues;
 - drkit gives up on a cluster that may be gone after `Reachability.seconds` of silence; later calls only check the
   result of the attempt that continues;
 - transient errors (`retriable` ones, lost connections, time-outs) are retried until the deadline; where a connection
   failed, it alone is replaced, and another broker is asked first where all brokers are now. The connections to other
-  brokers last: that one still is open shows that its broker's process is the same (`session`). The whole client is
-  replaced where no other connection is open, or none of them answers within a second;
+  brokers last: that one still is open shows that its broker's process is the same (`StepConnection.session`). The
+  whole client is replaced where no other connection is open, or none of them answers within a second;
 - then `Unreachable`, naming the cluster by its alias. Other broker errors are `DrkitError`.
 """
 
@@ -42,7 +43,7 @@ from drkit.model.clock import Deadline
 from drkit.model.errors import AuthenticationError, DrkitError, NotShown, Refused, Unreachable
 
 T = TypeVar("T")
-Step = Callable[["AdminConnection"], Awaitable[T]]
+Step = Callable[["StepConnection"], Awaitable[T]]
 
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 0.5
@@ -214,6 +215,126 @@ class RetryLater(Exception):
     """Raised by a step whose answer was transient: try the step again until the deadline."""
 
 
+class StepOver(BaseException):
+    """Raised within a step that would send another request after its attempt has ended. Not an `Exception`: a step
+    that continues after an error must not continue after this."""
+
+
+class _Sessions:
+    """A number for each connection that was ever asked for."""
+
+    def __init__(self) -> None:
+        self._known: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        self._next = itertools.count()
+
+    def number(self, connection: Any) -> int:
+        """Of this connection."""
+        return self._known.setdefault(connection, next(self._next))
+
+
+class StepConnection:
+    """What one attempt of a step sends requests by, on the client's I/O thread.
+
+    Its attempt's end is its own: no request is begun after the deadline, or once the attempt has failed. kafka-python
+    doesn't cancel a coroutine that nobody awaits any more, and the client may last; whoever was told that a change got
+    no answer undoes it, and must not see it made after that. A request that waits for its connection isn't begun, so
+    none is left in a queue of the library's.
+
+    Args:
+        owner: whose call it is.
+        client: by which this attempt sends; it may be replaced meanwhile.
+        sessions: the numbers of the owner's connections.
+        until: the attempt's deadline.
+    """
+
+    def __init__(self, owner: AdminConnection, client: KafkaAdminClient, sessions: _Sessions, until: Deadline) -> None:
+        self.alias = owner.alias
+        self.timeout_seconds = owner.timeout_seconds
+        self._permission = owner.permission
+        self._manager: ConnectionManager = client._manager  # noqa: SLF001 - see the module docstring
+        self._sessions = sessions
+        self._until = until
+        self._ended = False
+
+    def end(self) -> None:
+        """Nothing more is sent. Any thread may call it."""
+        self._ended = True
+
+    async def send(self, request: Any, node_id: int | None = None, *, timeout_seconds: float | None = None) -> Any:
+        """Send one protocol request; None: to any broker.
+
+        `timeout_seconds` bounds this one request, to leave time for others after it. The client knows the brokers that
+        were up when it connected and refreshes its metadata only every five minutes, so an unknown broker triggers a
+        refresh.
+        """
+        until = self._until if timeout_seconds is None else self._until.within(timeout_seconds)
+        node = self._manager.least_loaded_node() if node_id is None else node_id
+        try:
+            sent = await self._begun(request, node, until)
+        except kafka_errors.UnknownBrokerIdError:
+            await self._manager.cluster.refresh_metadata()
+            sent = await self._begun(request, node, until)
+        return await (sent if timeout_seconds is None else self._manager.wait_for(sent, until.left * 1000))
+
+    async def begin(self, request: Any, node_id: int) -> Awaitable[Any]:
+        """As `send`, but returns once it is sent; awaiting what it returns gives the response. At most four at a time
+        to one broker."""
+        try:
+            begun: Awaitable[Any] = await self._begun(request, node_id, self._until)
+        except kafka_errors.UnknownBrokerIdError:
+            self._manager.cluster.request_update()  # the retry finds it
+            raise
+        return begun
+
+    async def _begun(self, request: Any, node_id: int | None, until: Deadline) -> Any:
+        self._check_over()
+        connection = await self._manager.ready(node_id, until)
+        self._check_over()
+        if self._permission is not None and request.API_KEY in _CHANGES and not self._permission.holds():
+            raise PermissionLapsed
+        return connection.send_request(request)
+
+    def _check_over(self) -> None:
+        if self._ended or self._until.passed:
+            raise StepOver
+
+    def next_broker(self) -> int | None:
+        """A broker to ask what any may answer, each in its turn; None: none can be asked now."""
+        node: int | None = self._manager.next_node()
+        return node
+
+    def session(self, node_id: int) -> int | None:
+        """Which connection to this broker is open: another number after each reconnect, and so for another process of
+        the broker. None: none is."""
+        connection = self._manager.open_connections().get(node_id)
+        return None if connection is None else self._sessions.number(connection)
+
+    def connected_nodes(self) -> set[int]:
+        """The brokers to which a connection is open: one that is cut off from the controllers may be in no other one's
+        list any more."""
+        return {node for node in self._manager.open_connections() if isinstance(node, int)}
+
+    def supports(self, request_type: Any) -> int | None:
+        """As `AdminConnection.supports`."""
+        return self._manager.supports(request_type)
+
+    async def gather(self, steps: Iterable[Coroutine[Any, Any, None]]) -> None:
+        """Run coroutines concurrently: a silent broker doesn't delay the others.
+
+        Raises:
+            KafkaError: the first error of any of them, once all have ended.
+        """
+        running = [self._manager.call_soon(step) for step in steps]
+        failure: Exception | None = None
+        for each in running:
+            try:
+                await each
+            except Exception as error:  # noqa: BLE001 - raised below, once nothing of this step runs any more
+                failure = failure or error
+        if failure is not None:
+            raise failure
+
+
 class AdminConnection:
     """Requests to one cluster. Connects at the first call; may be shared by threads.
 
@@ -240,8 +361,7 @@ class AdminConnection:
         self._silent: set[tuple[str, int]] = set()
         self._throttled_until: float | None = None  # by the monotonic clock; as the last throttled response said
         self._closed = threading.Event()
-        self._sessions: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
-        self._session_numbers = itertools.count()
+        self._sessions = _Sessions()
         self.permission: Permission | None = None
         """The permission that every change of the cluster needs, if any."""
 
@@ -348,65 +468,6 @@ class AdminConnection:
             f"({','.join(self._config['bootstrap_servers'])}); trying again may work",
         )
 
-    async def send(self, request: Any, node_id: int | None = None, *, timeout_seconds: float | None = None) -> Any:
-        """Send one protocol request (within a step); None: to any broker.
-
-        `timeout_seconds` bounds this one request, to leave time for others after it. The client knows the brokers that
-        were up when it connected and refreshes its metadata only every five minutes, so an unknown broker triggers a
-        refresh.
-        """
-        client = self._client
-        if client is None:
-            raise kafka_errors.KafkaConnectionError("connection given up")
-        manager = client._manager  # noqa: SLF001 - see the module docstring
-        if node_id is None:
-            node_id = manager.least_loaded_node()
-        self._check_permission(request)
-        try:
-            sent = manager.send(request, node_id=node_id)
-        except kafka_errors.UnknownBrokerIdError:
-            await manager.cluster.refresh_metadata()
-            self._check_permission(request)
-            sent = manager.send(request, node_id=node_id)
-        return await (sent if timeout_seconds is None else manager.wait_for(sent, timeout_seconds * 1000))
-
-    def next_broker(self) -> int | None:
-        """A broker to ask what any may answer (within a step), each in its turn; None: none can be asked now."""
-        client = self._client
-        node: int | None = None if client is None else client._manager.next_node()  # noqa: SLF001 - see above
-        return node
-
-    def session(self, node_id: int) -> int | None:
-        """Which connection to this broker is open (within a step): another number after each reconnect, and so for
-        another process of the broker. None: none is."""
-        client = self._client
-        if client is None:
-            return None
-        connection = client._manager._conns.get(node_id)  # noqa: SLF001 - see the module docstring
-        if connection is None or not connection.connected:
-            return None
-        return self._sessions.setdefault(connection, next(self._session_numbers))
-
-    def connected_nodes(self) -> set[int]:
-        """The brokers to which a connection is open (within a step): one that is cut off from the controllers may be in
-        no other one's list any more."""
-        connections = {} if self._client is None else self._client._manager._conns  # noqa: SLF001 - see above
-        return {node for node, each in connections.items() if each.connected and isinstance(node, int)}
-
-    def begin(self, request: Any, node_id: int) -> Awaitable[Any]:
-        """As `send`, but sent at once; awaiting it gives the response. At most four at a time to one broker."""
-        client = self._client
-        if client is None:
-            raise kafka_errors.KafkaConnectionError("connection given up")
-        manager = client._manager  # noqa: SLF001 - see the module docstring
-        self._check_permission(request)
-        try:
-            begun: Awaitable[Any] = manager.send(request, node_id=node_id)
-        except kafka_errors.UnknownBrokerIdError:
-            manager.cluster.request_update()  # the retry finds it
-            raise
-        return begun
-
     def renew_permission(self) -> None:
         """Obtain the permission anew, however recent it is (if one is needed): before what can't be undone. Blocks.
 
@@ -416,10 +477,6 @@ class AdminConnection:
         if self.permission is not None:
             self.permission.renew()
 
-    def _check_permission(self, request: Any) -> None:
-        if self.permission is not None and request.API_KEY in _CHANGES and not self.permission.holds():
-            raise PermissionLapsed
-
     def supports(self, request_type: Any) -> int | None:
         """The highest version of a request that brokers and client share; None: they share none."""
         client = self._client
@@ -428,34 +485,19 @@ class AdminConnection:
         version: int | None = client._manager.supports(request_type)  # noqa: SLF001 - see the module docstring
         return version
 
-    async def gather(self, steps: Iterable[Coroutine[Any, Any, None]]) -> None:
-        """Run coroutines concurrently (within a step): a silent broker doesn't delay the others.
-
-        Raises:
-            KafkaError: the first error of any of them, once all have ended.
-        """
-        client = self._client
-        if client is None:
-            raise kafka_errors.KafkaConnectionError("connection given up")
-        manager = client._manager  # noqa: SLF001 - see the module docstring
-        running = [manager.call_soon(step) for step in steps]
-        failure: Exception | None = None
-        for each in running:
-            try:
-                await each
-            except Exception as error:  # noqa: BLE001 - raised below, once nothing of this step runs any more
-                failure = failure or error
-        if failure is not None:
-            raise failure
-
     def _bounded(self, client: KafkaAdminClient, step: Step[T], deadline: Deadline) -> T:
+        attempt = StepConnection(self, client, self._sessions, deadline)
         try:
-            outcome: T = client._manager.run_within(deadline.left, step, self)  # noqa: SLF001 - see the module docstring
+            outcome: T = client._manager.run_within(deadline.left, step, attempt)  # noqa: SLF001 - see the module docstring
         except PermissionLapsed:
             self.renew_permission()
             raise RetryLater("the permission to change it lapsed over and over") from None
+        except StepOver:
+            raise kafka_errors.KafkaTimeoutError("no answer in time") from None
         except RuntimeError as error:  # the I/O loop was closed by another thread meanwhile
             raise kafka_errors.KafkaConnectionError(str(error)) from error
+        finally:
+            attempt.end()
         return outcome
 
     def _connected(self, deadline: Deadline) -> KafkaAdminClient:

@@ -16,7 +16,7 @@ from kafka.protocol.admin import (
 )
 from kafka.protocol.admin.acl import ACLOperation, ACLPermissionType, ACLResourcePatternType, ACLResourceType
 
-from drkit.kafka.admin.admin_connection import AdminConnection, check, error_class
+from drkit.kafka.admin.admin_connection import AdminConnection, StepConnection, check, error_class
 from drkit.kafka.admin.topic_requests import metadata
 from drkit.model.errors import DrkitError, NotShown, Unreachable
 
@@ -86,7 +86,7 @@ def _broker_setting(connection: AdminConnection, name: str) -> float:
     return float(found)
 
 
-async def _scram_users(connection: AdminConnection) -> dict[str, str]:
+async def _scram_users(connection: StepConnection) -> dict[str, str]:
     answer = await connection.send(DescribeUserScramCredentialsRequest(users=None))
     check(answer.error_code, answer.error_message or "read SCRAM users")
     return {
@@ -96,7 +96,7 @@ async def _scram_users(connection: AdminConnection) -> dict[str, str]:
     }
 
 
-async def _quotas(connection: AdminConnection) -> dict[str, str]:
+async def _quotas(connection: StepConnection) -> dict[str, str]:
     answer = await connection.send(DescribeClientQuotasRequest(components=[], strict=False))
     check(answer.error_code, answer.error_message or "read quotas")
     return {
@@ -111,7 +111,7 @@ def _or_default(name: str | None) -> str:
     return "(default)" if name is None else name
 
 
-async def _transactional_rules(connection: AdminConnection) -> dict[str, str]:
+async def _transactional_rules(connection: StepConnection) -> dict[str, str]:
     request = DescribeAclsRequest(
         resource_type_filter=int(ACLResourceType.TRANSACTIONAL_ID),
         resource_name_filter=None,
@@ -133,7 +133,7 @@ async def _transactional_rules(connection: AdminConnection) -> dict[str, str]:
     }
 
 
-async def _broker_settings(connection: AdminConnection) -> dict[str, str]:
+async def _broker_settings(connection: StepConnection) -> dict[str, str]:
     """Of one broker: they are meant to be the same on all."""
     node = (await metadata([])(connection)).brokers[0].node_id
     resource = DescribeConfigsRequest.DescribeConfigsResource(
@@ -144,7 +144,7 @@ async def _broker_settings(connection: AdminConnection) -> dict[str, str]:
     return {each.name: each.value for each in answer.configs if each.value is not None}
 
 
-_PARTS: Mapping[str, Callable[[AdminConnection], Awaitable[Any]]] = {
+_PARTS: Mapping[str, Callable[[StepConnection], Awaitable[Any]]] = {
     "SCRAM users": _scram_users,
     "quotas": _quotas,
     "rules of transactional ids": _transactional_rules,

@@ -16,10 +16,10 @@ from kafka.protocol.consumer import FetchRequest
 from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin import acls, cluster_description, topic_requests
 from drkit.kafka.admin.admin_connection import (
-    AdminConnection,
     ClusterClient,
     Reachability,
     RetryLater,
+    StepConnection,
     describe,
     error_class,
 )
@@ -148,7 +148,7 @@ class ClusterAdmin(ClusterClient):
         """
         wanted = list(names)
 
-        async def step(connection: AdminConnection) -> ToldSettings:
+        async def step(connection: StepConnection) -> ToldSettings:
             node = None if tellers is None else connection.next_broker()
             return await told_configs(connection, wanted, keys, denied, node)
 
@@ -204,7 +204,7 @@ class ClusterAdmin(ClusterClient):
             del left[name]
         asked: set[str] = set()
 
-        async def step(connection: AdminConnection) -> None:
+        async def step(connection: StepConnection) -> None:
             chunk = first_to_create(left.values())
             while chunk:
                 sent_before = set(asked)
@@ -237,7 +237,7 @@ class ClusterAdmin(ClusterClient):
             Refused: the topic has as many or more, or the cluster denies it.
         """
 
-        async def step(connection: AdminConnection) -> None:
+        async def step(connection: StepConnection) -> None:
             topic_type = CreatePartitionsRequest.CreatePartitionsTopic
             response = await connection.send(
                 CreatePartitionsRequest(
@@ -288,7 +288,7 @@ class ClusterAdmin(ClusterClient):
         wanted = [(name, config) for name, config in configs.items() if config]
         failures: dict[str, str] = {}
 
-        async def step(connection: AdminConnection) -> None:
+        async def step(connection: StepConnection) -> None:
             for start in range(0, len(wanted), TOPICS_A_REQUEST):
                 response = await connection.send(alter_request(wanted[start : start + TOPICS_A_REQUEST]))
                 for result in response.responses:
@@ -327,7 +327,7 @@ class ClusterAdmin(ClusterClient):
         """
         wanted = list(names)
 
-        async def step(connection: AdminConnection) -> None:
+        async def step(connection: StepConnection) -> None:
             state = DeleteTopicsRequest.DeleteTopicState
             response = await connection.send(
                 DeleteTopicsRequest(
@@ -567,7 +567,7 @@ class ClusterAdmin(ClusterClient):
     ) -> None:
         """Wait until `unready`, given the topics seen, names none of them."""
 
-        async def step(connection: AdminConnection) -> None:
+        async def step(connection: StepConnection) -> None:
             response = await metadata(names)(connection)
             missing = kafka_errors.UnknownTopicOrPartitionError
             seen = {t.name: topic_info(t) for t in response.topics if error_class(t.error_code) is not missing}

@@ -17,7 +17,7 @@ from kafka.protocol.admin import DescribeClusterRequest, DescribeLogDirsRequest,
 from kafka.protocol.admin.acl import ACLOperation
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 
-from drkit.kafka.admin.admin_connection import AdminConnection, check, error_class
+from drkit.kafka.admin.admin_connection import AdminConnection, StepConnection, check, error_class
 from drkit.kafka.admin.topic_requests import metadata
 
 
@@ -47,7 +47,7 @@ def cluster_versions(connection: AdminConnection) -> ClusterVersions:
         Unreachable: a broker that the cluster lists doesn't answer.
     """
 
-    async def ask(connection: AdminConnection, node: int, found: list[ClusterVersions]) -> None:
+    async def ask(connection: StepConnection, node: int, found: list[ClusterVersions]) -> None:
         request = ApiVersionsRequest(client_software_name="drkit", client_software_version="1")
         answer = await connection.send(request, node)
         check(answer.error_code, "read versions")
@@ -56,7 +56,7 @@ def cluster_versions(connection: AdminConnection) -> ClusterVersions:
         requests = {each.api_key: VersionRange(each.min_version, each.max_version) for each in answer.api_keys}
         found.append(ClusterVersions(features, requests))
 
-    async def step(connection: AdminConnection) -> list[ClusterVersions]:
+    async def step(connection: StepConnection) -> list[ClusterVersions]:
         found: list[ClusterVersions] = []
         nodes = [broker.node_id for broker in (await metadata([])(connection)).brokers]
         await connection.gather(ask(connection, node, found) for node in nodes)
@@ -97,7 +97,7 @@ def operations_of(codes: Iterable[int] | None) -> frozenset[str] | None:
 def allowed_on_cluster(connection: AdminConnection) -> frozenset[str] | None:
     """Operations on the cluster itself; empty if drkit may not describe it, None if the broker returns none."""
 
-    async def step(connection: AdminConnection) -> frozenset[str] | None:
+    async def step(connection: StepConnection) -> frozenset[str] | None:
         answer = await connection.send(DescribeClusterRequest(include_cluster_authorized_operations=True))
         check(answer.error_code, answer.error_message or "describe the cluster")
         return operations_of(answer.authorized_operations)
@@ -111,7 +111,7 @@ def allowed_on_topics(connection: AdminConnection, names: Collection[str]) -> di
     wanted = sorted(set(names))
     found: dict[str, frozenset[str]] = {}
 
-    async def step(connection: AdminConnection) -> None:
+    async def step(connection: StepConnection) -> None:
         for start in range(0, len(wanted), _TOPICS_A_REQUEST):
             await _ask_allowed(connection, wanted[start : start + _TOPICS_A_REQUEST], found)
 
@@ -120,7 +120,7 @@ def allowed_on_topics(connection: AdminConnection, names: Collection[str]) -> di
     return found
 
 
-async def _ask_allowed(connection: AdminConnection, names: Sequence[str], found: dict[str, frozenset[str]]) -> None:
+async def _ask_allowed(connection: StepConnection, names: Sequence[str], found: dict[str, frozenset[str]]) -> None:
     topic_type = MetadataRequest.MetadataRequestTopic
     request = MetadataRequest(
         topics=[topic_type(name=name) for name in names],
@@ -155,7 +155,7 @@ def disks(connection: AdminConnection) -> list[Disk]:
         Unreachable: a broker that the cluster lists doesn't answer.
     """
 
-    async def ask(connection: AdminConnection, node: int, found: list[Disk]) -> None:
+    async def ask(connection: StepConnection, node: int, found: list[Disk]) -> None:
         answer = await connection.send(DescribeLogDirsRequest(topics=[], max_version=4), node)
         check(answer.error_code, "room on disks")
         for each in answer.results:
@@ -164,7 +164,7 @@ def disks(connection: AdminConnection) -> list[Disk]:
                 total, usable = (each.total_bytes, each.usable_bytes) if known else (None, None)
                 found.append(Disk(node, each.log_dir, total, usable))
 
-    async def step(connection: AdminConnection) -> list[Disk]:
+    async def step(connection: StepConnection) -> list[Disk]:
         found: list[Disk] = []
         nodes = [broker.node_id for broker in (await metadata([])(connection)).brokers]
         await connection.gather(ask(connection, node, found) for node in nodes)
@@ -197,7 +197,7 @@ def sessions(connection: AdminConnection) -> dict[int, int]:
     """
     nothing = MetadataRequest(topics=[], allow_auto_topic_creation=False)
 
-    async def step(connection: AdminConnection) -> dict[int, int]:
+    async def step(connection: StepConnection) -> dict[int, int]:
         found: dict[int, int] = {}
 
         async def ask(node: int) -> None:
@@ -223,7 +223,7 @@ def metadata_end(connection: AdminConnection) -> MetadataEnd | None:
         Unreachable: no broker answers, or there is no active controller.
     """
 
-    async def step(connection: AdminConnection) -> MetadataEnd | None:
+    async def step(connection: StepConnection) -> MetadataEnd | None:
         topic = DescribeQuorumRequest.TopicData
         asked = topic(topic_name="__cluster_metadata", partitions=[topic.PartitionData(partition_index=0)])
         if connection.supports(DescribeQuorumRequest) is None:

@@ -62,6 +62,10 @@ _OVERDUE_SECONDS = 1.0
 """So long a connection owes an answer that has failed when a call ends without one."""
 _SENT_AT = 2
 """Where a request in flight has the time at which it was sent, by the monotonic clock."""
+_FULL = {"max_in_flight"}
+"""Why the library pauses a connection that has as many requests in flight as it takes."""
+_NEXT_LOOK_SECONDS = 0.01
+"""Between two looks whether a connection takes a request."""
 _ASKED_ANEW = 3
 """How many of the brokers that are still connected are asked for metadata after another one has failed."""
 _GRACE_SECONDS = 1.0
@@ -246,9 +250,31 @@ class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # untype
             connection.broker_version_data = None
         return connection
 
+    def open_connections(self) -> dict[Any, Any]:
+        """The connections that are open, by node id."""
+        return {node: each for node, each in list(self._conns.items()) if each.connected}
+
+    async def ready(self, node_id: Any, until: Deadline) -> Any:
+        """The connection to a node, once it sends a request at once. The library puts the requests for one that isn't
+        made yet, or authenticates anew, in a queue, from which they are sent even if nobody waits for them any more.
+
+        Raises:
+            KafkaError: it can't be made, or isn't ready in time.
+        """
+        if self.closed:
+            raise kafka_errors.KafkaConnectionError("connection given up")
+        connection = self.get_connection(node_id)
+        if not connection.init_future.succeeded():
+            await self.wait_for(connection.init_future, max(1.0, until.left * 1000))
+        while connection._reauth.is_reauthenticating or connection.paused == _FULL:  # noqa: SLF001 - no public name
+            if until.passed:
+                raise kafka_errors.KafkaTimeoutError(f"the connection to broker {node_id} takes no request")
+            await self._net.sleep(_NEXT_LOOK_SECONDS)
+        return connection
+
     def supports(self, request_type: Any) -> int | None:
         """The highest version of a request that client and connected brokers share; None: they share none."""
-        connected = [each.broker_version_data for each in list(self._conns.values()) if each.connected]
+        connected = [each.broker_version_data for each in self.open_connections().values()]
         known = [data for data in connected or [self.broker_version_data] if data is not None]
         try:
             versions: list[int] = [data.api_version(request_type) for data in known]

@@ -21,7 +21,7 @@ from kafka.protocol.admin import (
 )
 from kafka.protocol.metadata import MetadataRequest
 
-from drkit.kafka.admin.admin_connection import AdminConnection, check, describe, error_class
+from drkit.kafka.admin.admin_connection import AdminConnection, StepConnection, check, describe, error_class
 from drkit.model.clock import Deadline
 from drkit.model.errors import DrkitError
 from drkit.model.topology import is_internal
@@ -60,7 +60,7 @@ class NewTopic:
 
 class Teller(NamedTuple):
     """A broker, and the connection by which it told something: as long as that is the same, so is its process
-    (`AdminConnection.session`)."""
+    (`StepConnection.session`)."""
 
     node: int
     session: int
@@ -76,10 +76,10 @@ class ToldSettings(NamedTuple):
 Topic = TypeVar("Topic", TopicInfo, NewTopic)
 
 
-def metadata(names: Sequence[str] | None) -> Callable[[AdminConnection], Any]:
+def metadata(names: Sequence[str] | None) -> Callable[[StepConnection], Any]:
     """A step that reads metadata of these topics (None: all; empty: only the cluster)."""
 
-    async def step(connection: AdminConnection) -> Any:
+    async def step(connection: StepConnection) -> Any:
         topic_type = MetadataRequest.MetadataRequestTopic
         topics = None if names is None else [topic_type(name=name) for name in names]
         return await connection.send(MetadataRequest(topics=topics, allow_auto_topic_creation=False))
@@ -87,7 +87,7 @@ def metadata(names: Sequence[str] | None) -> Callable[[AdminConnection], Any]:
     return step
 
 
-async def every_broker(connection: AdminConnection) -> list[int]:
+async def every_broker(connection: StepConnection) -> list[int]:
     """The brokers that the cluster lists, and those to which a connection is open (within a step): who asks each of
     them misses none that is cut off from the controllers."""
     listed = {broker.node_id for broker in (await metadata([])(connection)).brokers}
@@ -177,7 +177,7 @@ def reason(error: type[kafka_errors.KafkaError], message: str | None) -> str:
 
 
 async def describe_configs(
-    connection: AdminConnection,
+    connection: StepConnection,
     names: Sequence[str],
     keys: Sequence[str] | None,
     denied: set[str] | None = None,
@@ -187,7 +187,7 @@ async def describe_configs(
 ) -> dict[str, dict[str, str]]:
     """Effective settings by topic (within a step); topics that don't exist are left out. `denied` collects those
     whose settings may not be read; None: that is an error. `node`: the broker to ask; None: any. `timeout_seconds`: as
-    in `AdminConnection.send`.
+    in `StepConnection.send`.
     """
     resource = DescribeConfigsRequest.DescribeConfigsResource
     response = await connection.send(
@@ -231,7 +231,7 @@ def configs_by_broker(
         Unreachable: the cluster doesn't answer.
     """
 
-    async def step(connection: AdminConnection) -> dict[int, ToldSettings]:
+    async def step(connection: StepConnection) -> dict[int, ToldSettings]:
         found: dict[int, ToldSettings] = {}
 
         async def ask(node: int) -> None:
@@ -247,7 +247,7 @@ def configs_by_broker(
 
 
 async def told_configs(
-    connection: AdminConnection,
+    connection: StepConnection,
     names: Sequence[str],
     keys: Sequence[str] | None,
     denied: set[str] | None,
@@ -276,7 +276,7 @@ def absent_everywhere(connection: AdminConnection, names: Collection[str]) -> se
         Unreachable: a broker that the cluster lists doesn't answer: it might know them.
     """
 
-    async def step(connection: AdminConnection) -> set[str]:
+    async def step(connection: StepConnection) -> set[str]:
         return await absent_on_all(connection, names)
 
     return connection.call("ask every broker for topics", step) if names else set()
@@ -289,7 +289,7 @@ def ids_on_all(connection: AdminConnection, names: Collection[str]) -> dict[str,
         Unreachable: a broker that the cluster lists doesn't answer.
     """
 
-    async def step(connection: AdminConnection) -> dict[str, str]:
+    async def step(connection: StepConnection) -> dict[str, str]:
         first, *others = await _known_by_broker(connection, names)
         everywhere = {name for name, topic_id in first.items() if all(known.get(name) == topic_id for known in others)}
         return {name: first[name] for name in everywhere if first[name] != _NO_ID}
@@ -297,12 +297,12 @@ def ids_on_all(connection: AdminConnection, names: Collection[str]) -> dict[str,
     return connection.call("ask every broker for topics", step) if names else {}
 
 
-async def absent_on_all(connection: AdminConnection, names: Collection[str]) -> set[str]:
+async def absent_on_all(connection: StepConnection, names: Collection[str]) -> set[str]:
     """As `absent_everywhere`, within a step."""
     return set(names).difference(*await _known_by_broker(connection, names))
 
 
-async def _known_by_broker(connection: AdminConnection, names: Collection[str]) -> list[dict[str, str]]:
+async def _known_by_broker(connection: StepConnection, names: Collection[str]) -> list[dict[str, str]]:
     """Those of these topics that each broker knows, with their ids there; hidden ones have the id of zeros."""
     wanted = sorted(names)
     topic_type = MetadataRequest.MetadataRequestTopic
@@ -348,7 +348,7 @@ def delete_exact(
     failures: dict[str, str] = {}
     unanswered = False
 
-    async def step(connection: AdminConnection) -> None:
+    async def step(connection: StepConnection) -> None:
         nonlocal unanswered
         version = connection.supports(DeleteTopicsRequest)
         if version is None or version < _WITH_IDS:

@@ -29,7 +29,7 @@ from kafka import errors as kafka_errors
 from kafka.protocol.producer import ProduceRequest
 
 from drkit.config.schema.config import ClusterConfig
-from drkit.kafka.admin.admin_connection import AdminConnection, RetryLater, describe, error_class
+from drkit.kafka.admin.admin_connection import AdminConnection, RetryLater, StepConnection, describe, error_class
 from drkit.kafka.admin.logs.log_offsets import NO_ANSWER, find_leaders
 from drkit.kafka.admin.topic_requests import absent_on_all, describe_configs, metadata
 from drkit.model.errors import DrkitError
@@ -81,7 +81,7 @@ class WriteProbe:
         """
         wanted = sorted(topics)
 
-        async def step(connection: AdminConnection) -> dict[int, frozenset[str]]:
+        async def step(connection: StepConnection) -> dict[int, frozenset[str]]:
             nodes = [broker.node_id for broker in (await metadata([])(connection)).brokers]
             return {node: await _ask(connection, node, wanted) for node in nodes}
 
@@ -90,7 +90,7 @@ class WriteProbe:
 
 
 def produce_request(
-    connection: AdminConnection, partitions: Mapping[str, Collection[int]], records: bytes
+    connection: StepConnection, partitions: Mapping[str, Collection[int]], records: bytes
 ) -> ProduceRequest:
     """A request to append the same bytes to each of these partitions, by topic: bytes that no broker can append."""
     topic_type = ProduceRequest.TopicProduceData
@@ -108,7 +108,7 @@ def produce_request(
     )
 
 
-async def _ask(connection: AdminConnection, node: int, topics: Sequence[str]) -> frozenset[str]:
+async def _ask(connection: StepConnection, node: int, topics: Sequence[str]) -> frozenset[str]:
     open_ones = set()
     for start in range(0, len(topics), _TOPICS_A_REQUEST):
         first = dict.fromkeys(topics[start : start + _TOPICS_A_REQUEST], (0,))
@@ -147,7 +147,7 @@ def wait_until_blocked(connection: AdminConnection, tps: Collection[TopicPartiti
         DrkitError: a leader answers with something else.
     """
 
-    async def step(connection: AdminConnection) -> None:
+    async def step(connection: StepConnection) -> None:
         absent: set[TopicPartition] = set()
         leaderless: dict[TopicPartition, str] = {}
         leaders = await find_leaders(connection, list(tps), absent, leaderless=leaderless)
@@ -165,7 +165,7 @@ def wait_until_blocked(connection: AdminConnection, tps: Collection[TopicPartiti
         connection.call("block writes", step)
 
 
-async def _check(connection: AdminConnection, node: int, tps: Collection[TopicPartition]) -> None:
+async def _check(connection: StepConnection, node: int, tps: Collection[TopicPartition]) -> None:
     numbers: dict[str, list[int]] = defaultdict(list)
     for topic, partition in sorted(tps):
         numbers[topic].append(partition)

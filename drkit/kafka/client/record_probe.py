@@ -22,7 +22,7 @@ from crc32c import crc32c
 from kafka import errors as kafka_errors
 from kafka.protocol.consumer import FetchRequest
 
-from drkit.kafka.admin.admin_connection import AdminConnection, RetryLater, describe, error_class
+from drkit.kafka.admin.admin_connection import AdminConnection, RetryLater, StepConnection, describe, error_class
 from drkit.kafka.admin.logs.log_offsets import find_leaders
 from drkit.kafka.protocol.record_batch import MAGIC, Batch, parse
 from drkit.kafka.protocol.records import Damaged, RawRecord, read, read_old
@@ -46,7 +46,7 @@ class SingleFetch(NamedTuple):
 
 
 async def fetch(
-    connection: AdminConnection, leader: int, places: Mapping[TopicPartition, SingleFetch], *, committed: bool = False
+    connection: StepConnection, leader: int, places: Mapping[TopicPartition, SingleFetch], *, committed: bool = False
 ) -> list[tuple[TopicPartition, Any]] | kafka_errors.KafkaError:
     """The leader's response for each partition, as in the protocol; the error if it can't be reached. `committed`: only
     up to the last stable offset, and with the aborted transactions.
@@ -170,7 +170,7 @@ def probe_records(
     look.bodies, look.control = bodies, control
     deadline = time.monotonic() + seconds
 
-    async def step(connection: AdminConnection) -> None:
+    async def step(connection: StepConnection) -> None:
         leaders = await _find_leaders(connection, look)
         moved = True
         while moved and time.monotonic() < deadline:
@@ -192,7 +192,7 @@ def probe_records(
     return look.found
 
 
-async def _find_leaders(connection: AdminConnection, look: _Look) -> dict[int, list[TopicPartition]]:
+async def _find_leaders(connection: StepConnection, look: _Look) -> dict[int, list[TopicPartition]]:
     absent: set[TopicPartition] = set()
     denied: set[TopicPartition] = set()
     leaders = await find_leaders(connection, list(look.wanted), absent, denied=denied)
@@ -226,7 +226,7 @@ def _portions(tps: Sequence[TopicPartition], look: _Look) -> Iterator[list[Topic
         yield portion
 
 
-async def _ask(connection: AdminConnection, leader: int, tps: Sequence[TopicPartition], look: _Look) -> bool:
+async def _ask(connection: StepConnection, leader: int, tps: Sequence[TopicPartition], look: _Look) -> bool:
     """One round of fetches from a leader; returns whether it made progress. A leader that doesn't answer one of them
     isn't asked for more in this round: the others must not wait for its silence several times."""
     moved = False
@@ -387,7 +387,7 @@ def scan(
     scan.left = {tp for tp, stretch in stretches.items() if stretch.begin < stretch.end}
     deadline = time.monotonic() + seconds
 
-    async def step(connection: AdminConnection) -> None:
+    async def step(connection: StepConnection) -> None:
         moved = True
         while moved and scan.left and time.monotonic() < deadline:
             moved = await _round(connection, scan)
@@ -418,7 +418,7 @@ class _Scan:
     moved_at: float = field(default_factory=time.monotonic)
 
 
-async def _round(connection: AdminConnection, scan: _Scan) -> bool:
+async def _round(connection: StepConnection, scan: _Scan) -> bool:
     """One fetch from every leader; returns whether any record came."""
     absent: set[TopicPartition] = set()
     leaders = await find_leaders(connection, scan.left, absent)

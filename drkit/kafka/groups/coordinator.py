@@ -13,7 +13,7 @@ from kafka.protocol.consumer import OffsetCommitRequest
 from kafka.protocol.metadata import FindCoordinatorRequest
 
 from drkit.kafka.admin import schemas
-from drkit.kafka.admin.admin_connection import AdminConnection, describe, error_class
+from drkit.kafka.admin.admin_connection import StepConnection, describe, error_class
 from drkit.model.topology import TopicPartition
 
 _DENIED = describe(kafka_errors.GroupAuthorizationFailedError)
@@ -57,7 +57,7 @@ class FetchedOffsets:
 
 
 async def find_coordinators(
-    connection: AdminConnection,
+    connection: StepConnection,
     groups: list[str],
     remembered: dict[str, int] | None = None,
     denied: set[str] | None = None,
@@ -127,10 +127,10 @@ def read_group(group: Any, left: dict[str, None], fetched: FetchedOffsets) -> No
 
 def describing(
     request_type: Any, names_field: str, left: dict[str, None], clients: dict[str, tuple[str, ...]]
-) -> Callable[[AdminConnection, int, list[str]], Awaitable[None]]:
+) -> Callable[[StepConnection, int, list[str]], Awaitable[None]]:
     """The client ids of groups' members by one of the two describe calls."""
 
-    async def ask(connection: AdminConnection, node: int, chunk: list[str]) -> None:
+    async def ask(connection: StepConnection, node: int, chunk: list[str]) -> None:
         request = request_type(**{names_field: chunk, "include_authorized_operations": False})
         response = await connection.send(request, node)
         for group in response.groups:
@@ -146,20 +146,15 @@ def describing(
 
 
 async def pipelined(
-    connection: AdminConnection, node: int, commits: Mapping[str, Mapping[TopicPartition, tuple[int, str]]]
+    connection: StepConnection, node: int, commits: Mapping[str, Mapping[TopicPartition, tuple[int, str]]]
 ) -> AsyncIterator[tuple[str, Any]]:
-    """Commit group after group without waiting for each; groups with their responses, in order.
-
-    Waits for the first: a connection that is still opening accepts no second request.
-    """
+    """Commit group after group without waiting for each; groups with their responses, in order."""
     waiting: deque[tuple[str, Awaitable[Any]]] = deque()
-    most = 1
     for group, offsets in commits.items():
-        waiting.append((group, connection.begin(commit_request(group, offsets), node)))
-        if len(waiting) >= most:
+        waiting.append((group, await connection.begin(commit_request(group, offsets), node)))
+        if len(waiting) >= _IN_FLIGHT:
             first, answer = waiting.popleft()
             yield first, await answer
-            most = _IN_FLIGHT
     for group, answer in waiting:
         yield group, await answer
 

@@ -23,6 +23,7 @@ from drkit.kafka.admin.admin_connection import (
     ClusterClient,
     Reachability,
     RetryLater,
+    StepConnection,
     check,
     describe,
     error_class,
@@ -121,7 +122,7 @@ class GroupAdmin(ClusterClient):
             Unreachable: also while part of the coordinators is down: a partial list is never returned.
         """
 
-        async def step(connection: AdminConnection) -> GroupListing:
+        async def step(connection: StepConnection) -> GroupListing:
             listing = await self._list(connection, whole=True)
             if not listing.complete:
                 raise RetryLater(f"{listing.missing}, so its groups can't all be listed")
@@ -142,7 +143,7 @@ class GroupAdmin(ClusterClient):
         """
         deadline = Deadline.after(seconds)
 
-        async def step(connection: AdminConnection) -> GroupListing:
+        async def step(connection: StepConnection) -> GroupListing:
             listing = await self._list(connection, whole=True)
             if not listing.complete and not deadline.passed:
                 raise RetryLater(listing.missing)
@@ -150,7 +151,7 @@ class GroupAdmin(ClusterClient):
 
         return self._connection.call("list groups", step)
 
-    async def _list(self, connection: AdminConnection, *, whole: bool = False) -> GroupListing:
+    async def _list(self, connection: StepConnection, *, whole: bool = False) -> GroupListing:
         """Ask every broker; one that doesn't answer soon makes the listing incomplete, not the call fail.
 
         `whole`: raise `NotShown` at once if drkit can't ever know whether the listing is complete.
@@ -219,7 +220,7 @@ class GroupAdmin(ClusterClient):
         left = dict.fromkeys(groups)
         fetched = FetchedOffsets()
 
-        async def ask(connection: AdminConnection, node: int, chunk: list[str]) -> None:
+        async def ask(connection: StepConnection, node: int, chunk: list[str]) -> None:
             group_type = OffsetFetchRequest.OffsetFetchRequestGroup
             request = OffsetFetchRequest(
                 groups=[group_type(group_id=group, topics=None) for group in chunk], min_version=8, max_version=8
@@ -248,7 +249,7 @@ class GroupAdmin(ClusterClient):
         left = dict.fromkeys(groups)
         found: dict[str, dict[TopicPartition, int | None]] = {}
 
-        async def ask(connection: AdminConnection, node: int, chunk: list[str]) -> None:
+        async def ask(connection: StepConnection, node: int, chunk: list[str]) -> None:
             if connection.supports(DescribeShareGroupOffsetsRequest) is None:
                 left.clear()
                 return
@@ -328,7 +329,7 @@ class GroupAdmin(ClusterClient):
         denied: set[str] = set()
         found: dict[str, frozenset[str]] = {}
 
-        async def ask(connection: AdminConnection, node: int, chunk: list[str]) -> None:
+        async def ask(connection: StepConnection, node: int, chunk: list[str]) -> None:
             request = DescribeGroupsRequest(
                 groups=chunk, include_authorized_operations=True, min_version=3, max_version=5
             )  # from 6 on a group that doesn't exist is an error, without the operations
@@ -390,7 +391,7 @@ class GroupAdmin(ClusterClient):
         left = dict.fromkeys(names)
         failures: dict[str, DrkitError] = {}
 
-        async def ask(connection: AdminConnection, node: int, chunk: list[str]) -> None:
+        async def ask(connection: StepConnection, node: int, chunk: list[str]) -> None:
             async for group, response in pipelined(connection, node, {name: wanted[name] for name in chunk}):
                 rejected = rejections(response)
                 if rejected is not None:
@@ -416,7 +417,7 @@ class GroupAdmin(ClusterClient):
         if not by_topic:
             return
 
-        async def ask(connection: AdminConnection, node: int, _: list[str]) -> None:
+        async def ask(connection: StepConnection, node: int, _: list[str]) -> None:
             topic_type = OffsetDeleteRequest.OffsetDeleteRequestTopic
             partition_type = topic_type.OffsetDeleteRequestPartition
             request = OffsetDeleteRequest(
@@ -454,7 +455,7 @@ class GroupAdmin(ClusterClient):
         """
         left = dict.fromkeys(groups)
 
-        async def ask(connection: AdminConnection, node: int, chunk: list[str]) -> None:
+        async def ask(connection: StepConnection, node: int, chunk: list[str]) -> None:
             response = await connection.send(DeleteGroupsRequest(groups_names=chunk), node)
             for result in response.results:
                 error = error_class(result.error_code)
@@ -470,7 +471,7 @@ class GroupAdmin(ClusterClient):
         self,
         what: str,
         left: dict[str, None],
-        ask: Callable[[AdminConnection, int, list[str]], Awaitable[None]],
+        ask: Callable[[StepConnection, int, list[str]], Awaitable[None]],
         groups_a_request: int = GROUPS_A_REQUEST,
         *,
         remembered: dict[str, int] | None = None,
@@ -485,7 +486,7 @@ class GroupAdmin(ClusterClient):
         `over`: another connection than the client's first.
         """
 
-        async def step(connection: AdminConnection) -> None:
+        async def step(connection: StepConnection) -> None:
             coordinators, why = await find_coordinators(connection, list(left), remembered, denied)
             for group in denied or ():
                 left.pop(group, None)
@@ -529,7 +530,7 @@ class GroupAdmin(ClusterClient):
         )
 
 
-async def _list_broker(connection: AdminConnection, node: int, timeout_seconds: float) -> dict[str, GroupInfo]:
+async def _list_broker(connection: StepConnection, node: int, timeout_seconds: float) -> dict[str, GroupInfo]:
     """The groups that one broker coordinates."""
     request = ListGroupsRequest(states_filter=[], types_filter=[])
     response = await connection.send(request, node, timeout_seconds=timeout_seconds)

@@ -13,7 +13,7 @@ from kafka import errors as kafka_errors
 from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 
-from drkit.kafka.admin.admin_connection import AdminConnection, RetryLater, check, error_class
+from drkit.kafka.admin.admin_connection import RetryLater, StepConnection, check, error_class
 from drkit.kafka.admin.logs.log_offsets import LATEST
 
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -37,7 +37,7 @@ class OffsetsTopicEnds:
     cluster_id: str = ""
 
 
-async def read_log_state(connection: AdminConnection) -> OffsetsTopicEnds:
+async def read_log_state(connection: StepConnection) -> OffsetsTopicEnds:
     """One check (within a step): a metadata request, and one request per broker that leads a partition."""
     topic_type = MetadataRequest.MetadataRequestTopic
     metadata = await connection.send(
@@ -67,7 +67,7 @@ async def read_log_state(connection: AdminConnection) -> OffsetsTopicEnds:
     return OffsetsTopicEnds(len(topic.partitions), ends, cluster_id)
 
 
-async def _ends(connection: AdminConnection, leader: int, partitions: list[int], patience: float) -> dict[int, int]:
+async def _ends(connection: StepConnection, leader: int, partitions: list[int], patience: float) -> dict[int, int]:
     topic_type = ListOffsetsRequest.ListOffsetsTopic
     partition_type = topic_type.ListOffsetsPartition
     request = ListOffsetsRequest(

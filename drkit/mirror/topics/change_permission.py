@@ -6,12 +6,12 @@ changing request; time in which its process was stopped counts. A failover that 
 than that: until the workers' notes have expired.
 
 Two gaps remain. A worker that is stopped in the microseconds between checking its clock and handing the request to the
-operating system (plus the time to connect to the broker, if needed) still sends this one request when it wakes up. And
-a machine that its hypervisor pauses, or that is suspended, sees no time pass: its worker believes for up to three
-seconds more what it read before. So whatever removes something (topics, rules, records), or changes settings, reads
-the link's state once more right before it is sent, however recent that is (`AdminConnection.renew_permission`); and
-asks the store whether this worker has held its note since its look began: what it saw before another took over may
-be about a topic that is another's now (`Worker.may_write`).
+operating system still sends this one request when it wakes up. And a machine that its hypervisor pauses, or that is
+suspended, sees no time pass: its worker believes for up to three seconds more what it read before. So whatever removes
+something (topics, rules, records), or changes settings, reads the link's state once more right before it is sent,
+however recent that is (`AdminConnection.renew_permission`); and asks the store whether this worker has held its note
+since its look began: what it saw before another took over may be about a topic that is another's now
+(`Worker.may_write`).
 """
 
 from __future__ import annotations

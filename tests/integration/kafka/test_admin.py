@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from drkit.config import ClusterConfig
-from drkit.kafka.admin.admin_connection import AdminConnection
+from drkit.kafka.admin.admin_connection import StepConnection
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, NewTopic
 from drkit.kafka.client.small_topic import APPEND_ONLY, make_topic
 from drkit.kafka.groups.group_admin import GroupAdmin
@@ -60,13 +60,13 @@ def fill(cluster: ClusterConfig, topic: str) -> None:
 def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Counts the requests that are sent, by type."""
     counts: Counter[str] = Counter()
-    send = AdminConnection.send
+    send = StepConnection.send
 
-    async def counting(self: AdminConnection, request: Any, *where: Any, **how: Any) -> Any:
+    async def counting(self: StepConnection, request: Any, *where: Any, **how: Any) -> Any:
         counts[type(request).__name__] += 1
         return await send(self, request, *where, **how)
 
-    monkeypatch.setattr(AdminConnection, "send", counting)
+    monkeypatch.setattr(StepConnection, "send", counting)
     return counts
 
 

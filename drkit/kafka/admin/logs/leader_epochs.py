@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from kafka import errors as kafka_errors
 from kafka.protocol.consumer import OffsetForLeaderEpochRequest
 
-from drkit.kafka.admin.admin_connection import UNREADABLE, AdminConnection, describe, error_class
+from drkit.kafka.admin.admin_connection import UNREADABLE, AdminConnection, StepConnection, describe, error_class
 from drkit.kafka.admin.logs.log_offsets import NO_ANSWER, find_leaders, without_answer
 from drkit.kafka.admin.topic_requests import metadata
 from drkit.kafka.client.record_probe import SingleFetch, fetch
@@ -73,7 +73,7 @@ def leader_epochs(connection: AdminConnection, tps: Mapping[TopicPartition, obje
     principal may not see, are left out."""
     found: dict[TopicPartition, int] = {}
 
-    async def step(connection: AdminConnection) -> None:
+    async def step(connection: StepConnection) -> None:
         await find_leaders(connection, list(tps), set(), found, denied=set())
 
     if tps:
@@ -92,7 +92,7 @@ def epoch_ends(connection: AdminConnection, epochs: Mapping[TopicPartition, int]
     pending = dict(epochs)
     now: dict[TopicPartition, int] = {}
 
-    async def ask(connection: AdminConnection, leader: int, tps: list[TopicPartition]) -> str:
+    async def ask(connection: StepConnection, leader: int, tps: list[TopicPartition]) -> str:
         behind = {tp: pending[tp] for tp in tps if now[tp] < pending[tp]}
         known = {tp: pending[tp] for tp in tps if now[tp] >= pending[tp]}
         why = await _ask_ends(connection, leader, known, now, pending, found) if known else ""
@@ -114,7 +114,7 @@ def epoch_ends(connection: AdminConnection, epochs: Mapping[TopicPartition, int]
 
 
 async def _newest_anywhere(
-    connection: AdminConnection, tps: Mapping[TopicPartition, object]
+    connection: StepConnection, tps: Mapping[TopicPartition, object]
 ) -> dict[TopicPartition, int]:
     """The newest leader epoch of each partition that any broker knows; an error if a listed broker doesn't answer."""
     cluster = await metadata([])(connection)
@@ -152,7 +152,7 @@ def batches_at(
     found: dict[TopicPartition, LogBatch | None] = {}
     pending = {tp: SingleFetch(offset, _FIRST_BYTES) for tp, offset in offsets.items()}
 
-    async def ask(connection: AdminConnection, leader: int, tps: list[TopicPartition]) -> str:
+    async def ask(connection: StepConnection, leader: int, tps: list[TopicPartition]) -> str:
         why = ""
         for first in range(0, len(tps), _AT_ONCE):
             asked = {tp: pending[tp] for tp in tps[first : first + _AT_ONCE]}
@@ -195,7 +195,7 @@ def _ask_leaders(
         Unreachable: no broker answers.
     """
 
-    async def step(connection: AdminConnection) -> None:
+    async def step(connection: StepConnection) -> None:
         gone: set[TopicPartition] = set()
         leaderless: dict[TopicPartition, str] = {}
         leaders = await find_leaders(connection, list(pending), gone, now, denied=gone, leaderless=leaderless)
@@ -213,7 +213,7 @@ def _ask_leaders(
             raise
 
 
-async def _or_say(ask: Any, connection: AdminConnection, leader: int, tps: list[TopicPartition]) -> str:
+async def _or_say(ask: Any, connection: StepConnection, leader: int, tps: list[TopicPartition]) -> str:
     """The partitions of an unreachable leader stay pending; the others continue."""
     try:
         why: str = await ask(connection, leader, tps)
@@ -225,7 +225,7 @@ async def _or_say(ask: Any, connection: AdminConnection, leader: int, tps: list[
 
 
 async def _ask_ends(
-    connection: AdminConnection,
+    connection: StepConnection,
     leader: int,
     epochs: Mapping[TopicPartition, int],
     now: Mapping[TopicPartition, int],

@@ -14,7 +14,15 @@ from kafka.protocol.admin import DeleteRecordsRequest, DescribeLogDirsRequest
 from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 
-from drkit.kafka.admin.admin_connection import UNREADABLE, AdminConnection, RetryLater, check, describe, error_class
+from drkit.kafka.admin.admin_connection import (
+    UNREADABLE,
+    AdminConnection,
+    RetryLater,
+    StepConnection,
+    check,
+    describe,
+    error_class,
+)
 from drkit.kafka.protocol.record_batch import UNKNOWN_EPOCH
 from drkit.model.clock import Deadline
 from drkit.model.errors import Refused, Unreachable
@@ -148,7 +156,7 @@ def list_offsets(
     patience: list[Deadline] = []
     view = _View(_READ_COMMITTED if committed else _READ_UNCOMMITTED, _OBSERVER if true_end else _CONSUMER)
 
-    async def step(connection: AdminConnection) -> None:
+    async def step(connection: StepConnection) -> None:
         if not patience:
             patience.append(Deadline.after(_ELECTION_SECONDS))
         epochs: dict[TopicPartition, int] = {}
@@ -175,7 +183,7 @@ def list_offsets(
 
 
 async def _leaders(
-    connection: AdminConnection,
+    connection: StepConnection,
     answers: _Answers,
     recent: RecentLeaders | None,
     epochs: dict[TopicPartition, int],
@@ -203,7 +211,7 @@ def without_answer(pending: Mapping[TopicPartition, str]) -> RetryLater:
 
 
 async def find_leaders(
-    connection: AdminConnection,
+    connection: StepConnection,
     tps: Iterable[TopicPartition],
     absent: set[TopicPartition],
     epochs: dict[TopicPartition, int] | None = None,
@@ -281,7 +289,7 @@ def _why_left_out(
 
 
 async def _ask_or_leave(
-    connection: AdminConnection,
+    connection: StepConnection,
     leader: int,
     tps: list[TopicPartition],
     asked: _Asked,
@@ -310,7 +318,7 @@ def topics_asked(
 
 
 async def _ask(
-    connection: AdminConnection,
+    connection: StepConnection,
     leader: int,
     tps: list[TopicPartition],
     asked: _Asked,
@@ -350,7 +358,7 @@ def delete_records(connection: AdminConnection, before: Mapping[TopicPartition, 
     """
     left = dict(before)
 
-    async def step(connection: AdminConnection) -> None:
+    async def step(connection: StepConnection) -> None:
         absent: set[TopicPartition] = set()
         leaderless: dict[TopicPartition, str] = {}
         leaders = await find_leaders(connection, left, absent, leaderless=leaderless)
@@ -365,7 +373,7 @@ def delete_records(connection: AdminConnection, before: Mapping[TopicPartition, 
 
 
 async def _delete_at(
-    connection: AdminConnection, leader: int, before: Mapping[TopicPartition, int], left: dict[TopicPartition, int]
+    connection: StepConnection, leader: int, before: Mapping[TopicPartition, int], left: dict[TopicPartition, int]
 ) -> None:
     topic_type = DeleteRecordsRequest.DeleteRecordsTopic
     partition_type = topic_type.DeleteRecordsPartition
@@ -390,7 +398,7 @@ async def _delete_at(
                 raise _refused_deletion(connection, tp, describe(error))
 
 
-def _refused_deletion(connection: AdminConnection, tp: TopicPartition, why: str) -> Refused:
+def _refused_deletion(connection: StepConnection, tp: TopicPartition, why: str) -> Refused:
     return Refused(
         f"cluster {connection.alias} would not delete records of {tp}: {why}",
         meaning="OFFSET_OUT_OF_RANGE: beyond the log's end; POLICY_VIOLATION: the topic is only compacted",
@@ -407,7 +415,7 @@ def log_sizes(connection: AdminConnection, tps: Iterable[TopicPartition]) -> dic
     wanted = list(tps)
     found: dict[TopicPartition, int] = {}
 
-    async def step(connection: AdminConnection) -> None:
+    async def step(connection: StepConnection) -> None:
         leaders = await find_leaders(connection, wanted, set())
         await connection.gather(_ask_sizes(connection, leader, led, found) for leader, led in leaders.items())
 
@@ -417,7 +425,7 @@ def log_sizes(connection: AdminConnection, tps: Iterable[TopicPartition]) -> dic
 
 
 async def _ask_sizes(
-    connection: AdminConnection, leader: int, tps: list[TopicPartition], found: dict[TopicPartition, int]
+    connection: StepConnection, leader: int, tps: list[TopicPartition], found: dict[TopicPartition, int]
 ) -> None:
     by_topic: dict[str, list[int]] = defaultdict(list)
     for tp in tps:

@@ -18,7 +18,7 @@ from kafka.protocol.admin import DescribeProducersRequest, DescribeTransactionsR
 from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.producer import InitProducerIdRequest, WriteTxnMarkersRequest
 
-from drkit.kafka.admin.admin_connection import AdminConnection, ClusterClient, RetryLater, check, describe, error_class
+from drkit.kafka.admin.admin_connection import ClusterClient, RetryLater, StepConnection, check, describe, error_class
 from drkit.kafka.admin.logs.log_offsets import EARLIEST, LATEST, NO_ANSWER, find_leaders, list_offsets, without_answer
 from drkit.kafka.admin.topic_requests import metadata
 from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC, partition_of
@@ -55,7 +55,7 @@ class ProducerStateAdmin(ClusterClient):
             Unreachable: the cluster doesn't answer.
         """
 
-        async def step(connection: AdminConnection) -> int:
+        async def step(connection: StepConnection) -> int:
             response = await connection.send(
                 InitProducerIdRequest(
                     transactional_id=None,
@@ -103,7 +103,7 @@ class ProducerStateAdmin(ClusterClient):
         refused: dict[TopicPartition, str] = {}
         patience: list[Deadline] = []
 
-        async def step(connection: AdminConnection) -> None:
+        async def step(connection: StepConnection) -> None:
             if not patience:
                 patience.append(Deadline.after(_EPOCH_SECONDS))
             denied: set[TopicPartition] = set()
@@ -130,7 +130,7 @@ class ProducerStateAdmin(ClusterClient):
         found: dict[TopicPartition, int | None] = {}
         pending = dict.fromkeys(tps, NO_ANSWER)
 
-        async def step(connection: AdminConnection) -> None:
+        async def step(connection: StepConnection) -> None:
             for leader, portion in await _portions(connection, pending):
                 await _ask(connection, leader, portion, producer_id, value, found, pending)
             if pending:
@@ -146,7 +146,7 @@ class ProducerStateAdmin(ClusterClient):
 
 
 async def _portions(
-    connection: AdminConnection, pending: dict[TopicPartition, str], denied: set[TopicPartition] | None = None
+    connection: StepConnection, pending: dict[TopicPartition, str], denied: set[TopicPartition] | None = None
 ) -> list[tuple[int, list[TopicPartition]]]:
     """Pending partitions by leader, as many as one request names; those that don't exist or may not be seen (`denied`
     gets them) are pending no more."""
@@ -165,7 +165,7 @@ async def _portions(
 
 
 async def _ask(
-    connection: AdminConnection,
+    connection: StepConnection,
     leader: int,
     tps: list[TopicPartition],
     producer_id: int,
@@ -196,7 +196,7 @@ async def _ask(
 
 
 async def _mark(
-    connection: AdminConnection,
+    connection: StepConnection,
     leader: int,
     tps: list[TopicPartition],
     producer: tuple[int, int],
@@ -300,7 +300,7 @@ class TransactionAdmin(ClusterClient):
     def partitions(self) -> dict[str, int]:
         """The number of partitions of the two transactional logs; one that doesn't exist yet is left out."""
 
-        async def step(connection: AdminConnection) -> dict[str, int]:
+        async def step(connection: StepConnection) -> dict[str, int]:
             topic_type = MetadataRequest.MetadataRequestTopic
             names = [topic_type(name=name) for name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)]
             response = await connection.send(MetadataRequest(topics=names, allow_auto_topic_creation=False))
@@ -343,7 +343,7 @@ class TransactionAdmin(ClusterClient):
         """What the leader of each partition knows of its producers."""
         wanted = list(tps)
 
-        async def step(connection: AdminConnection) -> dict[TopicPartition, list[Any]]:
+        async def step(connection: StepConnection) -> dict[TopicPartition, list[Any]]:
             found: dict[TopicPartition, list[Any]] = defaultdict(list)
             for leader, led in (await find_leaders(connection, wanted, set())).items():
                 response = await connection.send(_describe(led), leader)
@@ -366,7 +366,7 @@ class TransactionAdmin(ClusterClient):
             Unreachable: also while a transaction coordinator is down or loading: a partial list is never returned.
         """
 
-        async def step(connection: AdminConnection) -> list[TransactionalId]:
+        async def step(connection: StepConnection) -> list[TransactionalId]:
             brokers = (await metadata([])(connection)).brokers
             return [each for listed in (await _listed(connection, brokers, producer_ids)).values() for each in listed]
 
@@ -382,7 +382,7 @@ class TransactionAdmin(ClusterClient):
             Refused: drkit's principal may not see that log.
         """
 
-        async def step(connection: AdminConnection) -> list[CoordinatedTransaction]:
+        async def step(connection: StepConnection) -> list[CoordinatedTransaction]:
             brokers = await _with_coordinators(connection)
             found = []
             for node, listed in (await _listed(connection, brokers, producer_ids)).items():
@@ -421,7 +421,7 @@ class TransactionAdmin(ClusterClient):
         return list_offsets(self._connection, "look at log ends", dict.fromkeys(tps, LATEST))
 
 
-async def _with_coordinators(connection: AdminConnection) -> list[Any]:
+async def _with_coordinators(connection: StepConnection) -> list[Any]:
     """The brokers that the cluster lists. Raises unless each part of the coordinators' log has a leader, which
     coordinates its transactions."""
     found = await metadata([TRANSACTIONS_TOPIC])(connection)
@@ -435,7 +435,7 @@ async def _with_coordinators(connection: AdminConnection) -> list[Any]:
 
 
 async def _listed(
-    connection: AdminConnection, brokers: Iterable[Any], producer_ids: Collection[int]
+    connection: StepConnection, brokers: Iterable[Any], producer_ids: Collection[int]
 ) -> dict[int, list[TransactionalId]]:
     """By the broker that coordinates them: the transactional producers that have these producer ids now."""
     found: dict[int, list[TransactionalId]] = {}

@@ -20,11 +20,13 @@ from kafka.protocol.metadata import MetadataRequest
 from drkit.audit.compare.range_proof import choose
 from drkit.audit.compare.scope import observe_scope
 from drkit.config import ClusterConfig
-from drkit.kafka.admin.admin_connection import AdminConnection
+from drkit.kafka.admin.admin_connection import AdminConnection, StepConnection
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.kafka.admin.cluster_admin import NewTopic as NewTopicThere
 from drkit.kafka.admin.logs.leader_epochs import KeptEpochs
 from drkit.kafka.admin.logs.producers import ProducerStateAdmin
 from drkit.kafka.admin.logs.source_divergence import divergence
+from drkit.kafka.admin.topic_requests import alter_request
 from drkit.kafka.client.small_topic import read_topic
 from drkit.kafka.protocol.record_batch import parse
 from drkit.lab import Lab
@@ -193,6 +195,37 @@ def test_a_broker_that_fails_takes_no_other_ones_connection_with_it(trio: Lab, f
         assert {node: after[node] for node in others} == during
         assert after[fails] != before[fails]
         assert admin.absent_everywhere({"none"}) == {"none"}
+
+
+def test_a_call_that_has_failed_changes_nothing_more_once_its_broker_wakes(trio: Lab, unique_name: str) -> None:
+    """The change that the broker had not answered is made, and none after it."""
+    cluster = ClusterConfig(bootstrap_servers=trio.bootstrap("trio"))
+    freezes = not_controller(cluster)
+    topics = [f"{unique_name}-{number}" for number in range(4)]
+    changed = {"max.message.bytes": "78"}
+
+    def shown(admin: ClusterAdmin) -> list[str]:
+        found = admin.topic_configs(topics, keys=list(changed))
+        return sorted(topic for topic, each in found.items() if each == changed)
+
+    with ClusterAdmin("trio", cluster) as admin, AdminConnection("trio", cluster) as connection:
+        assert admin.create_topics([NewTopicThere(topic, 1, 3) for topic in topics]) == {}
+
+        async def step(each: StepConnection) -> None:
+            for number, topic in enumerate(topics):
+                if number == 1:
+                    trio.pause(f"trio-{freezes}")
+                await each.send(alter_request([(topic, changed)]), freezes)
+
+        connection.call("connect", lambda each: each.send(MetadataRequest(topics=[]), freezes))
+        try:
+            with pytest.raises(Unreachable):
+                connection.call("change many topics", step, timeout_seconds=0.9)
+        finally:
+            trio.resume(f"trio-{freezes}")
+        wait_until(lambda: shown(admin) == topics[:2], 60, "the change in flight")
+        connection.call("ask it again", lambda each: each.send(MetadataRequest(topics=[]), freezes))
+        assert shown(admin) == topics[:2]
 
 
 def test_a_topic_that_is_deleted_while_a_broker_crashes_is_deleted(

@@ -1,5 +1,6 @@
 """A connection that fails is replaced alone: that another one is still open shows that its broker's process is the
-same. Brokers of the test answer which requests they take, and metadata.
+same. A call that has failed sends nothing over those that last. Brokers of the test answer which requests they take,
+and metadata.
 """
 
 from __future__ import annotations
@@ -7,14 +8,14 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 
 import pytest
 from kafka.protocol.consumer import FetchRequest
-from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
+from kafka.protocol.metadata import ApiVersionsResponse, MetadataRequest, MetadataResponse
 
 from drkit.config import ClusterConfig
-from drkit.kafka.admin.admin_connection import AdminConnection
+from drkit.kafka.admin.admin_connection import AdminConnection, StepConnection
 from drkit.kafka.admin.cluster_description import sessions
 from drkit.kafka.admin.topic_requests import absent_everywhere
 from drkit.model.errors import Unreachable
@@ -24,14 +25,27 @@ FETCH, METADATA, API_VERSIONS, MANY = 1, 3, 18, 90
 """API keys, and one more than the greatest of them."""
 
 
+NAME = "of the step"
+"""The topic that the requests of `many` ask for, by which a broker of the test knows them."""
+
+
 class FakeBroker:
-    """A broker that takes any number of connections. `silent`: it reads on, and answers nothing."""
+    """A broker that takes any number of connections.
+
+    `silent`: it reads on, and answers nothing. `asked`: how many requests for the topic `NAME` it has read;
+    `patience`: how many of these it answers before it waits for `released`. `greets`: whether it says at once which
+    requests it takes, else it waits, too.
+    """
 
     def __init__(self, node: int, stack: ExitStack) -> None:
         self.node = node
         self.peers: Sequence[FakeBroker] = ()
         self.silent = False
         self.fetch_version = 17
+        self.asked = 0
+        self.patience = MANY
+        self.greets = True
+        self.released = threading.Event()
         self._connections: list[socket.socket] = []
         self._server = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=64))
         self.port = self._server.getsockname()[1]
@@ -73,6 +87,10 @@ class FakeBroker:
                 request = stream.read(int.from_bytes(size, "big"))
                 if self.silent:
                     continue
+                key = int.from_bytes(request[:2], "big")
+                self.asked += NAME.encode() in request
+                if self.asked > self.patience or (key == API_VERSIONS and not self.greets):
+                    self.released.wait(30)
                 try:
                     connection.sendall(self._answer(request))
                 except OSError:
@@ -205,3 +223,77 @@ def test_brokers_that_were_upgraded_one_by_one_are_asked_what_they_take_now(
         broker.come_back(stack)
         wait_until(lambda: len(sessions(connection)) == 3, what="connections to all")
         assert connection.supports(FetchRequest) == 12, "what all of them take"
+
+
+async def many(each: StepConnection) -> None:
+    """A step of many requests, as one that changes many topics."""
+    topic = MetadataRequest.MetadataRequestTopic(name=NAME)
+    for _ in range(MANY):
+        await each.send(MetadataRequest(topics=[topic], allow_auto_topic_creation=False), 3)
+
+
+def test_a_call_that_has_failed_sends_nothing_more(brokers: list[FakeBroker], connection: AdminConnection) -> None:
+    """Its last request has waited for less than what has a connection closed."""
+    broker = brokers[2]
+    broker.patience = 2
+    before = sessions(connection)
+    with pytest.raises(Unreachable):
+        connection.call("change many topics", many, timeout_seconds=0.5)
+    broker.released.set()
+    assert sessions(connection) == before, "the broker has answered, over the same connection"
+    assert sessions(connection) == before
+    assert broker.asked == 3, "two that it answered, and the one that it did not"
+
+
+def test_what_waits_for_its_connection_is_not_sent_once_its_call_has_failed(
+    brokers: list[FakeBroker], connection: AdminConnection, stack: ExitStack
+) -> None:
+    broker = brokers[2]
+    broker.crash()
+    broker.greets = False
+    broker.come_back(stack)
+    with pytest.raises(Unreachable):
+        connection.call("change many topics", many, timeout_seconds=0.5)
+    broker.greets = True
+    broker.released.set()
+    wait_until(lambda: 3 in sessions(connection), what="a connection to it")
+    assert broker.asked == 0
+
+
+def test_a_call_that_is_begun_only_after_it_has_failed_sends_nothing(
+    brokers: list[FakeBroker], connection: AdminConnection
+) -> None:
+    """As where a name server keeps the thread that sends, or the process stood still."""
+    goes_on = threading.Event()
+
+    async def late(each: StepConnection) -> None:
+        goes_on.wait(30)
+        await many(each)
+
+    with pytest.raises(Unreachable):
+        connection.call("change many topics", late, timeout_seconds=0.1)
+    goes_on.set()
+    assert len(sessions(connection)) == 3
+    assert brokers[2].asked == 0
+
+
+def test_a_step_that_goes_on_after_errors_does_not_go_on_after_its_end(
+    brokers: list[FakeBroker], connection: AdminConnection
+) -> None:
+    broker = brokers[2]
+    broker.patience = 0
+
+    async def unmoved(each: StepConnection) -> None:
+        for _ in range(MANY):
+            with suppress(Exception):
+                await many(each)
+
+    async def both(each: StepConnection) -> None:
+        await each.gather(unmoved(each) for _ in range(2))
+
+    with pytest.raises(Unreachable):
+        connection.call("change many topics", both, timeout_seconds=0.5)
+    broker.released.set()
+    assert len(sessions(connection)) == 3
+    assert len(sessions(connection)) == 3
+    assert broker.asked == 2
