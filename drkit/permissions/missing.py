@@ -1,4 +1,4 @@
-"""The ACLs that drkit lacks for a command, on exactly the topics and groups that it uses.
+"""The ACLs that drkit lacks for commands, on exactly the topics and groups that these use.
 
 The cluster itself reports drkit's allowed operations (`drkit.kafka.admin.cluster_description`). Unreported ones are not
 checked: on transactional ids, and on topics that don't exist. While a fence of drkit's own denies an operation, the
@@ -23,14 +23,14 @@ from drkit.model.topics.acls import Acl, fence_rules_kind
 from drkit.model.topology import Link
 from drkit.model.wording import and_more, counted
 from drkit.permissions.resolve import CLUSTER_NAME, cluster_of, condition_holds, patterns_of
-from drkit.permissions.table import Command, NeedOf, Operation, Resource, Side, Subject, Who, needs_of
+from drkit.permissions.table import Command, Need, NeedOf, Operation, Resource, Side, Subject, Who, needs_of
 from drkit.store.api import Store
 
 Names = Mapping[tuple[Subject, Operation | None], Collection[str]]
-"""The resources that a command uses on a cluster: the names by operation; operation None: all others. Only `TOPICS`,
-`GROUPS` and `CLUSTER`; other resources aren't checked."""
-_NAMED_ELSEWHERE = frozenset({Subject.TOPICS, Subject.GROUPS, Subject.CLUSTER})
-_FIXED = frozenset({Subject.JOURNAL, Subject.OFFSETS_LOG, Subject.TRANSACTION_LOG, Subject.WORKERS})
+"""The resources that a command uses on a cluster: the names by operation; operation None: all others. They are of the
+subjects in `_NAMED_ELSEWHERE`; one that isn't named isn't checked."""
+_NAMED_ELSEWHERE = frozenset({Subject.TOPICS, Subject.GROUPS, Subject.CLUSTER, Subject.STATE, Subject.REHEARSAL_GROUPS})
+_FIXED = frozenset({Subject.CANARY, Subject.JOURNAL, Subject.OFFSETS_LOG, Subject.TRANSACTION_LOG, Subject.WORKERS})
 """Subjects that are one name each."""
 _EVERYBODY = "User:*"
 
@@ -68,35 +68,81 @@ def missing_rights(
     config: Config,
     store: Store,
     link: Link,
-    command: Command,
-    touched: Mapping[Side, Names],
+    side: Side,
+    touched: Mapping[Command, Names],
     *,
     may_be_gone: bool = False,
-) -> list[MissingRight]:
-    """The ACLs that drkit lacks for a command, required ones first.
+) -> dict[Command, list[MissingRight]]:
+    """The ACLs that drkit lacks on one cluster, by command, required ones first.
+
+    The cluster is asked once for all commands: three kinds of requests, whatever their number.
 
     Args:
-        clusters: connections; each cluster of `touched` is asked.
+        clusters: connections.
         config: fences, and the links whose fences may stand.
         store: has the ACLs of drkit's fences.
         link: the configured link.
-        command: the command.
-        touched: the resources that it uses, by cluster.
+        side: the cluster of the link that is asked.
+        touched: the commands, each with the resources that it uses there.
         may_be_gone: see `Clusters`.
 
     Raises:
-        Unreachable: a cluster doesn't answer.
+        Unreachable: the cluster doesn't answer.
         DrkitError: it answered with an error.
     """
-    found: list[MissingRight] = []
-    for side, names in touched.items():
-        alias = cluster_of(link, side)
-        wanted = _wanted(config, link, command, side, names)
-        if wanted:
-            admin = clusters.admin(alias, may_be_gone=may_be_gone)
-            asked = _Asked(admin, clusters.groups(alias, may_be_gone=may_be_gone))
-            found += _lacking(asked, wanted, partial(_fence_rules, store, config, alias))
-    return sorted(found, key=lambda each: (each.optional, each.cluster, each.resource, each.names))
+    alias = cluster_of(link, side)
+    uses = {command: list(_uses(config, link, command, side, names)) for command, names in touched.items()}
+    if not any(uses.values()):
+        return {command: [] for command in touched}
+    admin = clusters.admin(alias, may_be_gone=may_be_gone)
+    asked = _Asked(admin, clusters.groups(alias, may_be_gone=may_be_gone))
+    denied = _denied(
+        asked, [use for each in uses.values() for use in each], partial(_fence_rules, store, config, alias)
+    )
+    return {
+        command: sorted(
+            _lacking(alias, _wanted(each, denied)),
+            key=lambda right: (right.optional, right.resource, right.names),
+        )
+        for command, each in uses.items()
+    }
+
+
+class _Use(NamedTuple):
+    """A command's need of one operation, and the names of what it is done on."""
+
+    need: Need
+    operation: Operation
+    names: Collection[str]
+
+    @property
+    def resource(self) -> Resource:
+        return self.need.subject.resource
+
+
+_Key = tuple[Resource, str, Operation]
+_Why = tuple[Resource, bool, tuple[str, ...], tuple[str, ...]]
+
+
+def _uses(config: Config, link: Link, command: Command, side: Side, names: Names) -> Iterator[_Use]:
+    alias = cluster_of(link, side)
+    for each in needs_of(command):
+        need = each.need
+        if each.side is not side or need.who is not Who.DRKIT or not condition_holds(need.when, config, link, alias):
+            continue
+        for operation in need.operations:
+            if on := _names(each, link, operation, names):
+                yield _Use(need, operation, on)
+
+
+def _names(each: NeedOf, link: Link, operation: Operation, names: Names) -> Collection[str]:
+    subject = each.need.subject
+    if subject in _NAMED_ELSEWHERE:
+        found = names.get((subject, operation))
+        return names.get((subject, None), ()) if found is None else found
+    if subject in _FIXED:
+        return [pattern.name for pattern in patterns_of(each, link)[0]]
+    return ()
 
 
 @dataclass(slots=True)
@@ -108,38 +154,24 @@ class _Wanted:
     without: dict[str, None] = field(default_factory=dict)
 
 
-_Key = tuple[Resource, str, Operation]
-_Why = tuple[Resource, bool, tuple[str, ...], tuple[str, ...]]
-
-
-def _wanted(config: Config, link: Link, command: Command, side: Side, names: Names) -> dict[_Key, _Wanted]:
+def _wanted(uses: Iterable[_Use], denied: Collection[_Key]) -> dict[_Key, _Wanted]:
+    """What a command is denied, and what it wants that for."""
+    by_operation: dict[tuple[Resource, Operation], set[str]] = defaultdict(set)
+    for resource, name, operation in denied:
+        by_operation[resource, operation].add(name)
     wanted: dict[_Key, _Wanted] = defaultdict(_Wanted)
-    alias = cluster_of(link, side)
-    for each in needs_of(command):
-        need = each.need
-        if each.side is not side or need.who is not Who.DRKIT or not condition_holds(need.when, config, link, alias):
-            continue
-        for operation in need.operations:
-            for name in _names(each, link, operation, names):
-                entry = wanted[need.subject.resource, name, operation]
-                if not need.optional and entry.optional:  # required needs state the cost
-                    entry.optional = False
-                    entry.purposes.clear()
-                    entry.without.clear()
-                if need.optional <= entry.optional:
-                    entry.purposes[need.purpose] = None
-                    entry.without[need.without] = None
+    for need, operation, names in uses:
+        resource = need.subject.resource
+        for name in by_operation.get((resource, operation), set()).intersection(names):
+            entry = wanted[resource, name, operation]
+            if not need.optional and entry.optional:  # required needs state the cost
+                entry.optional = False
+                entry.purposes.clear()
+                entry.without.clear()
+            if need.optional <= entry.optional:
+                entry.purposes[need.purpose] = None
+                entry.without[need.without] = None
     return wanted
-
-
-def _names(each: NeedOf, link: Link, operation: Operation, names: Names) -> Iterable[str]:
-    subject = each.need.subject
-    if subject in _NAMED_ELSEWHERE:
-        found = names.get((subject, operation))
-        return names.get((subject, None), ()) if found is None else found
-    if subject in _FIXED:
-        return [pattern.name for pattern in patterns_of(each, link)[0]]
-    return ()
 
 
 class _Asked(NamedTuple):
@@ -149,44 +181,51 @@ class _Asked(NamedTuple):
     groups: GroupAdmin
 
 
-def _lacking(
-    asked: _Asked, wanted: Mapping[_Key, _Wanted], fence_rules: Callable[[], frozenset[Acl]]
-) -> Iterator[MissingRight]:
-    allowed = _allowed(asked, wanted)
-    denied = [key for key in wanted if (key[0], key[1]) in allowed and not _may(key, allowed)]
+def _denied(asked: _Asked, uses: Sequence[_Use], fence_rules: Callable[[], frozenset[Acl]]) -> frozenset[_Key]:
+    """Those of these operations that drkit may not do, as far as the cluster tells."""
+    names: dict[Resource, set[str]] = defaultdict(set)
+    for use in uses:
+        names[use.resource].update(use.names)
+    alike: dict[tuple[Resource, frozenset[str]], set[str]] = defaultdict(
+        set
+    )  # thousands of names, a few sets of rights
+    for (resource, name), allowed in _allowed(asked, names).items():
+        alike[resource, allowed].add(name)
+    denied = {
+        (resource, name, use.operation)
+        for use in uses
+        for (resource, allowed), same in alike.items()
+        if resource is use.resource and not {use.operation, *use.operation.implied_by} & allowed
+        for name in same.intersection(use.names)
+    }
     if denied and (fence := fence_rules()):
-        denied = _without_fence(asked.admin, denied, fence)
+        return frozenset(_without_fence(asked.admin, sorted(denied), fence))
+    return frozenset(denied)
+
+
+def _lacking(alias: str, wanted: Mapping[_Key, _Wanted]) -> Iterator[MissingRight]:
+    """What one command is denied: what is for the same reason, and of that what is on the same names, together."""
     by_reason: dict[_Why, dict[Operation, set[str]]] = defaultdict(lambda: defaultdict(set))
-    for resource, name, operation in denied:
-        entry = wanted[resource, name, operation]
+    for (resource, name, operation), entry in wanted.items():
         by_reason[resource, entry.optional, tuple(entry.purposes), tuple(entry.without)][operation].add(name)
     for (resource, optional, purposes, without), by_operation in by_reason.items():
         by_names: dict[tuple[str, ...], list[Operation]] = defaultdict(list)
-        for operation, names in by_operation.items():
-            by_names[tuple(sorted(names))].append(operation)
+        for operation in sorted(by_operation, key=list(Operation).index):
+            by_names[tuple(sorted(by_operation[operation]))].append(operation)
         for together, operations in by_names.items():
-            yield MissingRight(asked.admin.alias, resource, tuple(operations), together, purposes, without, optional)
+            yield MissingRight(alias, resource, tuple(operations), together, purposes, without, optional)
 
 
-def _allowed(asked: _Asked, wanted: Iterable[_Key]) -> dict[tuple[Resource, str], frozenset[str]]:
+def _allowed(asked: _Asked, names: Mapping[Resource, Collection[str]]) -> dict[tuple[Resource, str], frozenset[str]]:
     """The allowed operations on each of these resources; those that the cluster doesn't report are left out."""
-    by_type: dict[Resource, set[str]] = defaultdict(set)
-    for resource, name, _ in wanted:
-        by_type[resource].add(name)
-    admin = asked.admin
-    on_cluster = admin.allowed_on_cluster()
-    topics = admin.allowed_on_topics(by_type[Resource.TOPIC])
-    groups = asked.groups.allowed(by_type[Resource.GROUP])
+    on_cluster = asked.admin.allowed_on_cluster()
+    topics = asked.admin.allowed_on_topics(names.get(Resource.TOPIC, ()))
+    groups = asked.groups.allowed(names.get(Resource.GROUP, ()))
     if on_cluster is not None and Operation.CREATE in on_cluster:  # of any topic
         topics = {name: operations | {Operation.CREATE.value} for name, operations in topics.items()}
     found = {(Resource.TOPIC, name): operations for name, operations in topics.items()}
     found |= {(Resource.GROUP, name): operations for name, operations in groups.items()}
     return found if on_cluster is None else found | {(Resource.CLUSTER, CLUSTER_NAME): on_cluster}
-
-
-def _may(key: _Key, allowed: Mapping[tuple[Resource, str], frozenset[str]]) -> bool:
-    resource, name, operation = key
-    return bool({operation, *operation.implied_by} & allowed[resource, name])
 
 
 # -- behind a fence of drkit's own -----------------------------------------------------------------

@@ -338,3 +338,12 @@ def _includes(wider: Right, right: Right) -> bool:
         return False
     same = wider.operation is right.operation or wider.operation in right.operation.implied_by
     return same and wider.on.holds(right.on)
+
+
+def exact_names(link: Link, side: Side) -> tuple[frozenset[str], frozenset[str]]:
+    """The topics and groups that a link's patterns name in full; the topics as the cluster of that side names them."""
+    topics, groups = (
+        frozenset(each.name for each in patterns if not each.prefixed and each.name != EVERY_NAME)
+        for patterns in (_topics(link, side)[0], _groups(link)[0])
+    )
+    return topics, groups

@@ -52,11 +52,17 @@ OAuth) a placeholder is printed, and said to be one |
 
 A failover's and a failback's plan asks each cluster what it allows drkit on the very topics and groups that the run is
 to touch (KIP-430: a cluster tells a caller's own rights). One that is missing and that the run can't do without is an
-obstacle: `--dry-run` names it, and nothing is changed (exit 3); one that it can do without is a warning. `drkit doctor`
-has the same as its check `rights`; a principal that may look, or rehearse, but not commit is told so (exit 3).
+obstacle: `--dry-run` names it, and nothing is changed (exit 3); one that it can do without is a warning, and so is each
+that a failover lacks on the old primary. `drkit doctor` has the same as its check `rights`; a principal that may look,
+or rehearse, but not commit is told so (exit 3).
 
-What a cluster can't tell isn't judged: rights on transactional ids, and on topics that don't exist yet. While a fence
-of drkit's own denies a right, the cluster's rules are read instead; where these don't explain what drkit may do
+Doctor asks for the other commands, too, before the night: `rights of failback`, `rights of mirror` … are a warning for
+each command that lacks something on either cluster, with what happens without it and the `drkit acls` that prints the
+rights; `rights of other commands` names those that lack nothing. A failover is accepted all the same (exit 0). Topics
+and groups that the link names in full are asked for before they exist.
+
+What a cluster can't tell isn't judged: rights on transactional ids, and on other topics that don't exist yet. While
+a fence of drkit's own denies a right, the cluster's rules are read instead; where these don't explain what drkit may do
 (another kind of authorizer), that right isn't judged.
 
 ## The table

@@ -30,7 +30,14 @@ class RightsFound(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
-def look_at_rights(estate: ClusterContext, link: Link, command: Command, touched: Mapping[Side, Names]) -> RightsFound:
+def look_at_rights(
+    estate: ClusterContext,
+    link: Link,
+    command: Command,
+    touched: Mapping[Side, Names],
+    *,
+    dispensable: Side | None = None,
+) -> RightsFound:
     """Compare a command's needs with drkit's rights on each cluster.
 
     Args:
@@ -38,18 +45,21 @@ def look_at_rights(estate: ClusterContext, link: Link, command: Command, touched
         link: the configured link.
         command: the planned command.
         touched: the resources it uses on each cluster that answers.
+        dispensable: the cluster that the command can do without: what is missing there is a warning.
     """
     obstacles, warnings = [], []
     for side, names in touched.items():
         alias = cluster_of(link, side)
         try:
-            missing = missing_rights(estate, estate.config, estate.store, link, command, {side: names})
+            asked = missing_rights(
+                estate, estate.config, estate.store, link, side, {command: names}, may_be_gone=side is dispensable
+            )
         except DrkitError as error:
             warnings.append(f"whether drkit has all the rights that it needs on {alias} is unknown: {error.what}")
             continue
-        for each in missing:
+        for each in asked[command]:
             purpose, without = "; ".join(each.purposes), "; ".join(each.without)
-            if each.optional:
+            if each.optional or side is dispensable:
                 warnings.append(f"{each} (to {purpose}): {without}")
             else:
                 meaning = f"It is needed to {purpose}; without it: {without}"

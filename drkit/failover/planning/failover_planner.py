@@ -122,14 +122,21 @@ def make_plan(estate: ClusterContext, request: PlanRequest) -> FailoverPlan:
 
 
 def _rights(estate: ClusterContext, link: Link, snapshot: Snapshot, plan: FailoverPlan) -> RightsFound:
-    """Rights that drkit lacks on the target, where positions are committed and topics are promoted."""
-    touched: Names = {
+    """Rights that drkit lacks on the target, where positions are committed and topics are promoted, and on the source,
+    which is looked at: a failover does without it. Whether it can be fenced is said by the fence."""
+    target: Names = {
         (Subject.TOPICS, Operation.READ): {position.target_topic for position in plan.placed},
         (Subject.TOPICS, None): {view.target_topic for view in snapshot.partitions.values() if view.on_target},
         (Subject.GROUPS, None): {position.group for position in plan.placed},
         (Subject.CLUSTER, None): {CLUSTER_NAME},
     }
-    return look_at_rights(estate, link, Command.FAILOVER, {Side.TARGET: touched})
+    touched: dict[Side, Names] = {Side.TARGET: target}
+    if snapshot.source.reachable:
+        touched[Side.SOURCE] = {
+            (Subject.TOPICS, None): {view.tp.topic for view in snapshot.partitions.values()},
+            (Subject.GROUPS, None): {position.group for position in plan.positions},
+        }
+    return look_at_rights(estate, link, Command.FAILOVER, touched, dispensable=Side.SOURCE)
 
 
 def _look(

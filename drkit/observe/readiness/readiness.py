@@ -39,6 +39,7 @@ from drkit.observe.readiness.backlog_checks import (
 )
 from drkit.observe.readiness.check import Check, CheckOutcome, worst_outcome
 from drkit.observe.readiness.idle_groups import IDLE_GROUPS, idle_groups_check, moved_groups_check
+from drkit.observe.readiness.rights_checks import rights_checks
 from drkit.observe.readiness.store_safety import copy_of_store, store_checks
 from drkit.observe.readiness.target_checks import (
     ACCESS_RULES,
@@ -51,9 +52,6 @@ from drkit.observe.readiness.target_checks import (
     versions_check,
 )
 from drkit.observe.status import link_statuses
-from drkit.permissions.missing import Names, missing_rights, remedy_of
-from drkit.permissions.resolve import CLUSTER_NAME, cluster_of
-from drkit.permissions.table import Command, Operation, Side, Subject
 from drkit.store.api import Store
 
 _RUNS = frozenset({"mirroring", "degraded"})
@@ -131,7 +129,7 @@ def _answered(
     checks.append(_asked("topics on the target", lambda: _topics(status, link.id.target, clusters)))
     if _moved(status):
         checks.append(_asked("groups on the target", lambda: _groups(status, link.id.target, clusters)))
-    checks.append(_asked("rights", lambda: _rights(config, store, status, clusters)))
+    checks += rights_checks(config, store, status, clusters)
     checks += [*store_checks(config, store, link, clusters), copied]
     checks.append(installation())
     point = status.recovery_point
@@ -146,11 +144,11 @@ def _of_failed_over(
     They check whether the target serves, and what is on the source.
     """
     stored = store_checks(config, store, link, clusters)
-    rights = _asked("rights", lambda: _rights(config, store, status, clusters))
+    rights = rights_checks(config, store, status, clusters)
     seen = [_mirror(status), _left_behind(status), *_problems(status), _serving(status)]
     if status.target_reachable:
         seen.append(_shown(IDLE_GROUPS, lambda: moved_groups_check(status, store, clusters, now())))
-    checks = (*seen, rights, *stored, copied, installation())
+    checks = (*seen, *rights, *stored, copied, installation())
     return Readiness(link, checks, None, None)
 
 
@@ -393,37 +391,6 @@ def _fence(alias: str, cluster: ClusterConfig, clusters: Clusters) -> Check:
         without = "drkit acls --command fence prints the ACLs; without them a failover needs --accept-unfenced"
         return Check(name, CheckOutcome.WARN, why, without)
     return Check(name, CheckOutcome.OK, f"{alias} would be fenced by ACLs")
-
-
-def _rights(config: Config, store: Store, status: LinkStatus, clusters: Clusters) -> Check:
-    """Whether drkit has the ACLs for the next move: a failover, or on a failed-over link a failback, or a lifted fence
-    where no failback goes back along it."""
-    name, link, away = "rights", status.link, status.failed_over
-    command = (Command.FENCE if link.alters else Command.FAILBACK) if away else Command.FAILOVER
-    groups = {group.group for group in _moved(status)}
-    target: Names = {(Subject.TOPICS, None): {each.target_topic for each in status.partitions}}
-    touched: dict[Side, Names] = {Side.TARGET: {**target, (Subject.GROUPS, None): groups}}
-    if not away:
-        touched[Side.TARGET] = {**touched[Side.TARGET], (Subject.CLUSTER, None): {CLUSTER_NAME}}
-    elif status.source_reachable:
-        topics = {each.topic for each in status.partitions}
-        touched[Side.SOURCE] = {
-            (Subject.TOPICS, None): topics,
-            (Subject.GROUPS, None): groups,
-            (Subject.CLUSTER, Operation.ALTER): {CLUSTER_NAME},
-        }
-    missing = missing_rights(clusters, config, store, link, command, touched, may_be_gone=True)
-    lacking = [each for each in missing if not each.optional]
-    if lacking:
-        outcome = CheckOutcome.WARN if away else CheckOutcome.FAIL
-        why = f"a {command} would be refused: {and_more([str(each) for each in lacking], separator='; ')}"
-        return Check(name, outcome, why, remedy_of(command, link, lacking[0].cluster))
-    if missing:
-        named = [f"{each}: {'; '.join(each.without)}" for each in missing]
-        remedy = remedy_of(command, link, missing[0].cluster)
-        return Check(name, CheckOutcome.WARN, and_more(named, separator="; "), remedy)
-    where = " and ".join(sorted(cluster_of(link, side) for side in touched))
-    return Check(name, CheckOutcome.OK, f"drkit has the ACLs on {where} that a {command} needs")
 
 
 def _topics(status: LinkStatus, alias: str, clusters: Clusters) -> Check:

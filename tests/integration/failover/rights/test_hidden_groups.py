@@ -49,6 +49,7 @@ def test_a_group_whose_offsets_are_hidden_is_not_read_live(own: OwnLink, exact: 
     assert (placed[shown].source_offset, placed[shown].reread) == (450, 0)
     assert (placed[hidden].source_offset, placed[hidden].reread, placed[hidden].reread_at_most) == (100, None, 400)
     assert "may have read on since its position was captured" in (placed[hidden].reason or "")
+    assert any(f"drkit lacks Describe on 1 group of primary: {hidden} (to " in each for each in plan.warnings)
     (told,) = (each for each in planned.obstacles if "can't all be read" in each.what)
     assert f"offsets of {hidden}: " in told.what
     assert "grant drkit's principal DESCRIBE" in told.remedy

@@ -234,6 +234,34 @@ def test_without_the_right_to_commit_a_failover_is_refused_before_anything_chang
     assert own.committed("dr", group) == {}
 
 
+def test_doctor_says_before_the_failover_which_rights_other_commands_will_lack(
+    own: OwnLink, exact: OwnLink, grants: Grants
+) -> None:
+    topic, group = mirrored(own, exact)
+
+    def rights_said() -> dict[str, Any]:
+        checks = run("doctor", exact, "--to", "dr")["links"][0]["checks"]  # 0: a failover is accepted
+        return {each["check"]: each for each in checks if each["check"].startswith("rights")}
+
+    whole = rights_said()
+    assert set(whole) == {"rights", "rights of other commands"}
+    assert {each["outcome"] for each in whole.values()} == {"ok"}
+    there = printed(exact, "--command", "failback", "--cluster", "primary")["primary"]
+    wanted = {("group", "delete"), ("topic", "delete")}
+    taken = [each for each in there if (each["resource"], each["operation"]) in wanted]
+    grants.take("primary", [each for each in taken if each["name"].startswith(own.name)])
+    said = rights_said()
+    assert {name for name, each in said.items() if each["outcome"] == "warn"} == {
+        "rights of failback",
+        "rights of reprotect",
+    }
+    assert said["rights"]["outcome"] == "ok"
+    failback = said["rights of failback"]
+    assert f"drkit lacks Delete on 1 group of primary: {group}: the scrub stops" in failback["reason"]
+    assert f"drkit lacks Delete on 1 topic of primary: {topic}: nothing is deleted" in failback["reason"]
+    assert "drkit acls --command failback --cluster primary" in failback["remedy"]
+
+
 def test_without_the_right_to_alter_the_cluster_it_cannot_be_fenced(
     own: OwnLink, exact: OwnLink, grants: Grants
 ) -> None:
