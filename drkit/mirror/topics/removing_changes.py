@@ -4,6 +4,8 @@ Controllers that are restored alone from an older copy give out older settings, 
 target may hold all that the source's shorter retention would remove. A broker never forgets what it has applied of the
 controllers' log, and learns of another log only by starting anew (`source_growth`). So such a change is followed where
 one broker has told both, what was followed before and what there is now, by one connection, which shows one process.
+What it told before the source had another value in between doesn't count: cut off from the controllers since, it may
+tell what came in between, as may controllers of that time.
 
 What was followed last of each topic is noted in the store: a mirror that starts, or another worker that leads, compares
 with that. Whatever nothing shows is held, with a problem, until an operator accepts exactly these values, or the source
@@ -57,7 +59,10 @@ class RemovingChanges:
         self._store = store
         self._problems = problems
         self._told: dict[str, dict[tuple[str, str], dict[int, int]]] = {}
-        """By topic and value of a setting: which broker told it last by which connection."""
+        """By topic and value of a setting: which broker told it last by which connection, since looks show this value
+        and no other."""
+        self._looked: dict[str, dict[str, str]] = {}
+        """By topic: the settings of the last look that showed them."""
         self._followed: dict[str, FollowedSettings] | None = None
         self._held: dict[str, HeldSettings] | None = None
         self._lagging: dict[str, int] = {}
@@ -68,13 +73,16 @@ class RemovingChanges:
     def saw(self, look: TopicSnapshot) -> None:
         """Note who told what. Whoever doesn't lead does so, too: it may lead next, and then has this."""
         told = {topic: known for topic, known in self._told.items() if topic in look.states or topic in look.source}
+        looked = {topic: self._looked[topic] for topic in told}
         for topic, settings in look.source_settings.items():
-            known = told.setdefault(topic, {})
-            for setting in _removing(settings).items():
-                known[setting] = known.pop(setting, {}) | dict(look.source_tellers)  # the latest last
+            known, before = told.setdefault(topic, {}), looked.get(topic, {})
+            looked[topic] = _removing(settings)
+            for setting in looked[topic].items():
+                since = known.pop(setting, {}) if setting in before.items() else {}
+                known[setting] = since | dict(look.source_tellers)  # the latest last
             for former in list(known)[:-_REMEMBERED]:
                 del known[former]
-        self._told = told
+        self._told, self._looked = told, looked
 
     def read_again(self) -> None:
         """Another worker leads, and changes the notes."""

@@ -189,6 +189,33 @@ def test_a_broker_that_never_told_the_former_value_shows_nothing(store: Store) -
     assert len(world.held()) == 1
 
 
+@pytest.mark.parametrize("takes_over", [False, True], ids=["the leader", "a worker that leads then"])
+@pytest.mark.parametrize("set_back", [False, True], ids=["cut off", "controllers set back"])
+def test_what_a_broker_told_before_the_value_was_set_anew_shows_nothing(
+    world: World, takes_over: bool, set_back: bool
+) -> None:
+    """It told the long retention, then the short one, and is cut off from the controllers before it is long again."""
+    other = world.mirror()
+
+    def look(teller: int) -> None:
+        other.watch(world.look(teller))
+        world.looks(teller)
+
+    look(1)
+    look(2)
+    world.set_to(SHORT)
+    look(2)
+    assert world.has() == "3600000"
+    world.brokers[1].settings = LONG
+    look(1)
+    if set_back:
+        world.brokers[1] = Broker(SHORT, 11)
+    for teller in [2, 1] * LOOKS:
+        world.looks(teller, mirror=other if takes_over else None)
+        assert world.has() == LONG["retention.ms"]
+    assert len(world.held()) == set_back
+
+
 def test_a_broker_that_lags_is_waited_for_without_a_problem(world: World) -> None:
     world.brokers[1] = Broker(SHORT, 11)  # it restarted, and told nothing before
     for _ in range(LOOKS - 1):
