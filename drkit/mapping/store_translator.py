@@ -21,9 +21,9 @@ from drkit.mapping.resume import settled_watermark
 from drkit.mapping.translate import (
     NO_ROW_DOUBTS,
     RowDoubts,
+    doubt_of_rows,
     doubted,
     heed,
-    rows_in_doubt,
     translate_by_rows,
     unavailable,
 )
@@ -86,6 +86,7 @@ class _Partition:
     rows: Sequence[OffsetMapping]
     conflict: str | None
     former: Ranges
+    in_doubt: str | None
 
 
 class Translator:
@@ -138,8 +139,9 @@ class Translator:
 
     def heed_age(self, rows: PartitionRows, in_doubt: RowDoubts) -> None:
         """Use these rows: the store's, and those that it has lost. `in_doubt`: why it isn't known whether it has lost
-        others: no position that needs them is exact then, and none is known to skip nothing."""
+        others: no position that needs them is exact then, and each goes back to where nothing is skipped."""
         self._rows, self._in_doubt = rows, in_doubt
+        self._partitions = {}
 
     def settle(self, source_ends: Mapping[TopicPartition, int | None], own_ends: Mapping[TopicPartition, int]) -> None:
         """Of these partitions, on which the target's log is the mirror's alone, also use what landed since their
@@ -159,11 +161,7 @@ class Translator:
         answer = heed(answer, self._problems, tp, lambda offset: self._by_rows(tp, offset))
         if answer.certainty is Certainty.EXACT and self._target_logs is not None and tp not in self._target_logs:
             answer = _as_last_seen(answer, self._silent_of.get(tp, self._silent))
-        answer = doubted(answer, self._unsure.get(tp))
-        partition = self._partition(tp)
-        if partition is None:
-            return answer
-        return rows_in_doubt(answer, self._in_doubt.of(tp), partition.watermark, partition.rows)
+        return doubted(answer, self._unsure.get(tp))
 
     def _by_rows(self, tp: TopicPartition, source_offset: int) -> Translation:
         partition = self._partition(tp)
@@ -173,7 +171,9 @@ class Translator:
             return unavailable(source_offset, _no_rows(tp))
         if partition.conflict is not None:
             return unavailable(source_offset, partition.conflict)
-        return translate_by_rows(source_offset, partition.rows, partition.watermark, partition.former)
+        return translate_by_rows(
+            source_offset, partition.rows, partition.watermark, partition.former, partition.in_doubt
+        )
 
     def watermark(self, tp: TopicPartition) -> Watermark | None:
         """The watermark that translations of `tp` rest on."""
@@ -210,16 +210,28 @@ class Translator:
             if watermark is None:
                 return None
             rows = self._rows.mappings(self._link, tp, watermark.epoch)
+            in_doubt = doubt_of_rows(self._in_doubt.of(tp), watermark, rows)
             if self._target_logs is not None and tp in self._target_logs:
                 start, end = self._target_logs[tp]
-                watermark = _as_it_is(watermark, rows, start, end)
-                own = self._own_ends.get(tp, end)
-                if tp in self._source_ends and own > watermark.target_end:
-                    watermark = settled_watermark(watermark, rows, own, source_end=self._source_ends[tp]).watermark
+                if in_doubt is not None:
+                    watermark = replace(watermark, target_start=start, target_end=min(end, watermark.target_end))
+                    rows = [row for row in rows if row.target_offset <= end]
+                else:
+                    watermark = self._as_it_is(tp, watermark, rows, start, end)
             log = watermark.target_start, watermark.target_end
             former = former_ranges(rows, watermark.epoch, log, partial(self._rows.mappings, self._link, tp))
-            kept = self._partitions[tp] = _Partition(watermark, rows, conflict(rows), former)
+            kept = self._partitions[tp] = _Partition(watermark, rows, conflict(rows), former, in_doubt)
         return kept
+
+    def _as_it_is(
+        self, tp: TopicPartition, mark: Watermark, rows: Sequence[OffsetMapping], start: int, end: int
+    ) -> Watermark:
+        """The watermark as the rows and the target's log, which now begins and ends there, prove it."""
+        mark = _as_it_is(mark, rows, start, end)
+        own = self._own_ends.get(tp, end)
+        if tp not in self._source_ends or own <= mark.target_end:
+            return mark
+        return settled_watermark(mark, rows, own, source_end=self._source_ends[tp]).watermark
 
 
 def _as_it_is(mark: Watermark, rows: Sequence[OffsetMapping], start: int, end: int) -> Watermark:

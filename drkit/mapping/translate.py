@@ -44,9 +44,15 @@ Recorded problems limit the answer, because rows alone can't show that the logs 
 | `source_truncated`, `foreign_writer` | from where both sides hold other records | conservative: that place |
 | `store_recovered` | above what the copy of the state proves | conservative: where that ends |
 | `store_older` | above the store's watermark | likewise |
+| `rows_unproven` | all of the partition | conservative, as below |
 | any other that names source offsets (`records_misplaced`) | those | conservative, same offset |
 
 So a position is never exact while a recorded problem contradicts it, and a problem never moves it forward.
+
+Where a store may have lost rows (`RowDoubts`), those that are left and the watermark are true, but `c + delta` of the
+row in force may be past the record (a lost row told of a hole). Target offsets never fall as source offsets grow, so
+what is at or above the row in force on the source is so on the target: the answer is that row's place, or the
+watermark's at or above `source_through`, or the log's start below the first row. It is conservative, and N1 holds.
 """
 
 from __future__ import annotations
@@ -55,7 +61,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from drkit.mapping.mapping_rows import Ranges, around, ordered
-from drkit.model.link_state import PARTED, RECORDS_UNMAPPED, RECREATED, ROWS_MISSING, Problem
+from drkit.model.link_state import PARTED, RECORDS_UNMAPPED, RECREATED, ROWS_MISSING, ROWS_UNPROVEN, Problem
 from drkit.model.offsets import Certainty, OffsetMapping, Translation, Watermark
 from drkit.model.topology import TopicPartition
 from drkit.model.wording import and_more
@@ -87,6 +93,12 @@ class RowDoubts:
 
 
 NO_ROW_DOUBTS = RowDoubts()
+
+
+def doubts_on_record(problems: Iterable[Problem]) -> RowDoubts:
+    """Those that problems of a link say: once the rows were written to its copy, no comparison tells any more."""
+    unproven = (each for each in problems if each.kind == ROWS_UNPROVEN and each.partition is not None)
+    return RowDoubts(single={each.place: each.reason for each in unproven})
 
 
 def translate(
@@ -136,11 +148,16 @@ def translate_by_rows(
     rows: Sequence[OffsetMapping],
     watermark: Watermark | None,
     former: Ranges = (),
+    in_doubt: str | None = None,
 ) -> Translation:
     """Like `translate`, from all rows of the partition and epoch, ascending by source offset, read after
-    `watermark`."""
+    `watermark`.
+
+    `in_doubt`: why it isn't known whether these are all (`doubt_of_rows`); None: it is. The watermark is then the
+    stored one, moved by no rows but lowered to the target's log end, and the rows are those up to there.
+    """
     floor, following = around(rows, source_offset)
-    return translate(
+    answer = translate(
         source_offset,
         floor=floor,
         following=following,
@@ -148,6 +165,25 @@ def translate_by_rows(
         first=rows[0] if rows else None,
         former=former,
     )
+    if in_doubt is None or answer.target_offset is None or watermark is None:
+        return answer
+    return _by_rows_in_doubt(answer, floor, watermark, in_doubt)
+
+
+def _by_rows_in_doubt(answer: Translation, floor: OffsetMapping | None, watermark: Watermark, why: str) -> Translation:
+    """The earliest place that any missing rows allow, so nothing is skipped."""
+    ahead = answer.source_offset > watermark.source_through
+    if answer.source_offset >= watermark.source_through:
+        place, where = watermark.target_end, "what is mirrored ends"
+    elif floor is None:
+        place, where = watermark.target_start, "the target's log begins"
+    else:
+        place, where = floor.target_offset, f"the mapping row of source offset {floor.source_offset} begins"
+    place = max(place, watermark.target_start)
+    reason = f"{why}; nothing is skipped from target offset {place} on, where {where}"
+    if ahead:
+        reason = f"{answer.reason}; {reason}"
+    return _conservative(answer.source_offset, place, reason, reread=None)
 
 
 def unavailable(source_offset: int, reason: str) -> Translation:
@@ -218,8 +254,8 @@ def _retained(answer: int, watermark: Watermark) -> str:
     )
 
 
-def _conservative(source_offset: int, target_offset: int, reason: str) -> Translation:
-    return Translation(source_offset, Certainty.CONSERVATIVE, target_offset, reason)
+def _conservative(source_offset: int, target_offset: int, reason: str, *, reread: int | None = 0) -> Translation:
+    return Translation(source_offset, Certainty.CONSERVATIVE, target_offset, reason, reread=reread)
 
 
 def _inconsistency(
@@ -292,19 +328,13 @@ def doubted(answer: Translation, why: str | None) -> Translation:
     return replace(answer, certainty=Certainty.CONSERVATIVE, reason=why, reread=None)
 
 
-def rows_in_doubt(
-    answer: Translation, why: str | None, watermark: Watermark | None, rows: Sequence[OffsetMapping]
-) -> Translation:
-    """The answer by these rows, not exact, nor known to skip nothing, where it isn't known whether they are all (`why`;
-    None: it is). Where all offsets are the same on both sides no row is needed but the first."""
-    if why is None or answer.target_offset is None or (watermark is not None and _keeps_offsets(watermark, rows)):
-        return answer
-    reason = why if answer.reason is None else f"{answer.reason}; {why}"
-    return replace(answer, certainty=Certainty.CONSERVATIVE, reason=reason, reread=None, skipped=None)
-
-
-def _keeps_offsets(watermark: Watermark, rows: Iterable[OffsetMapping]) -> bool:
-    return watermark.target_end == watermark.source_through and not any(row.delta for row in rows)
+def doubt_of_rows(why: str | None, watermark: Watermark | None, rows: Sequence[OffsetMapping]) -> str | None:
+    """Why it isn't known whether these are all rows of a partition, with its stored watermark; None where it is, or
+    where no row is needed but the first: all offsets are the same on both sides."""
+    if why is None or watermark is None:
+        return why
+    equal = watermark.target_end == watermark.source_through and not any(row.delta for row in rows)
+    return None if equal else why
 
 
 def why_set_back(source: str, further: int) -> str:

@@ -26,6 +26,7 @@ from drkit.model.link_state import (
     RECORDS_UNMAPPED,
     RECOVERED_FROM_LOGS,
     RECREATED,
+    ROWS_UNPROVEN,
     SETTINGS_HELD,
     SOURCE_GAP,
     SOURCE_TRUNCATED,
@@ -55,13 +56,14 @@ _TRIES = 10
 _BY_NAME = frozenset(
     {
         *(DELETION_HELD, RECORDS_MISPLACED, RECORDS_RETURNED, RECOVERED_FROM_LOGS, SETTINGS_HELD, SOURCE_GAP),
-        TARGET_PURGED,
+        *(ROWS_UNPROVEN, TARGET_PURGED),
     }
 )
 """Acknowledging one of these needs the topic's name: it deletes a topic, has records of it removed, gives up records,
-or makes positions exact that lie below duplicated records or that only the configuration vouches for."""
+or makes positions exact that lie below duplicated records, or that nothing but the configuration or an operator vouches
+for."""
 
-_ALSO_FAILED_OVER = frozenset({ACL_REMOVAL_HELD, AUDIT_DEVIATION, COPY_CUT, SETTINGS_HELD})
+_ALSO_FAILED_OVER = frozenset({ACL_REMOVAL_HELD, AUDIT_DEVIATION, COPY_CUT, ROWS_UNPROVEN, SETTINGS_HELD})
 """What can be acknowledged of a link that was failed over, too."""
 
 _NOT_RETRIED = RECREATED | {FOREIGN_WRITER, RECORDS_UNMAPPED, SOURCE_TRUNCATED}

@@ -120,6 +120,10 @@ RECORDS_UNMAPPED = "records_unmapped"
 """Kind of the problem that the target holds records of a partition of which the store has no mapping rows: they may be
 copies of the source's."""
 
+ROWS_UNPROVEN = "rows_unproven"
+"""Kind of the problem that the copy didn't prove a partition's mapping rows when they were written there anew: whether
+the store had them all isn't known, and the copy can't tell any more."""
+
 ROWS_MISSING = frozenset({STORE_RECOVERED, STORE_OLDER, RECORDS_UNMAPPED})
 """Kinds of problems by which mapping rows may be missing from the store beyond a partition's watermark, or all of
 them."""

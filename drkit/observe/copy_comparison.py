@@ -66,7 +66,7 @@ def compared_problems(
     link, marks = record.link, record.watermarks.values()
     rows = PartitionRows(store, age.lost)
     rows.read(link.id, ((tp, mark.epoch) for tp, mark in record.watermarks.items()))
-    translator.heed_age(rows, age.rows_in_doubt(link))
+    translator.heed_age(rows, age.rows_in_doubt(link, problems))
     if age.older is None and _is_compared_otherwise(record):
         age = NOT_OLDER
     problems = [*problems, *older_store_problems(link, age, marks, target.end, at)]

@@ -68,6 +68,12 @@ class LinkCopy:
         """How far a store knew each partition to be mirrored, whether its rows are proven or not."""
         return {tp: found.watermark for tp, found in self.partitions.items()} | self.unproven
 
+    @property
+    def lost_marks(self) -> set[TopicPartition]:
+        """The partitions whose watermark can't be read."""
+        keys = (read_key(key.encode()) or ("",) for key in self.unreadable)
+        return {TopicPartition(str(key[1]), int(key[2])) for key in keys if key[0] == StateKind.WATERMARK}
+
 
 def read_copy(
     link: Link,

@@ -14,9 +14,11 @@ rows. The topic is read when it is opened and every `REOPEN_SECONDS`, so that un
 records that the store no longer has are removed, and a late writer's records are corrected.
 
 **It never copies a loss.** At each opening the store is compared with the topic (`guard.check_knows_all`): one that
-lacks what the topic proves is reported, and nothing is written. The topic is opened anew before a topic or a partition
-is removed that this process didn't forget, before rows replace others than those that they continue, and where another
-process may have written a partition's rows: nothing of a partition that was claimed since is written before that.
+lacks what the topic proves is reported, and nothing is written. Rows that the topic had, and doesn't prove, are put on
+record as a problem before they are written anew (`store_age.unproven_rows`). The topic is opened anew before a topic or
+a partition is removed that this process didn't forget, before rows replace others than those that they continue, and
+where another process may have written a partition's rows: nothing of a partition that was claimed since is written
+before that.
 
 **How far it lags.** A round a second; a partition that was just claimed waits for an opening (`PAUSE_TIMES`). Of
 watermarks and positions at most `MOST_A_ROUND` each, those that wait longest
@@ -48,7 +50,7 @@ from drkit.model.topology import Link, TopicPartition
 from drkit.state_topic import connection
 from drkit.state_topic.copy_topic import COPY_NOTE, copy_name, find_copy, note_copy
 from drkit.state_topic.guard import check_knows_all, check_no_later_decision, check_not_forgotten
-from drkit.state_topic.link_copy import copy_of
+from drkit.state_topic.link_copy import LinkCopy, copy_of
 from drkit.state_topic.records import (
     FORMAT,
     NOT_KEPT,
@@ -62,6 +64,7 @@ from drkit.state_topic.records import (
     state_topic,
     value_bytes,
 )
+from drkit.state_topic.store_age import unproven_rows
 from drkit.store import codec
 from drkit.store.api import Claims, Store
 from drkit.store.link_notes import check_target_cluster
@@ -355,7 +358,9 @@ class Recorder:
                     check_not_forgotten(self._link, self._store, self._topic, self._known)
                 check_no_later_decision(self._link, self._store, self._topic, found)
             copy = copy_of(self._link, self._topic, found)
+            copy.begins = begins
             check_knows_all(self._link, self._store, copy, self._admin)
+            self._note_unproven(copy)
             proven = set(copy.partitions)
         else:
             connection.create(self._admin, self._topic)
@@ -391,6 +396,23 @@ class Recorder:
                     f"{StateKind.NOTE} *",
                 }
         return True
+
+    def _note_unproven(self, copy: LinkCopy) -> None:
+        """Put on record whose rows the copy doesn't prove, before it gets those that the store has."""
+        with self._lock:
+            taken_over = set(self._taken_over)
+
+        def known(tp: TopicPartition, rows: Sequence[OffsetMapping]) -> bool:
+            blocks = None if tp in taken_over else self._blocks.get(tp)
+            pairs = [(row.source_offset, row.target_offset) for row in rows]
+            return blocks is not None and blocks.epoch == rows[0].epoch and blocks.begin(pairs)
+
+        told = {(each.kind, each.place) for each in self._store.problems(self._link.id)}
+        for problem in unproven_rows(copy, self._store, self._link, known, now()):
+            if (problem.kind, problem.place) not in told:
+                log.warning("%s: %s", self._link.id, problem.reason)
+                self._store.put_problem(self._link.id, problem)
+            self.changed(StateKind.PROBLEM)
 
     def _to_be_opened_again(self) -> bool:
         """Whether it is time, or the topic was recreated (after a deletion), or records of it were deleted."""

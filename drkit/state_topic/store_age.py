@@ -9,7 +9,7 @@ So it is below them where a store has lost rows (a replica of Cassandra that was
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from typing import NamedTuple
 from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.mapping.mapping_rows import LostRows
-from drkit.mapping.translate import NO_ROW_DOUBTS, RowDoubts
+from drkit.mapping.translate import NO_ROW_DOUBTS, RowDoubts, doubt_of_rows, doubts_on_record
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.link_state import (
@@ -25,6 +25,7 @@ from drkit.model.link_state import (
     RECORDS_GIVEN_UP,
     RECORDS_MISPLACED,
     RECORDS_UNMAPPED,
+    ROWS_UNPROVEN,
     SOURCE_TRUNCATED,
     STORE_OLDER,
     LinkControl,
@@ -214,6 +215,55 @@ def _not_compared(
             yield tp
 
 
+def unproven_rows(
+    copy: LinkCopy,
+    store: Store,
+    link: Link,
+    known: Callable[[TopicPartition, Sequence[OffsetMapping]], bool],
+    at: datetime,
+) -> list[Problem]:
+    """The problem `rows_unproven` of each partition whose rows are needed, and that neither the copy proves, which had
+    some, nor its watermark alone: who writes the store's rows there makes it prove those, all or not.
+
+    Args:
+        copy: the copy, with its `begins`.
+        store: the store.
+        link: a configured link.
+        known: whether the caller has seen that these are all rows of a partition, as long as the store had them.
+        at: now.
+    """
+    if link.shares_target:
+        return []
+    marks, other = store.watermarks(link.id), _of_other_topics(copy, store, link)
+    places = {tp for tp in _not_compared(copy, store, link, marks) if tp.topic not in other}
+    places |= {tp for tp in marks.keys() - copy.watermarks.keys() if copy.begins or tp in copy.lost_marks}
+    found = sorted(places)
+    rows_of = store.mappings_of(link.id, [(tp, marks[tp].epoch) for tp in found])
+    return [
+        unproven_problem(
+            link.id, tp, f"they were written anew to its copy on {link.id.target}, which had lost them", at
+        )
+        for tp, rows in zip(found, rows_of, strict=True)
+        if rows and doubt_of_rows(_NOT_PROVEN, marks[tp], rows) is not None and not known(tp, rows)
+    ]
+
+
+def unproven_problem(link: LinkId, tp: TopicPartition, why: str, at: datetime) -> Problem:
+    """The problem `rows_unproven` of a partition; `why`: how its rows got a record that can't tell, as a clause."""
+    return Problem(
+        ROWS_UNPROVEN,
+        tp.topic,
+        tp.partition,
+        f"whether the store has all mapping rows of {tp} isn't known: {why}",
+        f"While {link.source} answers, `drkit audit --link '{link}' --topic {tp.topic}` compares the records by these "
+        f"rows. If it is clean: `drkit link acknowledge '{link}' {ROWS_UNPROVEN} --topic {tp.topic}`. Else `drkit link "
+        f"resume '{link}' --topic {tp.topic} --accept-recreated` mirrors the topic again. Until then its groups go "
+        "back to where nothing is skipped",
+        halted=False,
+        since=at,
+    )
+
+
 def _of_other_topics(copy: LinkCopy, store: Store, link: Link) -> set[str]:
     """Topics whose target in the copy is another one, by its id, than in the store: a topic that was forgotten and
     created anew begins at the first epoch again, so epochs and watermarks don't tell the two apart."""
@@ -307,6 +357,9 @@ def _newer_groups(copy: LinkCopy, store: Store, link: Link, marks: Iterable[Wate
     return tuple(sorted(newer))
 
 
+_NOT_PROVEN = "the copy doesn't prove this partition's mapping rows"
+
+
 class StoreAge(NamedTuple):
     """Whether the store is older than its copy on the target. `older`: by how much; None: it isn't, as far as that is
     known. `unknown`: why it isn't known. `denied`: only a right is missing. `compared_at`: when all of the copy was
@@ -319,16 +372,19 @@ class StoreAge(NamedTuple):
     compared_at: datetime | None = None
     unproven: frozenset[TopicPartition] = frozenset()
 
-    def rows_in_doubt(self, link: Link) -> RowDoubts:
-        """Why it isn't known whether the store has all mapping rows of the link. Nothing stands against those of a way
-        back, which has no copy, nor beside other writers, where provenance tells."""
-        if link.inverse or link.shares_target:
+    def rows_in_doubt(self, link: Link, problems: Iterable[Problem]) -> RowDoubts:
+        """Why it isn't known whether the store has all mapping rows of the link, whose problems on record are these. No
+        comparison tells of those of a way back, which has no copy, nor beside other writers, where provenance does."""
+        if link.shares_target:
             return NO_ROW_DOUBTS
-        unproven = not_compared(link.id, "the copy doesn't prove this partition's mapping rows")
-        return RowDoubts(
+        recorded = doubts_on_record(problems)
+        if link.inverse:
+            return recorded
+        compared = RowDoubts(
             None if self.unknown is None else not_compared(link.id, self.unknown),
-            dict.fromkeys(map(str, sorted(self.unproven)), unproven),
+            dict.fromkeys(map(str, sorted(self.unproven)), not_compared(link.id, _NOT_PROVEN)),
         )
+        return compared.with_later(recorded)
 
     @property
     def lost(self) -> LostRows:
@@ -454,7 +510,8 @@ def older_store_problems(
     link: Link, age: StoreAge, marks: Collection[Watermark], ends: Mapping[TopicPartition, int], at: datetime
 ) -> list[Problem]:
     """The problem `store_older` of each partition whose target holds more than the store's watermark, where the store
-    is older than its copy or that isn't known; and of each whose mapping rows the store has lost in part. Pure.
+    is older than its copy or that isn't known, of all or of that one; and of each whose mapping rows the store has lost
+    in part. Pure.
 
     Args:
         link: the link.
@@ -475,7 +532,12 @@ def older_store_problems(
     elif age.older is not None:
         why, remedy = f"the store is older than its copy on {link.id.target}", age.older.remedy(link)
     else:
-        return []
+        why = not_compared(link.id, _NOT_PROVEN)
+        remedy = (
+            f"Start drkit mirror --link '{link.id}' while {link.id.source} answers: it compares what landed there. The "
+            f"rows below stay in doubt ({ROWS_UNPROVEN})"
+        )
+        marks = [mark for mark in marks if mark.tp in age.unproven]
     unsure = {mark.tp: mark.source_through for mark in _beyond(link, marks, ends)}
     unsure |= {tp: rows[0].source_offset for tp, rows in age.lost.items()}
     return [_older(link.id, mark, unsure[mark.tp], why, remedy, at) for mark in marks if mark.tp in unsure]

@@ -20,7 +20,7 @@ from drkit.failover.positions.positions import PlannedPosition, Strategy
 from drkit.kafka.groups.group_admin import CommittedOffset
 from drkit.mapping.invert import invert_watermark
 from drkit.mapping.mapping_rows import Ranges, conflict, former_ranges
-from drkit.mapping.translate import NO_ROW_DOUBTS, RowDoubts, rows_in_doubt, translate_by_rows, unavailable
+from drkit.mapping.translate import NO_ROW_DOUBTS, RowDoubts, doubt_of_rows, translate_by_rows, unavailable
 from drkit.model.clock import now
 from drkit.model.offsets import Certainty, GroupPosition, OffsetMapping, Translation, Watermark
 from drkit.model.topology import LinkId, TopicPartition
@@ -44,7 +44,7 @@ class MappedTopic(NamedTuple):
 class PartitionMapping(NamedTuple):
     """A partition's record: its watermark (None: nothing), the rows, ascending, what the live cluster may hold of
     former epochs (`drkit.mapping.mapping_rows.former_ranges`), and why it isn't known whether the rows are all (None:
-    it is)."""
+    it is, or none is needed but the first)."""
 
     mark: Watermark | None = None
     rows: tuple[OffsetMapping, ...] = ()
@@ -58,8 +58,7 @@ class PartitionMapping(NamedTuple):
         wrong = conflict(self.rows)
         if wrong is not None:
             return unavailable(offset, wrong)
-        answer = translate_by_rows(offset, self.rows, self.mark, self.former)
-        return rows_in_doubt(answer, self.in_doubt, self.mark, self.rows)
+        return translate_by_rows(offset, self.rows, self.mark, self.former, self.in_doubt)
 
 
 def mappings_of(
@@ -84,11 +83,15 @@ def mappings_of(
             until = min(
                 (each.differs_from or 0 for each in different if each.concerns(tp)), default=mark.source_through
             )
-            mark = replace(mark, source_through=min(mark.source_through, until))
             rows = tuple(store.mappings(link, tp, mark.epoch))
+            doubt = doubt_of_rows(in_doubt.of(tp), mark, rows)
+            if until < mark.source_through:  # above, a group may have read either side's records
+                parting = translate_by_rows(until, rows, replace(mark, target_start=0), in_doubt=doubt).target_offset
+                end = mark.target_end if parting is None else parting
+                mark = replace(mark, source_through=until, target_end=min(mark.target_end, end))
             log = topic.live_starts.get(number, mark.target_start), mark.target_end
             former = former_ranges(rows, mark.epoch, log, partial(store.mappings, link, tp))
-            found[tp] = PartitionMapping(mark, rows, former, in_doubt.of(tp))
+            found[tp] = PartitionMapping(mark, rows, former, doubt)
     return found
 
 
@@ -210,9 +213,7 @@ def _no_surer(chosen: PlannedPosition, carried: PlannedPosition) -> PlannedPosit
     if chosen.source_offset != carried.source_offset or chosen.target_offset is None:
         return chosen
     reason = "; ".join(filter(None, (carried.reason, chosen.reason)))
-    return replace(
-        chosen, translation=Certainty.CONSERVATIVE, reread=None, reread_at_most=None, skipped=None, reason=reason
-    )
+    return replace(chosen, translation=Certainty.CONSERVATIVE, reread=None, reread_at_most=None, reason=reason)
 
 
 def offsets_digest(committed: Iterable[CommittedOffset]) -> str:

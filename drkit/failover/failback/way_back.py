@@ -13,10 +13,13 @@ from typing import NamedTuple
 from drkit.failover.context.cluster_context import ClusterContext
 from drkit.failover.context.state_machine import Kind
 from drkit.mapping.invert import invert_mappings, invert_watermark
+from drkit.mapping.translate import NO_ROW_DOUBTS, RowDoubts, doubt_of_rows, doubts_on_record
+from drkit.model.clock import now
 from drkit.model.errors import DrkitError, Refused
-from drkit.model.link_state import FOLLOWED_SETTINGS, SETTINGS_HELD, Direction, TopicState
+from drkit.model.link_state import FOLLOWED_SETTINGS, SETTINGS_HELD, Direction, Problem, TopicState
 from drkit.model.offsets import OffsetMapping, Watermark
-from drkit.model.topology import Link, LinkId
+from drkit.model.topology import Link, LinkId, TopicPartition
+from drkit.state_topic.store_age import unproven_problem
 from drkit.store.api import Store
 from drkit.store.transactions import forget_transactions
 
@@ -87,11 +90,13 @@ class FormerDirection(NamedTuple):
 
 
 class ReversedLink(NamedTuple):
-    """A record of the opposite direction, not yet in the store."""
+    """A record of the opposite direction, not yet in the store. `unproven`: the problem `rows_unproven` of each
+    partition whose rows came from others that may not be all."""
 
     states: list[TopicState]
     rows: list[OffsetMapping]
     watermarks: list[Watermark]
+    unproven: list[Problem]
 
 
 def reverse_record(
@@ -102,6 +107,7 @@ def reverse_record(
     *,
     only_known: bool,
     source_is_gone: bool = False,
+    in_doubt: RowDoubts = NO_ROW_DOUBTS,
 ) -> ReversedLink:
     """Make the record of the other direction, in new epochs, from this one's. Reads the store; changes nothing.
 
@@ -112,6 +118,7 @@ def reverse_record(
         reason: stored with the topics' states.
         only_known: leave out topics that `before` lacks; otherwise they get the epoch after their current one.
         source_is_gone: what it held beyond what was copied is given up: nothing of that gets a place in the new epoch.
+        in_doubt: what isn't known of the record's rows, besides what is on record.
 
     Raises:
         DrkitError: nothing is recorded, or the record can't be reversed.
@@ -136,25 +143,33 @@ def reverse_record(
             )
         )
     rows: list[OffsetMapping] = []
-    watermarks = []
+    watermarks, unproven = [], []
+    in_doubt = in_doubt.with_later(doubts_on_record(store.problems(link.id)))
     for tp, found in store.watermarks(link.id).items():
         if tp.topic not in epochs:
             continue
         topic, epoch = link.target_topic(tp.topic), epochs[tp.topic]
         mark = replace(found, source_end=found.source_through) if source_is_gone else found
-        rows += invert_mappings(store.mappings(link.id, tp, mark.epoch), mark, topic=topic, epoch=epoch)
+        its = store.mappings(link.id, tp, mark.epoch)
+        rows += invert_mappings(its, mark, topic=topic, epoch=epoch)
         watermarks.append(invert_watermark(mark, topic=topic, epoch=epoch))
+        if doubt_of_rows(in_doubt.of(tp), mark, its) is not None:
+            why = f"they were made from those of {link.id}, of which that isn't known, either"
+            there = TopicPartition(topic, tp.partition)
+            unproven.append(unproven_problem(link.id.reversed(), there, why, now()))
     if not states:
         raise DrkitError(
             f"nothing is recorded of {link.id}",
             meaning="drkit can't make the other direction's record from it",
             remedy="Check the store, then resume",
         )
-    return ReversedLink(states, rows, watermarks)
+    return ReversedLink(states, rows, watermarks, unproven)
 
 
 def save_reversed(store: Store, link: LinkId, turned: ReversedLink) -> None:
     """Store the record for a link that has none."""
+    for problem in turned.unproven:  # first: no position by these rows is exact at any moment
+        store.put_problem(link, problem)
     store.append_mappings(link, turned.rows)
     store.put_watermarks(link, turned.watermarks)
     store.put_topic_states(link, turned.states)

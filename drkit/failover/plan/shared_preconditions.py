@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from drkit.failover.context.cluster_context import ClusterContext
 from drkit.failover.plan.failover_plan import Obstacle
+from drkit.mapping.translate import RowDoubts
 from drkit.model.errors import DrkitError
 from drkit.model.topology import Link
 from drkit.permissions.missing import Names, missing_rights, remedy_of
@@ -71,6 +72,11 @@ def store_age(estate: ClusterContext, link: Link, seconds: float = READ_SECONDS)
     """Whether a run's store is older than its copy on the link's target, which may take so many seconds to read."""
     alias = link.id.target
     return read_age(link, estate.store, estate.config.clusters[alias], partial(estate.admin, alias), seconds=seconds)
+
+
+def rows_in_doubt(estate: ClusterContext, link: Link) -> RowDoubts:
+    """Why it isn't known whether the store has all mapping rows of a link, by its copy and by what is on record."""
+    return store_age(estate, link).rows_in_doubt(link, estate.store.problems(link.id))
 
 
 _MEANING = "A backup of the store was brought back, or store.url is another one: "

@@ -34,7 +34,7 @@ from drkit.failover.stages.salvage_stage import Salvage
 from drkit.failover.stages.scrub_stage import Scrub
 from drkit.failover.stages.stage import Stage
 from drkit.kafka.admin.write_block import WriteProbe
-from drkit.mapping.translate import NO_ROW_DOUBTS, RowDoubts
+from drkit.mapping.translate import RowDoubts
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, Refused, Unreachable
 from drkit.model.groups import SHARE
@@ -91,7 +91,7 @@ def make_failback_plan(
     check_recovered(estate.store, chosen)
     check_way_back_is_free(estate, chosen.id, kind)
     age = store_age(estate, chosen)
-    in_doubt = age.rows_in_doubt(chosen)
+    in_doubt = age.rows_in_doubt(chosen, estate.store.problems(chosen.id))
     snapshot = take_failback_snapshot(estate, chosen, in_doubt)
     inherited = inherited_offsets(estate, snapshot)
     plan = _plan_for(
@@ -319,7 +319,7 @@ def failback_stages(plan: FailbackPlan) -> tuple[Stage, ...]:
     brought_back = (
         Salvage(old, cluster_id, live, plan.topics, plan.level, plan.inherited),
         Scrub(old, cluster_id, live, plan.link, plan.topics, sum(plan.offsets.values()), plan.level),
-        Reverse(plan.link, plan.topics, level=plan.level, for_good=kept),
+        Reverse(plan.link, plan.topics, level=plan.level, for_good=kept, rows_in_doubt=plan.rows_in_doubt),
         Reseed(live, old, cluster_id, plan.by_spark),
         Audit(live, old, plan.topics, plan.level),
     )
@@ -338,24 +338,12 @@ def failback_stages(plan: FailbackPlan) -> tuple[Stage, ...]:
             allow_rewind=plan.level,
             expected=len(plan.positions),
             back=True,
-            rows_in_doubt=_turned_doubts(plan) if plan.level else NO_ROW_DOUBTS,
         ),
         Commit(old, groups, len(plan.positions)),
         ReverseLink(plan.link, plan.endpoint, old, plan.topics, tuple(view.name for view in plan.directories)),
         Verify(old),
         Close(turned=True),
     )
-
-
-def _turned_doubts(plan: FailbackPlan) -> RowDoubts:
-    """What isn't known of the way back's rows, by the live cluster's names: where nothing is seeded anew, they are the
-    configured link's, exchanged."""
-    names = {topic.topic: topic.live_topic for topic in plan.topics}
-    single = {}
-    for place, why in plan.rows_in_doubt.single.items():
-        topic, _, number = place.rpartition(":")
-        single[f"{names.get(topic, topic)}:{number}"] = why
-    return RowDoubts(plan.rows_in_doubt.everywhere, single)
 
 
 def _find_link(estate: ClusterContext, to: str | None, wanted: Link | None) -> Link:

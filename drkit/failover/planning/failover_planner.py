@@ -48,7 +48,7 @@ from drkit.failover.stages.hooks import Hooks, hooks_of, with_hooks
 from drkit.failover.stages.stage import Stage
 from drkit.kafka.groups.mirrormaker import MirrorMakerOffsets
 from drkit.model.errors import ConfigError, DrkitError, Refused
-from drkit.model.link_state import TARGET_REPLACED, Direction, Problem
+from drkit.model.link_state import ROWS_UNPROVEN, TARGET_REPLACED, Direction, Problem
 from drkit.model.runs import FenceMethod, serve_again
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.model.wording import and_more, bounds, counted
@@ -383,9 +383,9 @@ def _warnings(snapshot: Snapshot, request: PlanRequest, plan: FailoverPlan) -> l
     remarks = [f"{view.target_tp}: {view.remark}" for view in snapshot.partitions.values() if view.remark]
     if remarks:
         warnings.append(and_more(remarks))
-    obvious = {
-        problem.reason for problem in snapshot.problems if problem.kind == TARGET_REPLACED
-    }  # the plan is refused
+    obvious = {  # the plan is refused, or the rows' doubts say it
+        problem.reason for problem in snapshot.problems if problem.kind in {ROWS_UNPROVEN, TARGET_REPLACED}
+    }
     warnings += [_of_topic(problem) for problem in snapshot.problems if problem.reason not in obvious]
     active = sorted(group for group, count in snapshot.source_members.items() if count)
     if request.mode is Mode.PLANNED and active:

@@ -49,7 +49,7 @@ from drkit.failover.snapshot.selection import (
 )
 from drkit.failover.snapshot.snapshot import PartitionView, Snapshot
 from drkit.mapping import doubted, heed
-from drkit.mapping.translate import left_unread, rows_in_doubt, translate_by_rows, unavailable, why_set_back
+from drkit.mapping.translate import left_unread, translate_by_rows, unavailable, why_set_back
 from drkit.model.groups import SHARE, UnmovableGroup
 from drkit.model.offsets import Certainty, GroupPosition, Translation
 from drkit.model.topology import TopicPartition
@@ -312,7 +312,7 @@ def _after_set_back(placed: PlannedPosition, tp: TopicPartition, snapshot: Snaps
     further, view = snapshot.behind_captured.get((placed.group, tp)), snapshot.partitions.get(tp)
     if further is None or placed.target_offset is None or view is None or view.target_end is None:
         return placed
-    upto = _by_rows(further, view).target_offset
+    upto = None if view.rows_in_doubt is not None else _by_rows(further, view).target_offset
     most = (view.target_end if upto is None else min(upto, view.target_end)) - placed.target_offset
     if most <= 0:
         return placed
@@ -542,6 +542,8 @@ def _since(target_offset: int, mapped: Translation, present: Translation | None)
     if present is None or present.target_offset is None:
         return None, mapped.skipped
     back = present.target_offset - target_offset
+    if back < 0 and mapped.reread is None:  # neither place is known, only that it skips nothing
+        return None, None
     if back < 0:  # it was moved back since: the records in between are skipped
         return 0, None if mapped.skipped is None else mapped.skipped - back
     return None if present.reread is None else present.reread + back, mapped.skipped
@@ -556,11 +558,12 @@ def _by_order(base: PlannedPosition, mapped: Translation, view: PartitionView, e
     if mapped.target_offset is None:
         return replace(placed, reason=_and(why, f"what is skipped or read again is not known: {mapped.reason}"))
     back = mapped.target_offset - offset
-    ahead = f"{-back} offsets that the group had not read are skipped" if back < 0 else None
+    unsure = mapped.reread is None and back < 0
+    ahead = f"{-back} offsets that the group had not read are skipped" if back < 0 and not unsure else None
     return replace(
         placed,
         reread=None if mapped.reread is None else max(0, mapped.reread + back),
-        skipped=None if mapped.skipped is None else mapped.skipped + max(0, -back),
+        skipped=None if mapped.skipped is None or unsure else mapped.skipped + max(0, -back),
         reason=_and(_and(mapped.reason, why), ahead),
     )
 
@@ -610,14 +613,13 @@ def _by_rows(offset: int, view: PartitionView) -> Translation:
             return unavailable(offset, f"nothing of the topic is mirrored yet: {why} read")
         # Observed, and nothing was ever produced: all future records come at the target's end.
         return Translation(offset, Certainty.EXACT, mark.target_end)
-    return translate_by_rows(offset, rows, mark, view.former)
+    return translate_by_rows(offset, rows, mark, view.former, view.rows_in_doubt)
 
 
 def _mapped(offset: int, view: PartitionView, snapshot: Snapshot) -> Translation:
     """Translate by the view's rows, apply problems, then keep the result within the target's current log."""
     answer = heed(_by_rows(offset, view), snapshot.problems, view.tp, lambda other: _by_rows(other, view))
     answer = doubted(answer, view.doubts.unsure)
-    answer = rows_in_doubt(answer, view.rows_in_doubt, view.watermark, view.rows)
     target = snapshot.target.alias
     if answer.target_offset is None or view.target_start is None or view.target_end is None:
         return answer

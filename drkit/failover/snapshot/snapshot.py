@@ -69,7 +69,7 @@ class PartitionView:
     `former`: as in `drkit.mapping.translate`.
     `silent`: why the source, which answers, says nothing of this partition; None: it does, or doesn't answer at all;
     `target_silent`: the same of the target. `rows_in_doubt`: why it isn't known whether `rows` are all that the mirror
-    wrote; None: it is.
+    wrote; None: it is, or none is needed but the first. `watermark` is then the store's.
     """
 
     topic: str

@@ -27,7 +27,7 @@ from drkit.lag.problems_now import LinkRecord, LogsSeen, ProblemsNow, problems_n
 from drkit.mapping.mapping_rows import around, former_ranges
 from drkit.mapping.resume import settled_watermark
 from drkit.mapping.store_translator import PartitionRows
-from drkit.mapping.translate import NO_ROW_DOUBTS, RowDoubts
+from drkit.mapping.translate import NO_ROW_DOUBTS, RowDoubts, doubt_of_rows
 from drkit.model.clock import now
 from drkit.model.errors import AuthenticationError, DrkitError, NotShown, Unreachable, answered
 from drkit.model.groups import TransactionHistory, UnmovableGroup
@@ -159,7 +159,7 @@ def observe(
     if unseen and target_groups and target.view.reachable:
         target = _with_groups(estate, link, target, unseen)
     compared = age()
-    rows_in_doubt = rows_in_doubt.with_later(compared.rows_in_doubt(link))
+    rows_in_doubt = rows_in_doubt.with_later(compared.rows_in_doubt(link, estate.store.problems(link.id)))
     rows = PartitionRows(estate.store, compared.lost)  # after the target's ends
     rows.read(link.id, memory.places())
     flowing = settle if compare is None else compare
@@ -495,7 +495,6 @@ def _partitions(look: _Look, positions: Sequence[GroupPosition]) -> dict[TopicPa
             source_high=source.high.get(tp),
             silent=source.silent.get(tp),
             target_silent=target.silent.get(there),
-            rows_in_doubt=look.rows_in_doubt.of(tp),
         )
         views[tp] = _with_rows(look, view, source.topics.get(tp.topic), state)
     return views
@@ -532,6 +531,7 @@ def _with_rows(look: _Look, view: PartitionView, topic: TopicInfo | None, state:
         mark = replace(mark, target_start=view.target_start)  # a broker's crash undoes a DeleteRecords
         view = replace(view, watermark=mark)
     rows = tuple(look.rows.mappings(look.link.id, view.tp, view.epoch))
+    view = replace(view, rows_in_doubt=doubt_of_rows(look.rows_in_doubt.of(view.tp), view.watermark, rows))
     end = view.target_end
     if end is None:
         return replace(view, rows=rows)
@@ -541,7 +541,7 @@ def _with_rows(look: _Look, view: PartitionView, topic: TopicInfo | None, state:
         valid, view.epoch, (view.target_start or 0, end), partial(look.rows.mappings, look.link.id, view.tp)
     )
     view = replace(view, former=former)
-    if not look.settle or mark is None or view.unproven:
+    if not look.settle or mark is None or view.unproven or view.rows_in_doubt is not None:
         return view
     settled = settled_watermark(mark, rows, look.seen.own_ends.get(view.tp, end), source_end=view.source_end)
     return replace(view, watermark=settled.watermark, remark=settled.remark)
@@ -567,7 +567,7 @@ def without_empty_gaps(
 def _has_records(estate: ClusterContext, target: str, view: PartitionView, source_offset: int) -> bool:
     """Whether the target holds records from a source offset on; yes if unknown."""
     row, upper = around(view.rows, source_offset)
-    if row is None or view.target_end is None:
+    if row is None or view.target_end is None or view.rows_in_doubt is not None:
         return True
     from drkit.kafka.client.log_reader import LogReader  # noqa: PLC0415 - loads aiokafka
 

@@ -53,7 +53,7 @@ from drkit.failover.stages.target_loss import held_by_target
 from drkit.lag.diverged_logs import compare_logs
 from drkit.lag.divergence_check import tail_below
 from drkit.lag.problems_now import link_sides
-from drkit.mapping.translate import translate_by_rows
+from drkit.mapping.translate import NO_ROW_DOUBTS, RowDoubts, translate_by_rows
 from drkit.model.clock import now, to_millis
 from drkit.model.errors import DrkitError, PartlyDone, Refused, Unreachable
 from drkit.model.link_state import Direction, Problem, TopicState
@@ -81,13 +81,15 @@ class Reverse:
     `level`: the old primary holds all mirrored records of these topics: their record is reversed, not started anew.
     Other topics were scrubbed: the mirror treats the new ones as its own, so that their offsets are preserved.
     `for_good`: the way back becomes the link of the configuration: its versions (the epochs of directory entries)
-    continue above those of the link that it replaces.
+    continue above those of the link that it replaces. `rows_in_doubt`: what the plan couldn't tell of the record's
+    rows.
     """
 
     configured: LinkId
     topics: tuple[ScrubTopic, ...]
     level: bool = False
     for_good: bool = False
+    rows_in_doubt: RowDoubts = NO_ROW_DOUBTS
     name: str = "reverse"
 
     def explain(self) -> str:
@@ -120,7 +122,9 @@ class Reverse:
                     topic.live_topic: FormerDirection(topic.epoch, created_by_drkit=False) for topic in self.topics
                 }
                 reason = f"reversed by failback {context.run}"
-                turned_record = reverse_record(store, forward, before, reason, only_known=True)
+                turned_record = reverse_record(
+                    store, forward, before, reason, only_known=True, in_doubt=self.rows_in_doubt
+                )
                 context.lease.check()
                 save_reversed(store, back, turned_record)
             else:

@@ -16,7 +16,7 @@ from drkit.failover.context.state_machine import Facts
 from drkit.failover.failback.carried_offsets import carried, mappings_of
 from drkit.failover.failback.failback_snapshot import mapped_topics, with_gaps_now
 from drkit.failover.plan.failback_plan import ScrubTopic
-from drkit.failover.plan.shared_preconditions import store_age
+from drkit.failover.plan.shared_preconditions import rows_in_doubt
 from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.stages.stage import StageContext
 from drkit.kafka.groups.commit_reader import LastCommits, LogPart, last_commits
@@ -139,7 +139,7 @@ def _with(
         return known
     touched = [topics[name] for name in sorted({each.topic for each in late})]
     link = gone.estate.link(gone.link)
-    in_doubt = store_age(gone.estate, link).rows_in_doubt(link)
+    in_doubt = rows_in_doubt(gone.estate, link)
     mappings = mappings_of(gone.estate.store, gone.link, mapped_topics(touched), in_doubt)
     compared = {topic.topic: topic for topic in with_gaps_now(gone.estate, gone.live, touched, mappings)}
     again = {each[:3] for each in late}

@@ -23,7 +23,7 @@ from drkit.failover.failback.failback_snapshot import live_logs, mapped_topics, 
 from drkit.failover.failback.lost_tail import last_batches
 from drkit.failover.fencing.quiescence import differing, still_written
 from drkit.failover.plan.failback_plan import ScrubTopic
-from drkit.failover.plan.shared_preconditions import store_age
+from drkit.failover.plan.shared_preconditions import rows_in_doubt
 from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.stages.audited_loss import complete_evidence
 from drkit.failover.stages.stage import StageContext, StageReport
@@ -111,7 +111,7 @@ def keep(
         )
     offsets = committed_on(context.estate.groups(cluster), names)
     configured = context.link.reversed()
-    in_doubt = store_age(context.estate, configured).rows_in_doubt(configured)
+    in_doubt = rows_in_doubt(context.estate, configured)
     mappings = mappings_of(context.estate.store, configured.id, mapped_topics(topics), in_doubt)
     again = {topic.topic: topic for topic in with_gaps_now(context.estate, live, topics, mappings)}
     fresh = carried(mappings, offsets, again)

@@ -9,11 +9,13 @@ with the real logs.
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from drkit.mapping import ResumeKind, ResumePoint, resume_point, translate
 from drkit.mapping.mapping_rows import Ranges, former_ranges
+from drkit.mapping.translate import translate_by_rows
 from drkit.model.offsets import Certainty, OffsetMapping, Translation, Watermark
 
 TOPIC, PARTITION = "flights", 0
@@ -229,6 +231,26 @@ class MirroredPartition:
             assert at >= previous, "N3"
             assert self.target_start <= at <= max(mark.target_end, self.target_start), "N4"
             self._check_certainty(committed, answer)
+            previous = at
+        for lost in {0, len(rows) // 2, len(rows) - 1}:
+            self._check_without(lost, former, alive)
+
+    def _check_without(self, lost: int, former: Ranges, alive: Mapping[int, int]) -> None:
+        """N1, N3 and N4 by a store that has lost this row, and doesn't know whether it has."""
+        previous = -1
+        assert self.watermark is not None
+        mark = replace(self.watermark, target_end=min(self.watermark.target_end, self.log_end))
+        left = [row for row in self.rows if row.target_offset <= self.log_end]
+        left = left[:lost] + left[lost + 1 :]
+        for committed in range(max(0, self.first_offset - 3), self.source_end + 4):
+            answer = translate_by_rows(committed, left, mark, former, "a row may be lost")
+            at = answer.target_offset
+            if at is None:
+                continue
+            assert not [source for source, target in alive.items() if source >= committed and target < at], "N1"
+            assert (answer.certainty, answer.skipped) == (Certainty.CONSERVATIVE, 0)
+            assert at >= previous, "N3"
+            assert self.target_start <= at <= max(mark.target_end, self.target_start), "N4"
             previous = at
 
     def _check_certainty(self, committed: int, answer: Translation) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from drkit.mapping import Translator, heed
 from drkit.mapping.store_translator import PartitionRows
-from drkit.mapping.translate import NO_ROW_DOUBTS, RowDoubts, unavailable
-from drkit.model.link_state import Problem
+from drkit.mapping.translate import NO_ROW_DOUBTS, RowDoubts, doubts_on_record, unavailable
+from drkit.model.link_state import ROWS_UNPROVEN, Problem
 from drkit.model.offsets import Certainty, OffsetMapping, Translation, Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store import Store, open_store
@@ -248,16 +248,47 @@ def test_of_a_store_that_may_have_lost_rows_nothing_is_exact_that_needs_them(sto
     translator.heed_age(PartitionRows(store), RowDoubts("the copy can't be read"))
     answer = translator.translate(TP, 12)
     assert (answer.certainty, answer.target_offset) == (Certainty.CONSERVATIVE, 6)
-    assert (answer.reason, answer.reread, answer.skipped) == ("the copy can't be read", None, None)
+    assert str(answer.reason).startswith("the copy can't be read; nothing is skipped from target offset 6 on")
+    assert (answer.reread, answer.skipped) == (None, 0)
     below = translator.translate(TP, 7)
-    assert "never mirrored" in str(below.reason)
-    assert str(below.reason).endswith("; the copy can't be read")
-    assert below.skipped is None
+    assert (below.target_offset, below.skipped) == (6, 0), "where the target's log begins: a row below may be lost"
     assert translator.translate(equal.tp, 3) == Translation(3, Certainty.EXACT, 3)
     translator.heed_age(PartitionRows(store), RowDoubts(single={"orders:9": "its rows aren't proven"}))
     assert translator.translate(TP, 12) == EXACT
     translator.heed_age(PartitionRows(store), RowDoubts(single={str(TP): "its rows aren't proven"}))
-    assert (translator.translate(TP, 12).certainty, translator.translate(TP, 12).skipped) == ("conservative", None)
+    assert translator.translate(TP, 12).certainty is Certainty.CONSERVATIVE
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+@pytest.mark.parametrize("end", [19, 23, 15], ids=["as it was", "longer", "shorter"])
+def test_a_store_that_may_have_lost_a_row_moves_nobody_past_a_record_that_it_placed(store, lost, end):
+    """Whichever it is, and whether the target's log has grown or lost its end since: no row moves the watermark."""
+    part = open_store("sqlite:///:memory:")
+    part.append_mappings(LINK, [*OLDER, *ROWS[:lost], *ROWS[lost + 1 :]])
+    part.put_watermarks(LINK, [MARK])
+    whole, doubted = Translator(store, LINK), Translator(part, LINK)
+    for translator in (whole, doubted):
+        translator.observe_target(lambda: {TP: (0, end)})
+        translator.settle({TP: 31}, {})
+    doubted.heed_age(PartitionRows(part), RowDoubts(single={str(TP): "its rows aren't proven"}))
+    for committed in range(10, 28):
+        answer, right = doubted.translate(TP, committed), whole.translate(TP, committed)
+        if answer.target_offset is None:
+            assert lost == 0, "what is there may be of the topic's former epoch"
+            assert committed < ROWS[1].source_offset
+            continue
+        assert answer.certainty is Certainty.CONSERVATIVE
+        assert right.target_offset is not None
+        assert answer.target_offset <= right.target_offset
+        assert (answer.reread, answer.skipped) == (None, 0)
+    part.close()
+
+
+def test_rows_that_are_on_record_as_unproven_are_in_doubt_whatever_the_copy_proves_by_now():
+    unproven = Problem(ROWS_UNPROVEN, *TP, "its copy had lost them", "audit", halted=False, since=AT)
+    assert doubts_on_record([unproven, problem("topic_recreated", None)]) == RowDoubts(
+        single={str(TP): "its copy had lost them"}
+    )
 
 
 def test_of_a_source_that_may_have_lost_more_since_nothing_is_exact(store):

@@ -19,6 +19,7 @@ from drkit.kafka.admin.cluster_admin import TopicInfo
 from drkit.kafka.client.small_topic import SmallTopicRecord
 from drkit.model.clock import now
 from drkit.model.link_state import (
+    ROWS_UNPROVEN,
     SOURCE_GAP,
     STATE_TOPIC_FAILED,
     Direction,
@@ -392,3 +393,45 @@ def test_rows_that_the_store_loses_after_the_topic_lost_its_beginning_are_told(t
         mirror.put_watermarks(LINK.id, [mark(40, 38)], taken(store))
         wait_until(lambda: halted(store, "mapping rows of t:0"), what="the problem")
     assert topic.records == before
+
+
+def garble(topic, *, rows=((0, 1),)) -> None:
+    """A late writer replaces the rows in the topic: its watermark counts others."""
+    topic.write([(key_bytes((StateKind.ROWS, *TP, 1, 0)), value_bytes(rows))])
+
+
+@pytest.mark.parametrize("fault", [garble, Topic.cut], ids=["other rows", "cut"])
+def test_rows_that_the_topic_lost_before_a_mirror_began_stay_in_doubt_when_it_has_written_them_anew(
+    topic, store, tmp_path, fault
+):
+    """The store has lost one, which nobody can tell any more: the topic proves those that are left."""
+    store.put_topic_states(LINK.id, [TopicState("t", "t", "s", "t-id", 1, 1, created_by_drkit=True)])
+    with worker(store) as mirror:
+        claims = taken(store)
+        mirror.append_mappings(LINK.id, [row(*each) for each in ROWS], claims)
+        mirror.put_watermarks(LINK.id, [mark(30, 28)], claims)
+        wait_until(lambda: proves(topic, 30, *ROWS), what="the record")
+    fault(topic)
+    lose(tmp_path, "DELETE FROM mapping WHERE source_offset = 11")
+    for _ in range(2):
+        with worker(store) as mirror:
+            mirror.put_watermarks(LINK.id, [mark(30, 28)], taken(store))
+            wait_until(lambda: proves(topic, 30, ROWS[0], ROWS[2]), what="the record, written anew")
+            (told,) = (each for each in store.problems(LINK.id) if each.kind == ROWS_UNPROVEN)
+            assert told.place == str(TP)
+            wait_until(lambda told=told: told in copied(topic).problems, what="the problem, for who recovers from it")
+
+
+@pytest.mark.parametrize("fault", [garble, Topic.cut], ids=["other rows", "cut"])
+def test_rows_that_the_topic_loses_under_the_mirror_that_wrote_them_are_in_no_doubt(topic, store, monkeypatch, fault):
+    """It knows itself which they are, and that the store has them."""
+    store.put_topic_states(LINK.id, [TopicState("t", "t", "s", "t-id", 1, 1, created_by_drkit=True)])
+    with worker(store) as mirror:
+        claims = taken(store)
+        mirror.append_mappings(LINK.id, [row(*each) for each in ROWS], claims)
+        mirror.put_watermarks(LINK.id, [mark(30, 28)], claims)
+        wait_until(lambda: proves(topic, 30, *ROWS), what="the record")
+        monkeypatch.setattr(recorder, "REOPEN_SECONDS", 0.0)
+        fault(topic)
+        wait_until(lambda: proves(topic, 30, *ROWS), what="the record, written anew")
+    assert not store.problems(LINK.id)

@@ -11,13 +11,31 @@ import pytest
 from drkit.config import ClusterConfig
 from drkit.kafka.admin.topic_requests import TopicInfo
 from drkit.model.clock import now
-from drkit.model.link_state import RECORDS_UNMAPPED, SOURCE_TRUNCATED, Direction, LinkControl, Problem, TopicState
+from drkit.model.link_state import (
+    RECORDS_UNMAPPED,
+    ROWS_UNPROVEN,
+    SOURCE_TRUNCATED,
+    STORE_OLDER,
+    Direction,
+    LinkControl,
+    Problem,
+    TopicState,
+)
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.state_topic import store_age
 from drkit.state_topic.link_copy import LinkCopy, ProvenPartition
-from drkit.state_topic.records import chained
-from drkit.state_topic.store_age import ComparedStores, OlderStore, StoreAge, older_than
+from drkit.state_topic.records import StateKind, chained, key_bytes
+from drkit.state_topic.store_age import (
+    NOT_OLDER,
+    ComparedStores,
+    OlderStore,
+    StoreAge,
+    older_store_problems,
+    older_than,
+    unproven_problem,
+    unproven_rows,
+)
 from drkit.store import open_store
 from drkit.store.link_notes import NEVER_MIRRORED
 
@@ -318,5 +336,47 @@ def test_rows_that_the_copy_counts_and_does_not_have_are_proven_by_their_chain_a
     monkeypatch.setattr(store_age, "read_copy", lambda *_, **__: copy)
     found = store_age.read_age(LINK, store, ClusterConfig(bootstrap_servers="dr:9092"), lambda: Target(pl="pl-id"))
     assert (found.older, found.unproven) == (None, unproven)
-    assert (found.rows_in_doubt(LINK).of(PL) is not None) is bool(unproven)
-    assert found.rows_in_doubt(LINK.reversed()).of(PL) is None, "a way back has no copy"
+    assert (found.rows_in_doubt(LINK, []).of(PL) is not None) is bool(unproven)
+    assert found.rows_in_doubt(LINK.reversed(), []).of(PL) is None, "a way back has no copy"
+    beyond = older_store_problems(LINK, found, [mark()], {PL: 51}, AT)
+    assert [each.kind for each in beyond] == [STORE_OLDER] * len(unproven), (
+        "how what landed since is mapped isn't known"
+    )
+    assert not older_store_problems(LINK, found, [mark()], {PL: 50}, AT)
+
+
+def test_what_is_on_record_as_unproven_is_in_doubt_though_copy_and_store_agree():
+    told = unproven_problem(LINK.id, PL, "its copy had lost them", AT)
+    for link in (LINK, LINK.reversed()):
+        assert NOT_OLDER.rows_in_doubt(link, [told]).of(PL) == told.reason
+        assert NOT_OLDER.rows_in_doubt(link, [told]).of(PL1) is None
+    assert StoreAge(unknown="no answer").rows_in_doubt(LINK, [told]).of(PL) == told.reason
+
+
+UNLIKE = {"unproven": {PL: mark()}, "counted": {PL: (3, "another chain")}}
+
+
+@pytest.mark.parametrize(
+    ("copy", "rows", "found"),
+    [
+        (LinkCopy("copy", **UNLIKE), ROWS, [PL]),
+        (LinkCopy("copy", begins=7), ROWS, [PL]),
+        (LinkCopy("copy", unreadable=[key_bytes((StateKind.WATERMARK, *PL)).decode()]), ROWS, [PL]),
+        (LinkCopy("copy"), ROWS, []),  # it never had any: nothing says that the store has lost one
+        (LinkCopy("copy", begins=7), ROWS[:1], []),  # all offsets are equal: none is needed but the first
+        (LinkCopy("copy", begins=7), [], []),  # without any, no position is known anyway
+        (LinkCopy("copy", topics={"pl": replace(state(), target_topic_id="former")}, **UNLIKE), ROWS, []),
+    ],
+    ids=["other rows", "cut", "unreadable", "new", "equal offsets", "none", "a former topic's"],
+)
+def test_rows_that_the_copy_had_and_does_not_prove_are_named_before_they_are_written_anew(store, copy, rows, found):
+    store.append_mappings(LINK.id, rows)
+
+    def problems(*, known: bool, link: Link = LINK) -> list[Problem]:
+        return unproven_rows(copy, store, link, lambda *_: known, AT)
+
+    assert [(each.kind, TopicPartition(each.topic, each.partition)) for each in problems(known=False)] == [
+        (ROWS_UNPROVEN, tp) for tp in found
+    ]
+    assert not problems(known=True), "this process has seen all of them"
+    assert not problems(known=False, link=replace(LINK, shares_target=True)), "there provenance tells"

@@ -62,3 +62,17 @@ def test_a_hole_at_the_beginning_of_the_old_log_was_never_on_the_live_one(
     mark, rows = Watermark("t", 0, 1, 130, 100, 0, 130, 0, AT), [OffsetMapping("t", 0, 1, 30, 0)]
     found = only_here((0, 130), mark, rows, (live_start, 100))
     assert (found.offsets, found.gap) == (offsets, gap)
+
+
+def test_an_offset_above_where_both_sides_differ_goes_back_to_that_place() -> None:
+    """The group may have read either side's records above it: at the live log's end it skipped those that are there."""
+    store = open_store("sqlite:///:memory:")
+    store.put_topic_states(LINK, [TopicState("t", "t", "id-1", "id-2", 1, 1, created_by_drkit=True)])
+    store.append_mappings(LINK, [OffsetMapping("t", 0, 1, 0, 5)])
+    store.put_watermarks(LINK, [Watermark("t", 0, 1, 130, 135, 0, 130, 5, AT)])
+    store.put_problem(LINK, OTHER)
+    tp = TopicPartition("t", 0)
+    mapping = mappings_of(store, LINK, [MappedTopic("t", "t", 1, way_back=False)])[tp]
+    assert [mapping.translate(tp, offset).target_offset for offset in (99, 100, 115)] == [104, 105, 105]
+    assert mapping.translate(tp, 115).certainty is Certainty.CONSERVATIVE
+    store.close()

@@ -13,9 +13,9 @@ from drkit.failover.plan.failback_plan import ScrubTopic
 from drkit.failover.stages import salvage_stage
 from drkit.failover.stages.salvage_stage import keep, stale, topics_at_salvage
 from drkit.kafka.client.record_probe import ProbedRecord
+from drkit.mapping.translate import NO_ROW_DOUBTS
 from drkit.model.errors import Refused
 from drkit.model.topology import Link, LinkId, TopicPartition
-from drkit.state_topic.store_age import NOT_OLDER
 
 TP = TopicPartition("t", 0)
 TOPIC = ScrubTopic("t", "id", "t", 1, 1, 1, created_by_drkit=False, ends={0: 5}, live_topic_id="live")
@@ -64,7 +64,7 @@ def probing(monkeypatch):
 @pytest.mark.parametrize("alias", ["primary", "dr"])
 def test_a_salvage_whose_last_records_are_not_read_is_refused(probing, alias, monkeypatch):
     context, answers = probing
-    monkeypatch.setattr(salvage_stage, "store_age", lambda *_: NOT_OLDER)
+    monkeypatch.setattr(salvage_stage, "rows_in_doubt", lambda *_: NO_ROW_DOUBTS)
     keep(context, "primary", "dr", [TOPIC])
     answers[alias] = LATE
     context.required_ports.salvager.salvage = lambda *_: pytest.fail("it may take hours")
