@@ -101,11 +101,7 @@ def test_from_up_to_a_fenced_failover_and_back(folder: Path, whole: bool) -> Non
 
     if whole:
         _back(play, lab, config)
-    assert not [secret for secret in secrets if any(secret in text for text in said)]
-    assert _that_holds(secrets, folder) == [folder / "secure"]
-    assert _that_holds(secrets, Path(os.environ["XDG_STATE_HOME"])) == []
-    made = [folder / name for name in ("drkit.toml", "made/drkit.toml", "drkit.db", "plan.json", "store.gz")]
-    assert {stat.S_IMODE(path.stat().st_mode) for path in [*made, *_files(folder / "evidence")]} == {0o600}
+    _check_secrets(secrets, said, folder)
 
     again = drkit("lab", "up", "--dir", str(folder), own_process=True)
     assert again.returncode == 0, again.stderr
@@ -113,6 +109,15 @@ def test_from_up_to_a_fenced_failover_and_back(folder: Path, whole: bool) -> Non
     refused = drkit("lab", "up", "--open", "--dir", str(folder), own_process=True)
     assert refused.returncode == 3
     assert "has security" in refused.stderr
+
+
+def _check_secrets(secrets: list[str], said: list[str], folder: Path) -> None:
+    """They are in nothing that was said or written but in their own folder; what was written is its owner's alone."""
+    assert not [secret for secret in secrets if any(secret in text for text in said)]
+    assert _that_holds(secrets, folder) == [folder / "secure"]
+    assert _that_holds(secrets, Path(os.environ["XDG_STATE_HOME"])) == []
+    made = [folder / name for name in ("drkit.toml", "made/drkit.toml", "drkit.db", "plan.json", "store.gz")]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in [*made, *_files(folder / "evidence")]} == {0o600}
 
 
 def _files(folder: Path) -> list[Path]:
