@@ -1,4 +1,4 @@
-"""Whether logs still hold what was read of them: by leader epochs and the last batch.
+"""Whether logs still hold what was read of them: by leader epochs and the last batch (`last_batches`).
 
 A log may have grown again since it lost its end. Each is compared as if it were the source of a mirror that had copied
 all of it at that time (`as_mirrored`).
@@ -6,23 +6,21 @@ all of it at that time (`as_mirrored`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.logs.source_divergence import divergence
 from drkit.lag.batch_comparison import compare_batches
 from drkit.model.clock import now
-from drkit.model.offsets import SourceBatch, Watermark
+from drkit.model.offsets import LastBatch, SourceBatch, Watermark
 from drkit.model.topology import TopicPartition
 
 
-def as_mirrored(
-    tp: TopicPartition, end: int, *, start: int = 0, leader_epoch: int | None = None, last: SourceBatch | None = None
-) -> Watermark:
+def as_mirrored(tp: TopicPartition, end: int, *, start: int = 0, last: LastBatch | None = None) -> Watermark:
     """The watermark of a log that was read from offset `start` up to `end`, as if it had been mirrored so far.
 
-    `leader_epoch`, `last`: of its last batch; None: unknown.
+    `last`: its last batch; None: unknown.
     """
     return Watermark(
         topic=tp.topic,
@@ -34,9 +32,24 @@ def as_mirrored(
         source_end=end,
         target_start=start,
         observed_at=now(),
-        leader_epoch=leader_epoch,
-        source_batch=last,
+        leader_epoch=None if last is None else last.leader_epoch,
+        source_batch=None if last is None else SourceBatch(last.last_offset, last.crc),
     )
+
+
+def last_batches(admin: ClusterAdmin, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, LastBatch]:
+    """The last batches of logs that end there; without those that are empty, that no leader answers for in time, or
+    whose batch goes on beyond that end.
+
+    Raises:
+        Unreachable: no broker answers.
+    """
+    last = {tp: end - 1 for tp, end in ends.items()}
+    return {
+        tp: LastBatch(batch.leader_epoch, batch.last_offset, batch.crc)
+        for tp, batch in (admin.batches_at(last) if last else {}).items()
+        if batch is not None and batch.last_offset == last[tp]
+    }
 
 
 class ComparedLogs(NamedTuple):

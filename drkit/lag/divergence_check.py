@@ -7,7 +7,7 @@ again up to there. A log loses records at its end only, so the last records belo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from drkit.kafka.admin.logs.source_divergence import Divergence
@@ -16,7 +16,7 @@ from drkit.lag.unmirrored_tail import LinkSides, UnmirroredTail, unmirrored_tail
 from drkit.mapping.translate import translate_by_rows
 from drkit.model.errors import DrkitError
 from drkit.model.link_state import PARTED, Problem
-from drkit.model.offsets import Watermark
+from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.store.api import MappingStore
 
@@ -119,7 +119,9 @@ def tail_below(
     Raises:
         DrkitError: a cluster or the store doesn't answer, or a callable can't be imported.
     """
-    kept = [mark for tp, each in offsets.items() if (mark := _kept(store, link, marks[tp], each)) is not None]
+    places = [(tp, marks[tp].epoch) for tp in offsets]
+    rows = dict(zip(offsets, store.mappings_of(link, places), strict=True)) if offsets else {}
+    kept = [mark for tp, each in offsets.items() if (mark := _kept(marks[tp], rows[tp], each)) is not None]
     return unmirrored_tail(sides(), kept) if kept else UnmirroredTail({}, {}, {})
 
 
@@ -127,9 +129,8 @@ def _what(first: int) -> str:
     return f"it holds a record at offset {first} that was never mirrored" if first else "it holds other records"
 
 
-def _kept(store: MappingStore, link: LinkId, mark: Watermark, offset: int) -> Watermark | None:
+def _kept(mark: Watermark, rows: Sequence[OffsetMapping], offset: int) -> Watermark | None:
     """The watermark moved down to a source offset; None where no mapping row says where that is on the target."""
-    rows = store.mappings(link, mark.tp, mark.epoch)
     place = translate_by_rows(offset, rows, mark).target_offset
     if place is None or offset <= mark.source_start:
         return None

@@ -165,6 +165,9 @@ def unmirrored_tail(sides: LinkSides, marks: Iterable[Watermark]) -> UnmirroredT
         for mark, tp in sorted(there.items(), key=lambda each: each[0].tp):
             if mark.tp in found.unread:
                 continue
+            if time.monotonic() > until:
+                found.unread[mark.tp] = f"what it holds below source offset {mark.source_through} wasn't read in time"
+                continue
             end = ends.get(mark.tp, 0)
             target_start = starts.get(tp, mark.target_start)
             logs = _Logs(sides.link, mark, tp, sides.rows, target_start, begins.get(mark.tp, 0), end)

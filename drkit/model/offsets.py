@@ -47,6 +47,14 @@ class SourceBatch(NamedTuple):
     crc: int
 
 
+class LastBatch(NamedTuple):
+    """The last batch of a log: its leader epoch, last offset and checksum (`SourceBatch`)."""
+
+    leader_epoch: int
+    last_offset: int
+    crc: int
+
+
 class WaitingRecords(NamedTuple):
     """What a source holds beyond what is mirrored, with what stands behind open transactions, so that nobody reads it.
 

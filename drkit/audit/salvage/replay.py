@@ -42,7 +42,7 @@ from drkit.model.audit.audit_result import SalvageClass, TopicChoice
 from drkit.model.clock import Deadline
 from drkit.model.errors import ConfigError, DrkitError, Refused, Unreachable
 from drkit.model.link_state import Direction
-from drkit.model.offsets import SourceBatch, Watermark
+from drkit.model.offsets import LastBatch, Watermark
 from drkit.model.topics.removing import CLEANUP, is_compacted
 from drkit.model.topology import LinkId, TopicPartition
 from drkit.model.wording import and_more
@@ -282,10 +282,8 @@ def _still_compared(
 def _as_mirrored(compared: Mapping[str, Any]) -> Watermark:
     """A partition of the target up to where a salvage was compared with it."""
     tp, batch = TopicPartition(compared["target_topic"], compared["partition"]), compared["target_batch"]
-    if batch is None:
-        return as_mirrored(tp, compared["target_through"])
-    last = SourceBatch(batch["last_offset"], batch["crc"])
-    return as_mirrored(tp, compared["target_through"], leader_epoch=batch["leader_epoch"], last=last)
+    last = None if batch is None else LastBatch(batch["leader_epoch"], batch["last_offset"], batch["crc"])
+    return as_mirrored(tp, compared["target_through"], last=last)
 
 
 def _changed_since(logs: ComparedLogs, cluster: str) -> Iterator[str]:

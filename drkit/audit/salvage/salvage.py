@@ -50,6 +50,7 @@ from drkit.config import Config
 from drkit.files import sha256_of
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.client.record_probe import OffsetRange
+from drkit.lag.diverged_logs import last_batches
 from drkit.model.audit.audit_result import AuditRequest, FindingKind, SalvageClass, SalvageKind, SalvageResult
 from drkit.model.clock import iso
 from drkit.model.errors import DrkitError, FolderUnusable, Refused
@@ -502,15 +503,11 @@ def _last_batches(target: ClusterAdmin, scope: Scope) -> dict[TopicPartition, di
     """The last batch that was compared of each log of the target, as the manifest has it: a replay tells by it whether
     the log is still that one. Not of empty logs, nor of one whose last batch goes on beyond what was compared."""
     ends = {
-        TopicPartition(each.target_topic, each.partition): each.target_end - 1
+        TopicPartition(each.target_topic, each.partition): each.target_end
         for each in scope.partitions
         if each.target_id is not None and each.target_start < each.target_end
     }
-    return {
-        tp: {"leader_epoch": batch.leader_epoch, "last_offset": batch.last_offset, "crc": batch.crc}
-        for tp, batch in (target.batches_at(ends) if ends else {}).items()
-        if batch is not None and batch.last_offset == ends[tp]
-    }
+    return {tp: batch._asdict() for tp, batch in last_batches(target, ends).items()}
 
 
 def _not_looked_at(scope: Scope) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from drkit.mapping.mapping_rows import source_at
-from drkit.model.offsets import OffsetMapping, Watermark
+from drkit.model.offsets import LastBatch, OffsetMapping, Watermark
 
 MISSING = "is missing"
 RECREATED = "was recreated"
@@ -36,12 +36,13 @@ class LiveLog:
         )
 
 
-class LastBatch(NamedTuple):
-    """The last batch of a log: its leader epoch, last offset and checksum (`drkit.model.offsets.SourceBatch`)."""
+class HeldLog(NamedTuple):
+    """What the cluster that groups move to held of a log: from its start (behind filler, which is removed) to its end,
+    with its last batch (None: it could not be read)."""
 
-    leader_epoch: int
-    last_offset: int
-    crc: int
+    begin: int
+    end: int
+    last: LastBatch | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
-from drkit.failover.context.live_log import Lacking, TopicKept
+from drkit.failover.context.live_log import HeldLog, Lacking, TopicKept
 from drkit.model.errors import DrkitError
 
 
@@ -207,8 +207,8 @@ class Facts:
     `scrubbed`: topics of the new incarnation on the scrubbed cluster, by name, with their ids.
     `captured_at`: when all groups' positions were read on the source and stored, during the drain; `lacking`: of some
     stored ones the source had no commit any more.
-    `held`: log starts and ends of the cluster that groups move to, when the loss was counted, by `topic:partition` of
-    the link's source, without empty logs.
+    `held`: the logs of the cluster that groups move to, when the loss was counted, by `topic:partition` of the link's
+    source, without empty ones.
     `removed_unread`: the offsets that groups had not read, and that the target no longer holds.
     `places`: how many of the groups' positions were seen to hold the planned record.
     """
@@ -241,7 +241,7 @@ class Facts:
     ends: dict[str, int] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
     late: dict[str, tuple[int, int]] = field(default_factory=dict)
-    held: dict[str, tuple[int, int]] = field(default_factory=dict)
+    held: dict[str, HeldLog] = field(default_factory=dict)
     unseen: tuple[str, ...] = ()
     late_said: str = ""
     settings_said: tuple[str, ...] = ()
@@ -347,6 +347,7 @@ def back_before_fence(run: Run, why: str) -> Run:
         lag=None,
         ends={},
         topic_ids={},
+        held={},
         loss=None,
         placed=None,
         committed=None,

@@ -5,27 +5,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from drkit.failover.context.live_log import LastBatch, LiveLog, TopicKept
+from drkit.failover.context.live_log import LiveLog, TopicKept
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.lag.diverged_logs import as_mirrored, compare_logs
-from drkit.model.offsets import SourceBatch, Watermark
+from drkit.lag.diverged_logs import as_mirrored, compare_logs, last_batches
+from drkit.model.offsets import LastBatch
 from drkit.model.topology import TopicPartition
 
 
-def last_batches(admin: ClusterAdmin, logs: Mapping[str, LiveLog]) -> dict[str, dict[int, LastBatch]]:
-    """By topic and partition, the last batch of these logs; without those that are empty, that no leader answers for,
-    or that have changed since."""
-    held = {
-        TopicPartition(topic, number): end - 1
+def live_batches(admin: ClusterAdmin, logs: Mapping[str, LiveLog]) -> dict[str, dict[int, LastBatch]]:
+    """By topic and partition, the last batches of these logs (`last_batches`)."""
+    ends = {
+        TopicPartition(topic, number): end
         for topic, log in logs.items()
         for number, end in log.ends.items()
         if end > log.starts.get(number, 0)
     }
-    last: dict[str, dict[int, LastBatch]] = {}
-    for tp, batch in (admin.batches_at(held) if held else {}).items():
-        if batch is not None and batch.last_offset == held[tp]:
-            last.setdefault(tp.topic, {})[tp.partition] = LastBatch(batch.leader_epoch, batch.last_offset, batch.crc)
-    return last
+    found: dict[str, dict[int, LastBatch]] = {}
+    for tp, batch in last_batches(admin, ends).items():
+        found.setdefault(tp.topic, {})[tp.partition] = batch
+    return found
 
 
 def lost_tails(admin: ClusterAdmin, kept: Mapping[str, TopicKept]) -> dict[TopicPartition, int]:
@@ -38,17 +36,13 @@ def lost_tails(admin: ClusterAdmin, kept: Mapping[str, TopicKept]) -> dict[Topic
     return compare_logs(
         admin,
         [
-            _as_mirrored(TopicPartition(name, number), each, end)
+            as_mirrored(
+                TopicPartition(name, number),
+                end,
+                start=each.live.starts.get(number, 0),
+                last=each.live_batches.get(number),
+            )
             for name, each in kept.items()
             for number, end in each.live.ends.items()
         ],
     ).diverged
-
-
-def _as_mirrored(tp: TopicPartition, kept: TopicKept, end: int) -> Watermark:
-    start, batch = kept.live.starts.get(tp.partition, 0), kept.live_batches.get(tp.partition)
-    if batch is None:
-        return as_mirrored(tp, end, start=start)
-    return as_mirrored(
-        tp, end, start=start, leader_epoch=batch.leader_epoch, last=SourceBatch(batch.last_offset, batch.crc)
-    )

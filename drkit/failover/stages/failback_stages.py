@@ -317,7 +317,7 @@ class DrainBack:
             ends=ends_now,
             lag=total(view.lag for view in left),
             loss=loss_at(left, context.facts.fenced_at or now()),
-            held=held_by_target(snapshot),
+            held=held_by_target(context, snapshot),
         )
         said = f"all of {self.live} is on {self.cluster}{gone}; the way back is sealed{fenced.said(self.cluster)}"
         return StageReport(StageOutcome.OK, said, facts)
@@ -349,7 +349,8 @@ class DrainBack:
         snapshot = observe(context.estate, context.link, settle=True, target_groups=False, own_ends=fenced.own_ends)
         settle_watermarks(context, snapshot, generation)
         loss = loss_at(snapshot.partitions.values(), context.facts.fenced_at or now())
-        facts = replace(context.facts, mirror_stopped=True, lag=snapshot.lag, loss=loss)
+        held = held_by_target(context, snapshot)
+        facts = replace(context.facts, mirror_stopped=True, lag=snapshot.lag, loss=loss, held=held)
         left = "what was written there since" if loss.records is None else f"{counted(loss.records, 'record')} or more"
         keeps = f"once it is back, drkit salvage --link '{context.link.id}' --out DIR keeps what only it holds"
         return StageReport(

@@ -135,8 +135,9 @@ class Translate:
             loss = _without_last_look(loss, self.source)
         beyond = self._within_budget(context, by_now)
         removed = removed_unread(placed, snapshot.partitions)
-        # a planned move has just been compared with what the drain saw; silent partitions keep what was seen of them
-        held = context.facts.held | (held_by_target(snapshot) if unplanned else {})
+        held = context.facts.held  # a planned move has just been compared with it
+        if unplanned:
+            held = held_by_target(context, snapshot, held)
         facts = replace(context.facts, placed=len(placed), loss=loss, removed_unread=removed.offsets, held=held)
         if unplanned:
             facts = replace(facts, ends=_ends_counted(snapshot) if ids else {}, topic_ids=ids or {})
@@ -163,18 +164,19 @@ class Translate:
         if snapshot.source.reachable and (unread := unread_since(context.facts.ends, shown)):
             raise not_readable(self.source, unread)
         found = target_loss(context, context.facts)
-        if found.unknown is not None:
+        if found.unknown and not found.lost:
+            anew = f"drkit resume {context.run} --cancel takes the run back; then fail over again"
             raise PartlyDone(
-                found.unknown,
+                "; ".join(found.unknown),
                 meaning="A planned move loses nothing or does nothing, and no group has moved",
-                remedy=f"Once all brokers of {self.target} answer: drkit resume {context.run}",
+                remedy=f"Once all brokers of {self.source} and {self.target} answer: drkit resume {context.run}. If it "
+                f"stays so: {seed_anew(context, self.target) if self.back else anew}",
             )
         if not found.lost:
             return []
         again = seed_anew(context, self.target) if self.back else "Then run the mirror, and fail over again"
         raise Refused(
-            f"{self.target} has lost {counted(sum(found.lost.values()), 'offset')} since it was drained to: "
-            f"{and_more(found.told)}",
+            f"{self.target} has lost {found.offsets()} since it was drained to: {and_more(found.told)}",
             meaning=f"{self.source} still holds them, and no group has moved",
             remedy=f"See what removed them ({self.target}'s disks, DeleteRecords, a deleted topic). {again}",
         )

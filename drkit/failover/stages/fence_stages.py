@@ -319,8 +319,9 @@ class Drain:
         ours = sealed_before(context)  # else clients have written to the target since another run settled it
         late = refuse_late_appends(context.estate, context.link) if ours else LateAppends()
         snapshot = observe(context.estate, context.link, settle=ours, target_groups=False, own_ends=late.own_ends)
+        held = held_by_target(context, snapshot)
         equal = ""
-        if self.mode is Mode.PLANNED:
+        if self.mode is Mode.PLANNED:  # compares what was just read
             facts = replace(facts, ends=self._still_whole(context, snapshot))
             equal = f"; {compare_tails(context.estate, snapshot)}"
         settled = settle_watermarks(context, snapshot, generation) if ours else 0
@@ -334,7 +335,7 @@ class Drain:
             lacking=bool(snapshot.lacking),
             lag=snapshot.lag,
             loss=loss_at(snapshot.partitions.values(), facts.fenced_at or now()),
-            held=held_by_target(snapshot),
+            held=held,
         )
         return StageReport(StageOutcome.OK, f"{_drained(snapshot, settled)}{equal}{late.said(self.target)}", facts)
 

@@ -20,7 +20,7 @@ from drkit.failover.context.live_log import LiveLog, TopicKept
 from drkit.failover.context.state_machine import Facts, StageOutcome
 from drkit.failover.failback.carried_offsets import carried, documents, mappings_of, offsets_digest
 from drkit.failover.failback.failback_snapshot import live_logs, mapped_topics, not_accepted, with_gaps_now
-from drkit.failover.failback.lost_tail import last_batches
+from drkit.failover.failback.lost_tail import live_batches
 from drkit.failover.fencing.quiescence import differing, still_written
 from drkit.failover.plan.failback_plan import ScrubTopic
 from drkit.failover.plan.shared_preconditions import rows_in_doubt
@@ -155,7 +155,7 @@ def keep(
             "One that stays hangs: kafka-transactions.sh describe shows its state. If that is PrepareCommit, it was "
             "committed: restart the broker that coordinates it. Another one may be ended: kafka-transactions.sh abort",
         )
-    batches = last_batches(context.estate.admin(live), {names[name].live_topic: at.live for name, at in seen.items()})
+    batches = live_batches(context.estate.admin(live), {names[name].live_topic: at.live for name, at in seen.items()})
     made = {
         name: TopicKept(
             kept.path,

@@ -36,7 +36,7 @@ def probing(monkeypatch):
         "with_gaps_now": [],
         "carried": (),
         "documents": (),
-        "last_batches": {},
+        "live_batches": {},
     }.items():
         monkeypatch.setattr(salvage_stage, name, lambda *_, found=found: found)
 
