@@ -29,6 +29,10 @@ CLOCKS_DIFFER_SECONDS = 30.0
 """What one machine's clock may be ahead of another's without its stamps being doubted."""
 
 
+MOST_SKEW_SECONDS = 5.0
+"""What two clocks may differ by where moments of one are compared with those of the other."""
+
+
 def age_seconds(then: datetime, at: datetime) -> float | None:
     """Seconds from a stamp to `at`, 0 where the clocks differ a little; None: it lies in the future by this machine's
     clock, so how old it is isn't known."""

@@ -257,7 +257,7 @@ TABLE: tuple[Need, ...] = (
     *(
         Need(
             *_of(frozenset({_C.DOCTOR}), side, _S.CLUSTER, _O.DESCRIBE, _O.DESCRIBE_CONFIGS),
-            "compare ACLs, SCRAM users, quotas, broker settings, and see disks",
+            "compare ACLs, SCRAM users, quotas, broker settings and clocks, and see disks",
             "they are not compared",
             optional=True,
         )

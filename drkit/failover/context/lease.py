@@ -19,14 +19,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Self
 
-from drkit.model.clock import iso, now
+from drkit.model.clock import MOST_SKEW_SECONDS, iso, now
 from drkit.model.errors import DrkitError, PartlyDone, Refused
 from drkit.model.topology import LinkId
 from drkit.processes import ProcessIdentity
 from drkit.store.api import LeaseStore
 
 TTL_SECONDS = 15.0
-MOST_SKEW_SECONDS = 5.0
 _RENEW_SECONDS = TTL_SECONDS / 3
 _TAKEN = "another process had it meanwhile"
 _OWNER = re.compile(r"(?P<who>.+) pid (?P<pid>\d+) started (?P<started>\d+) on (?P<machine>\S+) run (?P<run>\S+)")

@@ -24,7 +24,14 @@ from drkit.kafka.admin.admin_connection import (
     error_class,
 )
 from drkit.kafka.admin.client_settings import ClientSettings, client_settings, longest_transaction, offsets_retention
-from drkit.kafka.admin.cluster_description import ClusterVersions, Disk, MetadataEnd, cluster_versions, disks
+from drkit.kafka.admin.cluster_description import (
+    ClusterVersions,
+    ControllerClock,
+    Disk,
+    MetadataEnd,
+    cluster_versions,
+    disks,
+)
 from drkit.kafka.admin.logs import leader_epochs, log_offsets
 from drkit.kafka.admin.logs.leader_epochs import EpochEnd, LogBatch
 from drkit.kafka.admin.logs.log_offsets import log_sizes
@@ -422,6 +429,11 @@ class ClusterAdmin(ClusterClient):
     def metadata_end(self) -> MetadataEnd | None:
         """How far the log of the controllers is; None: the cluster doesn't tell, or not drkit's principal."""
         return cluster_description.metadata_end(self._connection)
+
+    def controller_clock(self) -> ControllerClock | None:
+        """How far the active controller's clock is from this machine's; None: the cluster doesn't tell, or not drkit's
+        principal."""
+        return cluster_description.controller_clock(self._connection)
 
     def sessions(self) -> dict[int, int]:
         """Which connection to each broker is open: see `cluster_description.sessions`."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
+from datetime import timedelta
+from typing import Any, NamedTuple
 
 from kafka import errors as kafka_errors
 from kafka.protocol.admin import DescribeClusterRequest, DescribeLogDirsRequest, DescribeQuorumRequest
@@ -19,6 +20,7 @@ from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 
 from drkit.kafka.admin.admin_connection import AdminConnection, StepConnection, check, error_class
 from drkit.kafka.admin.topic_requests import metadata
+from drkit.model.clock import from_millis, now
 
 
 class VersionRange(NamedTuple):
@@ -224,19 +226,58 @@ def metadata_end(connection: AdminConnection) -> MetadataEnd | None:
     """
 
     async def step(connection: StepConnection) -> MetadataEnd | None:
-        topic = DescribeQuorumRequest.TopicData
-        asked = topic(topic_name="__cluster_metadata", partitions=[topic.PartitionData(partition_index=0)])
-        if connection.supports(DescribeQuorumRequest) is None:
-            return None
-        answer = await connection.send(DescribeQuorumRequest(topics=[asked]))
-        found = [log for each in answer.topics for log in each.partitions]
-        for code in (answer.error_code, *(log.error_code for log in found)):
-            error = error_class(code)
-            if code and error.retriable and error is not kafka_errors.UnknownTopicOrPartitionError:
-                raise error("describe the controllers' quorum")
-            if code:
-                return None
-        return MetadataEnd(found[0].leader_epoch, found[0].high_watermark) if found else None
+        log = await _metadata_log(connection)
+        return None if log is None else MetadataEnd(log.leader_epoch, log.high_watermark)
 
     found: MetadataEnd | None = connection.call("ask for the end of the metadata's log", step)
     return found
+
+
+class ControllerClock(NamedTuple):
+    """How many seconds the active controller's clock is ahead of this machine's (negative: behind): at least `least`,
+    at most `most`. Between them lies the time that the answer took."""
+
+    node: int
+    least: float
+    most: float
+
+
+def controller_clock(connection: AdminConnection) -> ControllerClock | None:
+    """Compare the active controller's clock with this machine's; None and errors as `metadata_end`.
+
+    The controller says of itself, as of a replica of the metadata's log, that it has caught up at the current time
+    (KIP-836). It is the one time that Kafka tells without being written to.
+    """
+
+    async def step(connection: StepConnection) -> ControllerClock | None:
+        begun = now()
+        log = await _metadata_log(connection)
+        ended = now()
+        own = [] if log is None else [each for each in log.current_voters if each.replica_id == log.leader_id]
+        if not own or own[0].last_caught_up_timestamp < 0:
+            return None
+        told = from_millis(own[0].last_caught_up_timestamp)
+        millisecond = timedelta(milliseconds=1)  # the timestamp is rounded down
+        return ControllerClock(
+            own[0].replica_id, (told - ended).total_seconds(), (told + millisecond - begun).total_seconds()
+        )
+
+    found: ControllerClock | None = connection.call("ask for the controller's time", step)
+    return found
+
+
+async def _metadata_log(connection: StepConnection) -> Any:
+    """The `PartitionData` of the metadata's log; None as `metadata_end`."""
+    topic = DescribeQuorumRequest.TopicData
+    asked = topic(topic_name="__cluster_metadata", partitions=[topic.PartitionData(partition_index=0)])
+    if connection.supports(DescribeQuorumRequest) is None:
+        return None
+    answer = await connection.send(DescribeQuorumRequest(topics=[asked]))
+    found = [log for each in answer.topics for log in each.partitions]
+    for code in (answer.error_code, *(log.error_code for log in found)):
+        error = error_class(code)
+        if code and error.retriable and error is not kafka_errors.UnknownTopicOrPartitionError:
+            raise error("describe the controllers' quorum")
+        if code:
+            return None
+    return found[0] if found else None

@@ -38,6 +38,7 @@ from drkit.observe.readiness.backlog_checks import (
     retention_check,
 )
 from drkit.observe.readiness.check import Check, CheckOutcome, worst_outcome
+from drkit.observe.readiness.clocks_check import CLOCKS, clocks_check
 from drkit.observe.readiness.idle_groups import IDLE_GROUPS, idle_groups_check, moved_groups_check
 from drkit.observe.readiness.rights_checks import rights_checks
 from drkit.observe.readiness.store_safety import copy_of_store, store_checks
@@ -126,6 +127,7 @@ def _answered(
         checks.append(_shown(RETENTION, lambda: retention_check(status, clusters, now())))
     if status.target_reachable:
         checks.append(_shown(DISKS, lambda: disk_check(status, clusters)))
+    checks.append(_shown(CLOCKS, lambda: clocks_check(status, clusters)))
     checks.append(_asked("topics on the target", lambda: _topics(status, link.id.target, clusters)))
     if _moved(status):
         checks.append(_asked("groups on the target", lambda: _groups(status, link.id.target, clusters)))
@@ -148,6 +150,7 @@ def _of_failed_over(
     seen = [_mirror(status), _left_behind(status), *_problems(status), _serving(status)]
     if status.target_reachable:
         seen.append(_shown(IDLE_GROUPS, lambda: moved_groups_check(status, store, clusters, now())))
+    seen.append(_shown(CLOCKS, lambda: clocks_check(status, clusters)))
     checks = (*seen, *rights, *stored, copied, installation())
     return Readiness(link, checks, None, None)
 

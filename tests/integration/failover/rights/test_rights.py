@@ -94,6 +94,7 @@ def page_answers(own: OwnLink) -> tuple[Answer, tuple[str, ...]]:
 SHOWN_TO_DOCTOR = (
     "access rules",
     "client settings",
+    "clocks",
     "disks of the target",
     "retention on the source",
     "topic settings",
