@@ -40,6 +40,7 @@ from drkit.observe.readiness.backlog_checks import (
 from drkit.observe.readiness.check import Check, CheckOutcome, worst_outcome
 from drkit.observe.readiness.clocks_check import CLOCKS, clocks_check
 from drkit.observe.readiness.idle_groups import IDLE_GROUPS, idle_groups_check, moved_groups_check
+from drkit.observe.readiness.load_check import LOAD, load_check
 from drkit.observe.readiness.rights_checks import rights_checks
 from drkit.observe.readiness.store_safety import copy_of_store, store_checks
 from drkit.observe.readiness.target_checks import (
@@ -127,6 +128,7 @@ def _answered(
         checks.append(_shown(RETENTION, lambda: retention_check(status, clusters, now())))
     if status.target_reachable:
         checks.append(_shown(DISKS, lambda: disk_check(status, clusters)))
+        checks.append(_shown(LOAD, lambda: load_check(status, clusters)))
     checks.append(_shown(CLOCKS, lambda: clocks_check(status, clusters)))
     checks.append(_asked("topics on the target", lambda: _topics(status, link.id.target, clusters)))
     if _moved(status):
