@@ -243,6 +243,7 @@ def test_what_runs_until_it_is_stopped_is_reloaded_by_the_signal_that_it_answers
     text = (DEPLOY / "systemd" / f"{name}.service").read_text()
     assert re.findall(r"^ExecReload=(.+)$", text, re.MULTILINE) == ["/bin/kill -HUP $MAINPID"]
     assert "\nRestartForceExitStatus=SIGHUP\n" in text, "systemd takes that signal for a clean end"
+    assert "\nSuccessExitStatus=143\n" in text, "drkit's own exit code of SIGTERM is none that systemd knows"
 
 
 def test_every_timer_has_its_service():
