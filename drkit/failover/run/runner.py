@@ -40,7 +40,7 @@ from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.recovery.component_conditions import Unfinished, advise
 from drkit.failover.recovery.rollback import CANCEL, Rollback, live_cluster, point_of_no_return
 from drkit.failover.stages.hooks import Hooks, When
-from drkit.failover.stages.stage import Stage, StageContext
+from drkit.failover.stages.stage import LooksFirst, Stage, StageContext
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, OutcomeUnknown, PartlyDone
 from drkit.model.link_state import Direction
@@ -188,8 +188,6 @@ class Runner:
     def _carry_out(self, stage: Stage) -> None:
         self.lease.check()
         again, commit_begun = self.journal.attempted(stage.name), self.journal.attempted("commit")
-        self.journal.intent(stage.name)
-        self.watch(stage.name, None, stage.explain())
         began = time.monotonic()
         context = StageContext(
             estate=self.estate,
@@ -210,6 +208,10 @@ class Runner:
             commit_begun=commit_begun,
         )
         try:
+            if isinstance(stage, LooksFirst) and not again:
+                stage.look_first(context)
+            self.journal.intent(stage.name)
+            self.watch(stage.name, None, stage.explain())
             report = stage.execute(context)
             self.lease.check()
             if report.positions is not None:

@@ -14,7 +14,7 @@ from drkit.failover.context.state_machine import Facts, Loss, Mode, StageOutcome
 from drkit.failover.failback.carried_offsets import as_committed_there, as_stands, with_carried
 from drkit.failover.fencing.cluster_fence import ClusterFence, FenceSuperseded, close_topics_outside
 from drkit.failover.fencing.late_appends import copy_ends
-from drkit.failover.fencing.quiescence import not_readable, still_written, topic_ids_of
+from drkit.failover.fencing.quiescence import ends_of, not_readable, still_written, topic_ids_of
 from drkit.failover.plan.failover_plan import AcceptedLoss
 from drkit.failover.plan.loss import loss_at
 from drkit.failover.plan.loss_budget import LossBudget, OverBudget, accepted, flag_for, over_budget
@@ -47,7 +47,7 @@ from drkit.kafka.client.record_probe import LogPosition
 from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.mapping.translate import NO_ROW_DOUBTS, RowDoubts
 from drkit.model.clock import now
-from drkit.model.errors import DrkitError, PartlyDone, Refused, Unreachable
+from drkit.model.errors import DrkitError, NotShown, PartlyDone, Refused, Unreachable
 from drkit.model.offsets import GroupPosition
 from drkit.model.topology import TopicPartition, is_canary
 from drkit.model.totals import total
@@ -429,6 +429,31 @@ class Commit:
     def explain(self) -> str:
         """What it will do."""
         return f"commit {counted(self.positions, 'position')} of {counted(self.groups, 'group')} on {self.target}"
+
+    def look_first(self, context: StageContext) -> None:
+        """See once more that nobody has written to the cluster that groups leave since it was drained. One that doesn't
+        answer by now was drained to its end.
+
+        Raises:
+            Refused: somebody has, or partitions can't be read any more, of a planned move: it loses nothing, or does
+                nothing.
+            NotShown: it answers, and shows nothing.
+        """
+        facts, link = context.facts, context.link
+        if facts.mode is not Mode.PLANNED or not facts.ends:
+            return
+        try:
+            found = ends_of(context, link, may_be_gone=True, silent={})
+        except NotShown:
+            raise
+        except Unreachable:
+            return
+        after = {tp: end for tp, end in found.items() if not is_canary(tp.rpartition(":")[0])}
+        late = [f"{tp} ({facts.ends.get(tp, 0)} → {end})" for tp, end in after.items() if end > facts.ends.get(tp, 0)]
+        if late:
+            raise still_written(link.id.source, late)
+        if unread := unread_since(facts.ends, after):
+            raise not_readable(link.id.source, unread)
 
     def execute(self, context: StageContext) -> StageReport:
         """Commit group by group; groups that an earlier attempt committed stay, also where consumers went on since.

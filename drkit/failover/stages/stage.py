@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from drkit.failover.context.cluster_context import ClusterContext
 from drkit.failover.context.interfaces import Ports, default_salvage_root
@@ -125,6 +125,19 @@ class Stage(Protocol):
             Refused: a precondition does not hold.
             OutcomeUnknown: an attempt got no answer.
             DrkitError: it failed.
+        """
+
+
+@runtime_checkable
+class LooksFirst(Protocol):
+    """A stage from which a run isn't taken back by itself, and that looks once more before it is begun: what it finds
+    wrong takes a planned move back."""
+
+    def look_first(self, context: StageContext, /) -> None:
+        """Look; not repeated once the stage was begun.
+
+        Raises:
+            DrkitError: it must not be begun as things are.
         """
 
 

@@ -79,14 +79,15 @@ def test_what_may_have_been_written_to_a_topic_that_is_hidden_at_the_end_is_no_0
     assert ("source_topic_denied", hidden) in told
 
 
+@pytest.mark.parametrize("after", ["drain", "translate"])
 def test_a_planned_move_that_can_t_read_a_topic_any_more_moves_nothing(
-    own: OwnLink, exact: OwnLink, topics: tuple[str, str], secure_lab: Lab
+    own: OwnLink, exact: OwnLink, topics: tuple[str, str], secure_lab: Lab, after: str
 ) -> None:
     _, hidden = topics
     with ExitStack() as open_until_then, exact.estate() as estate:
 
         def watch(stage: str, record: StageRecord | None, _text: str) -> None:
-            if stage == "drain" and record is not None:
+            if stage == after and record is not None:
                 open_until_then.enter_context(opened_and_hidden(own, secure_lab, hidden))
 
         result = run_failover(

@@ -442,6 +442,33 @@ def test_a_move_that_may_lose_nothing_is_taken_back_although_the_link_was_parted
     assert (result.error is error) is back
 
 
+def test_what_a_stage_finds_before_it_is_begun_takes_a_planned_move_back(trial):
+    """Once the commit is begun nothing is: its last look comes before."""
+    going = trial(mode=Mode.PLANNED, state=State.TRANSLATED, facts=SETTLED)
+    seal(going.estate)
+    looked = []
+
+    def look_first(context):
+        looked.append(context.facts.placed)
+        if len(looked) == 1:
+            raise Refused("a topic can't be read any more")
+
+    commit = next(stage for stage in going.stages if stage.name == "commit")
+    commit.look_first = look_first
+    result = going.run()
+    assert result.error is not None
+    assert result.machine.state is State.CANCELLED
+    assert ("commit", INTENT) not in going.entries
+    assert (looked, commit.seen) == ([1], [])
+
+
+def test_a_stage_that_was_begun_before_is_repeated_without_that_look(trial):
+    going = trial(mode=Mode.PLANNED, state=State.TRANSLATED, facts=SETTLED)
+    going.journal.intent("commit")
+    next(stage for stage in going.stages if stage.name == "commit").look_first = fails(Refused("groups have moved"))
+    assert going.run().error is None
+
+
 def test_what_can_t_be_taken_back_now_is_said_with_both_reasons(trial, monkeypatch):
     error = Refused("the fence does not hold", remedy="Look at it.")
     going = trial(acts={"fence": fails(error)}, mode=Mode.PLANNED)

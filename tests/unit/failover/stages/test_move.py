@@ -23,7 +23,7 @@ from drkit.failover.stages.failover_stages import (
 from drkit.failover.stages.fence_stages import unread_since
 from drkit.mapping.translate import RowDoubts
 from drkit.model.clock import now
-from drkit.model.errors import DrkitError, PartlyDone, Refused, Unreachable
+from drkit.model.errors import DrkitError, NotShown, PartlyDone, Refused, Unreachable
 from drkit.model.link_state import Direction, LinkControl
 from drkit.model.offsets import Certainty
 from drkit.model.topology import TopicPartition
@@ -245,6 +245,36 @@ def test_a_planned_move_stops_where_a_partition_of_the_source_can_t_be_read_any_
         return
     with pytest.raises(Refused, match="what primary holds of t:0 can't be read any more"):
         translate(back=back)._since_drained(context, seen)
+
+
+@pytest.mark.parametrize(
+    ("found", "mode", "stops"),
+    [
+        ({"t:0": 100, "u:0": 7}, Mode.PLANNED, None),
+        ({"t:0": 100}, Mode.PLANNED, "what primary holds of u:0 can't be read any more"),
+        ({"t:0": 101, "u:0": 7}, Mode.PLANNED, "clients still write to primary: t:0 .100 → 101."),
+        ({"t:0": 100, "u:0": 7, "new:0": 1}, Mode.PLANNED, "clients still write to primary: new:0"),
+        ({"t:0": 101}, Mode.UNPLANNED, None),  # the close counts it
+        (Unreachable("no answer"), Mode.PLANNED, None),  # it was drained to its end
+        (NotShown("it lets drkit see nothing"), Mode.PLANNED, "it lets drkit see nothing"),
+    ],
+    ids=["as drained", "hidden", "written", "created", "unplanned", "gone", "shows nothing"],
+)
+def test_before_the_commit_a_planned_move_looks_at_the_cluster_that_groups_leave_once_more(
+    monkeypatch, found, mode, stops
+):
+    def ends_of(*_, **__):
+        if isinstance(found, Unreachable):
+            raise found
+        return found
+
+    monkeypatch.setattr(failover_stages, "ends_of", ends_of)
+    context = SimpleNamespace(link=LINK, facts=Facts(mode=mode, ends={"t:0": 100, "u:0": 7}))
+    if stops is None:
+        Commit("dr", 1, 1).look_first(context)
+        return
+    with pytest.raises((Refused, NotShown), match=stops):
+        Commit("dr", 1, 1).look_first(context)
 
 
 def test_a_canary_that_is_gone_stops_no_move():
