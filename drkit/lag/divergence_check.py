@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from drkit.kafka.admin.logs.source_divergence import Divergence
 from drkit.lag.batch_comparison import unmirrored_reason
-from drkit.lag.unmirrored_tail import LinkSides, UnmirroredTail, unmirrored_tail
+from drkit.lag.unmirrored_tail import SECONDS, LinkSides, UnmirroredTail, unmirrored_tail
 from drkit.mapping.translate import translate_by_rows
 from drkit.model.errors import DrkitError
 from drkit.model.link_state import PARTED, Problem
@@ -106,6 +106,7 @@ def tail_below(
     link: LinkId,
     store: MappingStore,
     sides: Callable[[], LinkSides],
+    seconds: float = SECONDS,
 ) -> UnmirroredTail:
     """What sources hold below these offsets that was never mirrored. Nothing of partitions without mapping rows.
 
@@ -115,6 +116,7 @@ def tail_below(
         link: the link.
         store: the mapping.
         sides: connects to both clusters.
+        seconds: for all partitions; of the rest nothing is known.
 
     Raises:
         DrkitError: a cluster or the store doesn't answer, or a callable can't be imported.
@@ -122,7 +124,7 @@ def tail_below(
     places = [(tp, marks[tp].epoch) for tp in offsets]
     rows = dict(zip(offsets, store.mappings_of(link, places), strict=True)) if offsets else {}
     kept = [mark for tp, each in offsets.items() if (mark := _kept(marks[tp], rows[tp], each)) is not None]
-    return unmirrored_tail(sides(), kept) if kept else UnmirroredTail({}, {}, {})
+    return unmirrored_tail(sides(), kept, seconds=seconds) if kept else UnmirroredTail({}, {}, {})
 
 
 def _what(first: int) -> str:

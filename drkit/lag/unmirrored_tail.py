@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from drkit.kafka.client.log_reader import LogReader
     from drkit.kafka.transform.record_transform import Alteration
 
-_SECONDS = 10.0
-"""For all partitions: the rest is unread."""
+SECONDS = 10.0
+"""For all partitions, and for one answer of a broker."""
 _FIRST_LOOK, _FURTHER = 8, 16
 """How many of the target's last offsets are compared first, and how many times as many next, while none of them is the
 same record on both sides: both logs held that one before either could part from the other."""
@@ -134,10 +134,11 @@ class _Logs:
         return rows
 
 
-def unmirrored_tail(sides: LinkSides, marks: Iterable[Watermark]) -> UnmirroredTail:
+def unmirrored_tail(sides: LinkSides, marks: Iterable[Watermark], *, seconds: float = SECONDS) -> UnmirroredTail:
     """Compare these partitions; nobody but the mirror writes to their target.
 
-    `marks`: how far they count as mirrored, and where the target ends for that.
+    `marks`: how far they count as mirrored, and where the target ends for that. `seconds`: for all of them; the rest is
+    unread.
 
     Raises:
         Unreachable: a cluster or the store doesn't answer.
@@ -156,16 +157,16 @@ def unmirrored_tail(sides: LinkSides, marks: Iterable[Watermark]) -> UnmirroredT
             found.unread[mark.tp] = f"{tp} on {target.alias} doesn't reach {mark.target_end}, where it ended"
     begins = source.start_offsets([mark.tp for mark in there], partial=True)
     ends = source.end_offsets([mark.tp for mark in there], committed=committed, partial=True)
-    until = time.monotonic() + _SECONDS
+    within = _Within(seconds)
     with (
-        LogReader(source.alias, source.cluster, timeout_seconds=_SECONDS, committed=committed) as ours,
-        LogReader(target.alias, target.cluster, timeout_seconds=_SECONDS, committed=False) as theirs,
+        LogReader(source.alias, source.cluster, timeout_seconds=SECONDS, committed=committed) as ours,
+        LogReader(target.alias, target.cluster, timeout_seconds=SECONDS, committed=False) as theirs,
     ):
-        reading = _Reading(ours, theirs, target, sides.alteration, until, sides.left)
+        reading = _Reading(ours, theirs, target, sides.alteration, within, sides.left)
         for mark, tp in sorted(there.items(), key=lambda each: each[0].tp):
             if mark.tp in found.unread:
                 continue
-            if time.monotonic() > until:
+            if within.is_over():
                 found.unread[mark.tp] = f"what it holds below source offset {mark.source_through} wasn't read in time"
                 continue
             end = ends.get(mark.tp, 0)
@@ -184,17 +185,34 @@ def unmirrored_tail(sides: LinkSides, marks: Iterable[Watermark]) -> UnmirroredT
 
 
 class _Incomparable(Exception):
-    """Reading took longer than `_SECONDS`, or the target no longer has what the source's records would equal."""
+    """Reading took too long, or the target no longer has what the source's records would equal."""
+
+
+class _Within:
+    """The seconds in which all partitions are to be read."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._until = time.monotonic() + seconds
+
+    def is_over(self) -> bool:
+        """Whether they have passed."""
+        return time.monotonic() > self._until
+
+    def check(self) -> None:
+        """Raise `_Incomparable` if they have passed."""
+        if self.is_over():
+            raise _Incomparable(f"not within {self._seconds:g} s")
 
 
 class _Reading(NamedTuple):
-    """What both sides are read with, until when (of `time.monotonic`). `left`: as `LinkSides.left`."""
+    """What both sides are read with, and within what time. `left`: as `LinkSides.left`."""
 
     ours: LogReader
     theirs: LogReader
     target: ClusterAdmin
     alteration: Alteration | None
-    until: float
+    within: _Within
     left: bool
 
     def compacts(self, target: TopicPartition) -> bool:
@@ -233,12 +251,12 @@ def _compare(reading: _Reading, tail: _Tail) -> _Seen:
     from drkit.kafka.transform.record_transform import AlterationFailed  # noqa: PLC0415 - loads librdkafka
 
     tp, equal, same_until = tail.mark.tp, False, tail.here.begin
-    theirs = _records(reading.theirs, tail.target, tail.there, reading.until)
+    theirs = _records(reading.theirs, tail.target, tail.there, reading.within)
     held = {each.offset: (each.timestamp, bytes(each.body)) for each in theirs}
     compacted: bool | None = None
     last: dict[bytes, int] = {}
     removed: dict[bytes, int] = {}
-    records = _records(reading.ours, tp, tail.here, reading.until)
+    records = _records(reading.ours, tp, tail.here, reading.within)
     try:
         for record in records if reading.alteration is None else reading.alteration.records(tp, records):
             place, key = tail.place(record.offset), _key(record.body)
@@ -276,9 +294,8 @@ def _key(body: bytes | memoryview) -> bytes:
     return record_body.decode(bytes(body))[0] or b""
 
 
-def _records(reader: LogReader, tp: TopicPartition, stretch: OffsetRange, until: float) -> Iterator[RawRecord]:
+def _records(reader: LogReader, tp: TopicPartition, stretch: OffsetRange, within: _Within) -> Iterator[RawRecord]:
     with closing(reader.records(tp.topic, tp.partition, stretch.begin, stretch.end)) as records:
         for record in records:
-            if time.monotonic() > until:
-                raise _Incomparable(f"not within {_SECONDS:g} s")
+            within.check()
             yield record

@@ -22,7 +22,7 @@ from dataclasses import replace
 
 from drkit.mapping.mapping_rows import conflict
 from drkit.model.errors import DrkitError
-from drkit.model.offsets import OffsetMapping, Watermark
+from drkit.model.offsets import LastBatch, OffsetMapping, SourceBatch, Watermark
 
 
 def invert_mappings(
@@ -53,10 +53,13 @@ def invert_mappings(
     ]
 
 
-def invert_watermark(watermark: Watermark, *, topic: str | None = None, epoch: int) -> Watermark:
+def invert_watermark(
+    watermark: Watermark, *, topic: str | None = None, epoch: int, last: LastBatch | None = None
+) -> Watermark:
     """Return the watermark of the other direction: both sides hold the same records, so it is caught up.
 
-    `observed_at` stays. The leader epoch is None, because each cluster counts its own.
+    `observed_at` stays. `last`: the batch that ends where the new direction's source is mirrored to; None: it isn't
+    known, nor is its leader epoch (each cluster counts its own).
     """
     return replace(
         watermark,
@@ -68,8 +71,8 @@ def invert_watermark(watermark: Watermark, *, topic: str | None = None, epoch: i
         source_end=watermark.target_end,
         target_start=watermark.source_start,
         behind_since=None,
-        leader_epoch=None,
-        source_batch=None,
+        leader_epoch=None if last is None else last.leader_epoch,
+        source_batch=None if last is None else SourceBatch(last.last_offset, last.crc),
         waiting=None,
     )
 

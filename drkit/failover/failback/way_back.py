@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from drkit.failover.context.cluster_context import ClusterContext
 from drkit.failover.context.state_machine import Kind
+from drkit.kafka.admin.cluster_admin import ClusterAdmin
+from drkit.lag.diverged_logs import last_batches
 from drkit.mapping.invert import invert_mappings, invert_watermark
 from drkit.mapping.translate import NO_ROW_DOUBTS, RowDoubts, doubt_of_rows, doubts_on_record
 from drkit.model.clock import now
@@ -101,6 +103,7 @@ class ReversedLink(NamedTuple):
 
 def reverse_record(
     store: Store,
+    target: ClusterAdmin,
     link: Link,
     before: Mapping[str, FormerDirection],
     reason: str,
@@ -109,10 +112,12 @@ def reverse_record(
     source_is_gone: bool = False,
     in_doubt: RowDoubts = NO_ROW_DOUBTS,
 ) -> ReversedLink:
-    """Make the record of the other direction, in new epochs, from this one's. Reads the store; changes nothing.
+    """Make the record of the other direction, in new epochs, from this one's. Changes nothing.
 
     Args:
         store: where the record is.
+        target: its target, the other direction's source: what the log held where the record ends shows later on
+            whether it still is that log.
         link: the direction that recorded.
         before: the other direction's state, by topic name on its target.
         reason: stored with the topics' states.
@@ -121,6 +126,7 @@ def reverse_record(
         in_doubt: what isn't known of the record's rows, besides what is on record.
 
     Raises:
+        Unreachable: no broker of the target answers.
         DrkitError: nothing is recorded, or the record can't be reversed.
     """
     epochs: dict[str, int] = {}
@@ -145,17 +151,20 @@ def reverse_record(
     rows: list[OffsetMapping] = []
     watermarks, unproven = [], []
     in_doubt = in_doubt.with_later(doubts_on_record(store.problems(link.id)))
-    for tp, found in store.watermarks(link.id).items():
-        if tp.topic not in epochs:
-            continue
-        topic, epoch = link.target_topic(tp.topic), epochs[tp.topic]
+    marks = {
+        TopicPartition(link.target_topic(tp.topic), tp.partition): mark
+        for tp, mark in store.watermarks(link.id).items()
+        if tp.topic in epochs
+    }
+    last = last_batches(target, {there: mark.target_end for there, mark in marks.items() if mark.target_end})
+    for there, found in marks.items():
+        tp, topic, epoch = found.tp, there.topic, epochs[found.topic]
         mark = replace(found, source_end=found.source_through) if source_is_gone else found
         its = store.mappings(link.id, tp, mark.epoch)
         rows += invert_mappings(its, mark, topic=topic, epoch=epoch)
-        watermarks.append(invert_watermark(mark, topic=topic, epoch=epoch))
+        watermarks.append(invert_watermark(mark, topic=topic, epoch=epoch, last=last.get(there)))
         if doubt_of_rows(in_doubt.of(tp), mark, its) is not None:
             why = f"they were made from those of {link.id}, of which that isn't known, either"
-            there = TopicPartition(topic, tp.partition)
             unproven.append(unproven_problem(link.id.reversed(), there, why, now()))
     if not states:
         raise DrkitError(

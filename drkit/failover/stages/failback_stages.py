@@ -53,6 +53,7 @@ from drkit.failover.stages.target_loss import held_by_target
 from drkit.lag.diverged_logs import compare_logs
 from drkit.lag.divergence_check import tail_below
 from drkit.lag.problems_now import link_sides
+from drkit.lag.unmirrored_tail import SECONDS
 from drkit.mapping.translate import NO_ROW_DOUBTS, RowDoubts, translate_by_rows
 from drkit.model.clock import now, to_millis
 from drkit.model.errors import DrkitError, PartlyDone, Refused, Unreachable
@@ -72,6 +73,8 @@ CATCH_UP_SECONDS = 3600.0
 FENCED_PATIENCE_SECONDS = 15.0
 """Behind the fence both clusters turn clients away: how long to wait for one that is down."""
 _ROUNDS = 5
+_COMPARED_SECONDS = 0.1
+"""For each partition of the live cluster whose last records are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +125,10 @@ class Reverse:
                     topic.live_topic: FormerDirection(topic.epoch, created_by_drkit=False) for topic in self.topics
                 }
                 reason = f"reversed by failback {context.run}"
+                # the audit compares what is below the batches that this reads
+                live = context.estate.admin(back.source)
                 turned_record = reverse_record(
-                    store, forward, before, reason, only_known=True, in_doubt=self.rows_in_doubt
+                    store, live, forward, before, reason, only_known=True, in_doubt=self.rows_in_doubt
                 )
                 context.lease.check()
                 save_reversed(store, back, turned_record)
@@ -419,6 +424,7 @@ class DrainBack:
             link=context.link.id,
             store=store,
             sides=lambda: link_sides(context.estate, context.link, store, left=False),
+            seconds=SECONDS + len(doubtful) * _COMPARED_SECONDS,  # else a resume finds out no more
         )
         found |= {tp: f"from offset {tail.same_until[tp]} on" for tp in tail.first}
         unknown |= tail.unread
@@ -475,8 +481,9 @@ class ReverseLink:
             before = {topic.topic: FormerDirection(topic.epoch, topic.created_by_drkit) for topic in self.topics}
             reason = f"reversed by failback {context.run}"
             gone = facts.mode is Mode.UNPLANNED
-            turned = reverse_record(store, context.link, before, reason, only_known=False, source_is_gone=gone)
-            placed, cluster_id = _group_positions(context, forward), context.estate.admin(self.cluster).cluster_id()
+            old = context.estate.admin(self.cluster)
+            turned = reverse_record(store, old, context.link, before, reason, only_known=False, source_is_gone=gone)
+            placed, cluster_id = _group_positions(context, forward), old.cluster_id()
             context.lease.check()  # reading the record takes long: its mirror may run for another run by now
             forget_record(store, self.configured)
             context.lease.check()

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from drkit.kafka.client import log_reader
-from drkit.lag import unmirrored_tail as module
 from drkit.lag.unmirrored_tail import unmirrored_tail
 from drkit.model.offsets import Watermark
 
@@ -24,10 +23,9 @@ def test_what_is_not_read_in_time_is_unread_and_costs_nothing(monkeypatch: pytes
     side = SimpleNamespace(alias="x", cluster=None, start_offsets=lambda tps, **_: dict.fromkeys(tps, 0))
     side.end_offsets = ends
     monkeypatch.setattr(log_reader, "LogReader", lambda *_, **__: nullcontext())
-    monkeypatch.setattr(module, "_SECONDS", -1.0)
     sides: Any = SimpleNamespace(
         source=side, target=side, target_topic=str, committed=True, alteration=None, left=False, rows=None, link=None
     )
-    found = unmirrored_tail(sides, MARKS)
+    found = unmirrored_tail(sides, MARKS, seconds=-1.0)
     assert found.first == {}
     assert {tp.partition for tp, why in found.unread.items() if "wasn't read in time" in why} == {0, 1, 2}

@@ -8,7 +8,7 @@ import pytest
 
 from drkit.mapping import ResumeKind, ResumePoint, invert_mappings, invert_watermark, resume_point
 from drkit.model.errors import DrkitError
-from drkit.model.offsets import OffsetMapping, Watermark
+from drkit.model.offsets import LastBatch, OffsetMapping, SourceBatch, Watermark
 from tests.support.links.mirror_model import AT, PARTITION, TOPIC
 
 A, B, C = (OffsetMapping(TOPIC, PARTITION, 0, *pair) for pair in ((10, 4), (17, 8), (24, 16)))
@@ -68,6 +68,8 @@ def test_inverted_rows_of_the_picture():
     ]
     turned = invert_watermark(mark, topic="primary.flights", epoch=1)
     assert turned == Watermark("primary.flights", PARTITION, 1, 19, 27, 4, 19, 10, AT)
+    known = invert_watermark(mark, epoch=1, last=LastBatch(leader_epoch=5, last_offset=18, crc=7))
+    assert (known.leader_epoch, known.source_batch) == (5, SourceBatch(18, 7)), "the new source's"
 
 
 def test_inverting_closes_a_log_that_ends_in_a_hole():

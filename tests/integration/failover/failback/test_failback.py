@@ -315,6 +315,23 @@ def test_an_old_primary_that_begins_later_is_seeded_again_unless_its_retention_e
     assert own.unread("primary", group, topic) == unread
 
 
+def test_an_idle_topic_that_the_old_primarys_retention_has_emptied_stops_no_failback(own, tmp_path):
+    """Nothing of it is read on the way back, and the old primary holds no record of it to compare: dr's log is the one
+    that it was when the record was reversed."""
+    topic, idle = own.create("primary", "t"), own.create("primary", "idle", retention_ms="3600000")
+    own.produce("primary", topic, texts("x", 10))
+    own.produce("primary", idle, texts("old", 50), to_millis(now()) - 7_200_000)
+    mirror(own)
+    fail_over(own)
+    with own.estate() as estate:
+        estate.admin("primary").delete_records({TopicPartition(idle, number): 50 for number in (0, 1)})
+    own.produce("dr", topic, texts("on-dr", 5))
+    plan, result = fail_back(own, tmp_path)
+    assert plan.level
+    assert result.error is None, result.error
+    assert own.values("primary", topic) == own.values("dr", topic)
+
+
 def test_an_old_primary_whose_beginning_can_t_be_compared_is_seeded_again(lab, own):
     topic = own.create("primary", "t", retention_ms="-1")
     own.produce("primary", topic, texts("first", 30))

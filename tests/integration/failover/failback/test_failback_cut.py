@@ -174,3 +174,24 @@ def test_a_dr_that_was_set_back_as_a_whole_and_gives_out_the_same_epochs_again_i
     done = resume(own, reading_ports(own, tmp_path / "salvage"))
     assert isinstance(done.error, PartlyDone), done.error
     assert f"{away}:0 (from offset {RECORDS} on)" in done.error.what
+
+
+def test_a_dr_that_was_set_back_below_what_a_failback_that_deletes_nothing_took_as_brought_back_stops_it(
+    own: OwnLink, lab: Lab, tmp_path: Path
+) -> None:
+    """Nothing of the topic was read on the way back: what dr held when the record was reversed tells."""
+    topic = own.create("primary", "t", partitions=1)
+    write(own, "primary", topic, "before", 0, KEPT)
+    mirror(own)
+    with stopped(lab, "dr-1") as disk:
+        disk.copy_to(tmp_path / "copy")
+    write(own, "primary", topic, "before", KEPT, RECORDS)
+    mirror(own)
+    fail_over(own)
+    killed(own, "failback", tmp_path / "salvage", ("audit", OUTCOME, "after"))
+    with stopped(lab, "dr-1") as disk:
+        disk.set_back(tmp_path / "copy")
+    write(own, "dr", topic, "after", KEPT, RECORDS)
+    done = resume(own, reading_ports(own, tmp_path / "salvage"))
+    assert isinstance(done.error, PartlyDone), done.error
+    assert f"{topic}:0 (offsets 0 to {RECORDS - 1})" in done.error.what

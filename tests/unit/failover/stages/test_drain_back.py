@@ -11,7 +11,7 @@ import pytest
 from drkit.failover.stages import failback_stages
 from drkit.failover.stages.failback_stages import DrainBack
 from drkit.lag.diverged_logs import ComparedLogs
-from drkit.lag.unmirrored_tail import UnmirroredTail
+from drkit.lag.unmirrored_tail import SECONDS, UnmirroredTail
 from drkit.model.errors import PartlyDone
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import LinkId, TopicPartition
@@ -32,7 +32,10 @@ def cut(monkeypatch: pytest.MonkeyPatch) -> Any:
         logs = ComparedLogs({TP: end} if end < 2000 else {}, frozenset({TP} if unproven else ()))
         monkeypatch.setattr(failback_stages, "compare_logs", lambda *_: logs)
 
-        def tail(offsets: dict[TopicPartition, int], *_: Any, **__: Any) -> UnmirroredTail:
+        def tail(offsets: dict[TopicPartition, int], *_: Any, seconds: float, **__: Any) -> UnmirroredTail:
+            assert seconds > SECONDS or not offsets, (
+                "the more there is to compare, the longer: a resume gets no further"
+            )
             return found if found is not None and offsets else UnmirroredTail({}, {}, {})
 
         monkeypatch.setattr(failback_stages, "tail_below", tail)
