@@ -21,8 +21,10 @@ from drkit.kafka.client.record_probe import OffsetRange
 from drkit.kafka.protocol import record_body
 from drkit.kafka.protocol.records import Damaged, RawRecord
 from drkit.mapping.target_start import MappingRows
+from drkit.model.clock import now, to_millis
 from drkit.model.errors import DrkitError
 from drkit.model.offsets import OffsetMapping, Watermark
+from drkit.model.topics.removing import CLEANUP, TOMBSTONES_KEPT, is_compacted
 from drkit.model.topology import LinkId, TopicPartition
 
 if TYPE_CHECKING:
@@ -215,9 +217,23 @@ class _Reading(NamedTuple):
     within: _Within
     left: bool
 
-    def compacts(self, target: TopicPartition) -> bool:
-        """Whether the target's cleaner works on a topic."""
-        return bool(self.target.compacted([target.topic]))
+    def cleaner(self, target: TopicPartition) -> _Cleaner | None:
+        """The target's cleaner, if it works on a topic."""
+        settings = self.target.topic_configs({target.topic}, keys=(CLEANUP, TOMBSTONES_KEPT)).get(target.topic, {})
+        if not is_compacted(settings):
+            return None
+        return _Cleaner(to_millis(now()) - int(settings.get(TOMBSTONES_KEPT, "0")))
+
+
+class _Cleaner(NamedTuple):
+    """A log cleaner. `removes_until`: tombstones from before then (Unix milliseconds) may be removed, and what they
+    delete with them."""
+
+    removes_until: int
+
+    def may_have_removed(self, record: RawRecord) -> bool:
+        """Whether a record is such a tombstone."""
+        return record.timestamp <= self.removes_until and record_body.decode(bytes(record.body))[1] is None
 
 
 class _Seen(NamedTuple):
@@ -253,9 +269,10 @@ def _compare(reading: _Reading, tail: _Tail) -> _Seen:
     tp, equal, same_until = tail.mark.tp, False, tail.here.begin
     theirs = _records(reading.theirs, tail.target, tail.there, reading.within)
     held = {each.offset: (each.timestamp, bytes(each.body)) for each in theirs}
-    compacted: bool | None = None
+    asked, cleaner = False, None
     last: dict[bytes, int] = {}
-    removed: dict[bytes, int] = {}
+    removed: dict[bytes, int] = {}  # if both sides have a later record of the key, or the source an old tombstone
+    alone = set[bytes]()  # those of which the target holds no later record
     records = _records(reading.ours, tp, tail.here, reading.within)
     try:
         for record in records if reading.alteration is None else reading.alteration.records(tp, records):
@@ -264,22 +281,30 @@ def _compare(reading: _Reading, tail: _Tail) -> _Seen:
             if there is not None and there == (record.timestamp, bytes(record.body)):
                 equal, same_until = True, record.offset + 1
                 removed.pop(key, None)
+                alone.discard(key)
                 continue
-            if there is None and (held or reading.left):
-                if compacted is None:
-                    compacted = reading.compacts(tail.target)
-                    last = _last_of_keys(held) if compacted else {}
-                if last.get(key, -1) > place:  # the target's cleaner removed it, if the source has the later one, too
-                    removed.setdefault(key, record.offset)
-                    continue
-                if compacted and reading.left:
-                    raise _Incomparable(f"the cleaner of {tail.target} may have removed it, as clients write there")
+            if there is None and not asked:
+                asked, cleaner = True, reading.cleaner(tail.target)
+                last = _last_of_keys(held) if cleaner is not None else {}
+            if there is None and cleaner is not None and cleaner.may_have_removed(record):
+                removed.pop(key, None)
+                alone.discard(key)
+                continue
+            if there is None and last.get(key, -1) > place:
+                removed.setdefault(key, record.offset)
+                continue
             if tail.purged and not equal and (place < tail.there.begin or not tail.rows):
                 raise _Incomparable(f"{tail.target} begins at {tail.there.begin}, and no later record is on both sides")
+            if there is None and cleaner is not None:
+                removed.setdefault(key, record.offset)
+                alone.add(key)
+                continue
             first = min((record.offset, *removed.values()))
             return _Seen(equal, first, min(first, same_until))
     except AlterationFailed as error:
         raise Damaged(str(error)) from error
+    if reading.left and alone:
+        raise _Incomparable(f"the cleaner of {tail.target} may have removed it, as clients write there")
     lacking = min(removed.values(), default=None)
     return _Seen(equal, lacking, same_until if lacking is None else min(lacking, same_until))
 

@@ -11,9 +11,11 @@ from typing import Self
 
 CLEANUP = "cleanup.policy"
 """The setting that says whether retention and the log cleaner work on a topic (`is_compacted`)."""
+TOMBSTONES_KEPT = "delete.retention.ms"
+"""The setting that says for how long the log cleaner keeps a tombstone, at least."""
 REMOVING = (
     CLEANUP,
-    "delete.retention.ms",
+    TOMBSTONES_KEPT,
     "max.compaction.lag.ms",
     "min.compaction.lag.ms",
     "retention.bytes",

@@ -15,6 +15,8 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.admin.clusters import observing
 from drkit.lag.batch_comparison import compare_batches
+from drkit.lag.problems_now import link_sides
+from drkit.lag.unmirrored_tail import UnmirroredTail, unmirrored_tail
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.runtime.pipeline_factory import PipelineFactory
 from drkit.mirror.topics.topic_sync import TopicSync
@@ -200,3 +202,27 @@ def test_a_cleaner_that_went_over_the_last_mirrored_batch_halts_nothing(
     assert partition.lag_records == mirrored.source.end(topic) - 50
     assert mirrored.catch_up().caught_up
     assert status(mirrored).problems == ()
+
+
+def test_a_tombstone_that_the_targets_cleaner_removed_first_was_mirrored(mirrored: Mirrored) -> None:
+    """The source's cleaner leaves its last segment alone, with the tombstone and what it deletes."""
+    topic = mirrored.name("deleted")
+    eager = {"segment_ms": "100", "min_cleanable_dirty_ratio": "0.0001", "delete_retention_ms": "0"}
+    mirrored.source.create(topic, cleanup_policy="compact", **eager)
+    producer = mirrored.source.producer()
+    for key, value in ((b"a", b"1"), (b"b", b"1"), (b"a", None)):
+        producer.produce(topic, key=key, value=value, partition=0)
+    assert producer.flush(30) == 0
+    assert mirrored.catch_up().caught_up
+    mark = mirrored.store.watermarks(mirrored.link.id)[Partition(topic, 0)]
+    client = mirrored.target.producer()
+
+    def gone_over() -> bool:
+        client.produce(topic, key=b"again", value=b"x", partition=0)  # rolls the segment, so that it is cleaned
+        assert client.flush(30) == 0
+        return not [each for each in mirrored.target.read(topic) if each.offset == mark.target_end - 1]
+
+    wait_until(gone_over, 120, "the cleaner")
+    with observing(mirrored.config.clusters, None) as clusters:
+        sides = link_sides(clusters, mirrored.link, mirrored.store, left=False)
+        assert unmirrored_tail(sides, [mark]) == UnmirroredTail({}, {}, {})
