@@ -8,8 +8,8 @@ What it told before the source had another value in between doesn't count: cut o
 tell what came in between, as may controllers of that time.
 
 What was followed last of each topic is noted in the store: a mirror that starts, or another worker that leads, compares
-with that. Whatever nothing shows is held, with a problem, until an operator accepts exactly these values, or the source
-removes no more than the target any more.
+with that. Whatever nothing shows is held, with a problem, until a broker shows it after all, an operator accepts
+exactly these values, or the source removes no more than the target any more.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from drkit.model.topology import Link
 from drkit.store.api import LinkStore
 
 LOOKS = 3
-"""For so many looks a broker that told what was followed may lag behind the one that tells what there is now."""
+"""For so many looks a broker that told what was followed may lag behind the one that tells what there is now, or not
+answer."""
 _REMEMBERED = 64
 """Of how many values of a topic's settings it is remembered who told them."""
 _KINDS = frozenset({SETTINGS_HELD})
@@ -66,7 +67,8 @@ class RemovingChanges:
         self._followed: dict[str, FollowedSettings] | None = None
         self._held: dict[str, HeldSettings] | None = None
         self._lagging: dict[str, int] = {}
-        """For how many looks brokers that told what was followed have not told what there is now, by topic."""
+        """For how many looks brokers that told what was followed have not told what there is now, or not answered, by
+        topic."""
         self._staying: dict[str, frozenset[str]] = {}
         """The settings that don't follow, by topic: those of lagging brokers, too, of which there is no problem yet."""
 
@@ -110,7 +112,7 @@ class RemovingChanges:
         if changes or self._held is None:
             notes = self._store.notes(self._link.id, SETTINGS_HELD)
             self._held = {topic: HeldSettings.read(text) for topic, text in notes.items()}
-        stay = self._undecided(changes, self._held)
+        stay = self._undecided(look, changes, self._held)
         self._note_followed(look, wanted, {topic: changes[topic] for topic in stay}, self._followed)
         for topic in stay:
             if self._lagging.get(topic, LOOKS) >= LOOKS:
@@ -148,32 +150,47 @@ class RemovingChanges:
 
     # -- deciding ----------------------------------------------------------------------------------
 
-    def _undecided(self, changes: Mapping[str, _Change], held: Mapping[str, HeldSettings]) -> set[str]:
+    def _undecided(
+        self, look: TopicSnapshot, changes: Mapping[str, _Change], held: Mapping[str, HeldSettings]
+    ) -> set[str]:
         """The topics of which these changes don't follow: nothing shows that somebody made them, nor did an operator
-        accept them."""
-        same = {topic for topic, change in changes.items() if topic in held and held[topic].settings == change.now}
-        accepted = {topic for topic in same if held[topic].accepted}
-        shown, lagging = self._ask({topic: change for topic, change in changes.items() if topic not in same})
+        accept them. What is held is asked about, too: a broker that answers later shows it as well."""
+        accepted = {
+            topic
+            for topic, change in changes.items()
+            if topic in held and held[topic].accepted and held[topic].settings == change.now
+        }
+        shown, lagging = self._ask(
+            {topic: change for topic, change in changes.items() if topic not in accepted}, look.source_tellers
+        )
         self._lagging = {topic: self._lagging.get(topic, 0) + 1 for topic in lagging}
         return changes.keys() - shown - accepted
 
-    def _ask(self, changes: Mapping[str, _Change]) -> tuple[set[str], set[str]]:
+    def _ask(self, changes: Mapping[str, _Change], looked: Collection[Teller]) -> tuple[set[str], set[str]]:
         """The topics of which one broker has told, by one connection, what was followed and what there is now; and
-        those of which one that told the former tells something else now."""
-        tellers: dict[str, set[Teller]] = {}
+        those of which one that told the former tells something else now, or doesn't answer.
+
+        Args:
+            changes: by topic.
+            looked: who told what there is now.
+        """
+        shown, tellers = set(), {}
         for topic, change in changes.items():
             told = self._told.get(topic, {})
             by = [{Teller(*each) for each in told.get(setting, {}).items()} for setting in change.followed.items()]
-            if found := set.intersection(*by):
+            found: set[Teller] = set.intersection(*by)
+            if found & set(looked):
+                shown.add(topic)
+            elif found:
                 tellers[topic] = found
         nodes = {teller.node for found in tellers.values() for teller in found}
         answers = self._source.topic_configs_of(tellers, keys=REMOVING, nodes=nodes) if nodes else {}
-        shown, lagging = set(), set()
+        lagging = set()
         for topic, found in tellers.items():
             now = [told.settings.get(topic, {}) for told in answers.values() if told.teller in found]
             if any(changes[topic].now.items() <= settings.items() for settings in now):
                 shown.add(topic)
-            elif now:
+            elif now or any(teller.node not in answers for teller in found):
                 lagging.add(topic)
         return shown, lagging
 

@@ -34,10 +34,12 @@ BEFORE_COMPACTION = COMPACTED | {"cleanup.policy": "delete"}
 
 @dataclass
 class Broker:
-    """Of the source: what it tells, and by which connection; None: it doesn't answer."""
+    """Of the source: what it tells, and by which connection; None: it doesn't answer. `slow`: it tells a look, but not
+    in time what it is asked beside one."""
 
     settings: Mapping[str, str]
     session: int | None
+    slow: bool = False
 
 
 @dataclass
@@ -75,7 +77,7 @@ class World:
         return {
             node: ToldSettings({name: dict(broker.settings) for name in names}, Teller(node, broker.session))
             for node, broker in self.brokers.items()
-            if node in nodes and broker.session is not None
+            if node in nodes and broker.session is not None and not broker.slow
         }
 
     def _put(self, wanted: dict[str, dict[str, str]]) -> dict[str, str]:
@@ -140,7 +142,24 @@ def test_what_somebody_sets_while_the_brokers_run_follows(world: World) -> None:
     assert world.has() == "3600000"
     assert world.held() == []
     world.looks(2, 1)
+    assert world.asked == 0, "it told both itself"
+
+
+def test_what_shows_it_may_be_a_broker_that_is_asked(world: World) -> None:
+    world.set_to(SHORT)
+    world.brokers[1].session = 11
+    world.looks(1)
+    assert world.has() == "3600000"
+    world.looks(2, 1)
     assert world.asked == 1, "only when it has changed"
+
+
+def test_the_broker_that_tells_the_change_shows_it_whoever_is_slow(world: World) -> None:
+    world.set_to(SHORT)
+    for broker in world.brokers.values():
+        broker.slow = True
+    world.looks(1)
+    assert (world.has(), world.held()) == ("3600000", [])
 
 
 def test_so_it_does_while_one_broker_restarts(world: World) -> None:
@@ -226,14 +245,32 @@ def test_a_broker_that_lags_is_waited_for_without_a_problem(world: World) -> Non
     assert (world.has(), world.held()) == ("3600000", [])
 
 
-def test_one_that_stays_behind_is_not_waited_for_for_ever(world: World) -> None:
-    """The controllers were set back under it: it refuses their log."""
+def test_one_that_does_not_answer_is_waited_for_likewise(world: World) -> None:
+    world.set_to(SHORT)
+    world.brokers[1].session = 11
+    world.brokers[2].slow = True
+    for _ in range(LOOKS - 1):
+        world.looks(1)
+        assert (world.has(), world.held()) == (LONG["retention.ms"], [])
+    world.brokers[2].slow = False
+    world.looks(1)
+    assert (world.has(), world.held()) == ("3600000", [])
+
+
+@pytest.mark.parametrize("slow", [False, True], ids=["behind", "silent"])
+def test_one_that_stays_so_is_not_waited_for_for_ever_and_shows_it_whenever_it_tells_it(
+    world: World, slow: bool
+) -> None:
     world.brokers[1] = Broker(SHORT, 11)
+    world.brokers[2].slow = slow
     world.looks(*[1] * LOOKS)
     assert len(world.held()) == 1
-    asked = world.asked
     world.looks(1, 1)
-    assert world.asked == asked, "what is held asks nobody"
+    assert len(world.held()) == 1
+    world.brokers[2] = Broker(SHORT, 20)
+    world.looks(1)
+    assert (world.has(), world.held()) == ("3600000", [])
+    assert world.store.notes(LINK.id, SETTINGS_HELD) == {}
 
 
 def test_once_accepted_it_follows_and_the_problem_is_gone(world: World) -> None:
