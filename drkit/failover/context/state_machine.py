@@ -198,7 +198,8 @@ class Facts:
     went from the live cluster since, before it was brought back, which was accepted, too; `asked`: what the stage that
     stopped last named, to be accepted.
     `commits_from`: the ends of the coordinators' log on the old primary, by partition, before topics are deleted there;
-    None: what groups committed until then has been kept. `deleting`: the scrub has begun to delete topics there.
+    None: what groups committed until then has been kept. `deleting`: the scrub has begun to delete topics there,
+    and not each request to do so was answered that nothing is deleted.
     `unseen`: topics of the fenced cluster that it didn't show drkit when late writes were looked for: nothing shows
     that nobody wrote there.
     `late`: offsets written after the last look, unfenced or because somebody opened the fence: from and to, by

@@ -316,7 +316,8 @@ class Scrub:
     def _deleted_if_kept(
         self, context: StageContext, old: Sequence[ScrubTopic], facts: Facts
     ) -> tuple[Facts, dict[str, str]]:
-        """As `_deleted_at_once`, with the facts: where nothing was deleted, they don't say that anything was."""
+        """As `_deleted_at_once`, with the facts: where nothing was deleted, nor is left unanswered by any attempt, they
+        don't say that anything may be."""
         before, deletion = context.facts.deleting, _Deletion()
         facts = self._commits_kept_from_here(context, facts)
         behind: dict[str, str] | None = None
@@ -325,8 +326,8 @@ class Scrub:
         finally:
             stopped = behind is None or bool(behind)
             if stopped and not deletion.unanswered and self._are_there(context, old):
-                # of an earlier attempt's deletions, topics are left out of these
-                facts = replace(facts, deleting=before and len(old) < len(self.topics))
+                # an earlier attempt was killed, or got no answer: what it asked for may be carried out yet
+                facts = replace(facts, deleting=before)
                 with suppress(DrkitError):  # then a resumed run takes it that something may be deleted
                     context.establish(facts, context.carried)
         return facts, behind

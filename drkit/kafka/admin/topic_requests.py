@@ -23,7 +23,7 @@ from kafka.protocol.metadata import MetadataRequest
 
 from drkit.kafka.admin.admin_connection import AdminConnection, StepConnection, check, describe, error_class
 from drkit.model.clock import Deadline
-from drkit.model.errors import DrkitError
+from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.topology import is_internal
 
 TOPICS_A_REQUEST = 200
@@ -343,10 +343,11 @@ def delete_exact(
 
     Raises:
         TooLate: `until` has passed, and nothing was sent since.
+        Unreachable: no broker answers; or one refuses, and an earlier attempt got no answer.
     """
     ids = {_uuid(text): name for name, text in topics.items()}
     failures: dict[str, str] = {}
-    unanswered = False
+    unanswered = 0  # a broker that stood still may carry it out yet, also behind a later attempt's answer
 
     async def step(connection: StepConnection) -> None:
         nonlocal unanswered
@@ -359,9 +360,9 @@ def delete_exact(
             raise TooLate(
                 f"topics on {connection.alias} were not deleted: too much time had passed since they were looked at",
                 remedy="Try again",
-                sent_before=unanswered,
+                sent_before=unanswered > 0,
             )
-        unanswered = True
+        unanswered += 1
         response = await connection.send(
             DeleteTopicsRequest(
                 topics=[state(name=None, topic_id=topic_id) for topic_id in ids],
@@ -370,7 +371,7 @@ def delete_exact(
                 min_version=_WITH_IDS,
             )
         )
-        unanswered = False
+        unanswered -= 1
         for result in response.responses:
             error = error_class(result.error_code)
             if result.error_code == 0 or error in _GONE:
@@ -381,6 +382,12 @@ def delete_exact(
 
     if topics:
         connection.call("delete topics", step)
+    if failures and unanswered:
+        name, why = next(iter(failures.items()))
+        raise Unreachable(
+            f"topic {name} can't be deleted on {connection.alias}: {why}",
+            meaning="An earlier request to delete it got no answer: it may be carried out yet",
+        )
     return failures
 
 

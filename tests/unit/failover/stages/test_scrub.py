@@ -182,13 +182,14 @@ def refused(context, scrub, error=Refused):
     ("scrub", "earlier", "deleting"),
     [
         (SCRUB, False, False),
-        (SCRUB, True, False),
+        (SCRUB, True, True),
         (replace(SCRUB, topics=(OLD, GONE)), False, False),
         (replace(SCRUB, topics=(OLD, GONE)), True, True),
     ],
-    ids=["nothing", "an attempt that was killed before", "somebody else's", "an earlier attempt's"],
+    ids=["nothing", "an attempt was killed, or not answered", "somebody else's", "an earlier attempt's"],
 )
 def test_a_scrub_that_has_deleted_nothing_does_not_say_that_it_may_have(kept, scrub, earlier, deleting):
+    """What an earlier attempt asked a frozen broker for may be carried out whenever that wakes up."""
     context, ends, did = kept
     ends["log"] = 6
     context = replace(context, facts=replace(context.facts, deleting=earlier))
