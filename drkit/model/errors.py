@@ -6,6 +6,7 @@
      │   └─ ExtraMissing          2  what the command needs comes with an extra that is not installed
      ├─ Refused                   3  a precondition does not hold; nothing was changed
      │   ├─ NoAuthorizer          3  a cluster keeps no ACLs
+     │   ├─ Denied                3  a cluster denies drkit's principal an operation
      │   ├─ StoreMissing          3  there is no store at `store.url`, or it is gone; nothing was created
      │   └─ OtherSchema           3  the store has the schema of another release of drkit, or is being migrated
      ├─ StalePlan                 4  the clusters changed since the plan was made
@@ -119,6 +120,10 @@ class Refused(DrkitError):
 
 class NoAuthorizer(Refused):
     """A cluster has no authorizer, so it keeps no ACLs."""
+
+
+class Denied(Refused):
+    """A cluster denies drkit's principal an operation."""
 
 
 class StoreMissing(Refused):

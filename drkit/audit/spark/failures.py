@@ -43,6 +43,7 @@ _KINDS: dict[str, type[DrkitError]] = {
     "TopicGone": LogMoved,
     "Unreachable": Unreachable,
     "Refused": Refused,
+    "Denied": Refused,
     "ConfigError": ConfigError,
     "AuthenticationError": AuthenticationError,
 }

@@ -14,11 +14,12 @@ from typing import NamedTuple
 from drkit.failover.context.cluster_context import ClusterContext
 from drkit.failover.plan.failover_plan import Obstacle
 from drkit.mapping.translate import RowDoubts
-from drkit.model.errors import DrkitError
+from drkit.model.errors import Denied, DrkitError, Refused
 from drkit.model.topology import Link
+from drkit.model.wording import and_more
 from drkit.permissions.missing import Names, missing_rights, remedy_of
 from drkit.permissions.resolve import cluster_of
-from drkit.permissions.table import Command, Side
+from drkit.permissions.table import Command, Side, Subject
 from drkit.state_topic.connection import READ_SECONDS
 from drkit.state_topic.copy_topic import copy_name
 from drkit.state_topic.store_age import OlderStore, StoreAge, not_compared, read_age, recovery_of
@@ -66,6 +67,22 @@ def look_at_rights(
                 meaning = f"It is needed to {purpose}; without it: {without}"
                 obstacles.append(Obstacle(str(each), meaning, remedy_of(command, link, alias)))
     return RightsFound(tuple(obstacles), tuple(warnings))
+
+
+def named_rights(estate: ClusterContext, link: Link, command: Command, denied: Denied) -> Refused:
+    """What a plan is refused for that a cluster denied while it was made: all the rights that the command lacks on what
+    was mirrored; the denial itself where the clusters don't tell any."""
+    states = estate.store.topic_states(link.id).items()
+    groups = {each.group for each in estate.store.group_positions(link.id)}
+    touched: dict[Side, Names] = {
+        Side.SOURCE: {(Subject.TOPICS, None): {name for name, _ in states}, (Subject.GROUPS, None): groups},
+        Side.TARGET: {(Subject.TOPICS, None): {state.target_topic for _, state in states}},
+    }
+    found = look_at_rights(estate, link, command, touched).obstacles
+    if not found:
+        return denied
+    what = and_more([each.what for each in found], separator="; ")
+    return Refused(what, meaning=f"{found[0].meaning}. Nothing was changed", remedy=found[0].remedy)
 
 
 def store_age(estate: ClusterContext, link: Link, seconds: float = READ_SECONDS) -> StoreAge:

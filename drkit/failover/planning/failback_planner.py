@@ -19,6 +19,7 @@ from drkit.failover.plan.shared_preconditions import (
     later_decision,
     look_at_rights,
     lost_rows,
+    named_rights,
     store_age,
 )
 from drkit.failover.planning.inherited_offsets import Inherited, inherited_offsets
@@ -36,7 +37,7 @@ from drkit.failover.stages.stage import Stage
 from drkit.kafka.admin.write_block import WriteProbe
 from drkit.mapping.translate import RowDoubts
 from drkit.model.clock import now
-from drkit.model.errors import ConfigError, Refused, Unreachable
+from drkit.model.errors import ConfigError, Denied, Refused, Unreachable
 from drkit.model.groups import SHARE
 from drkit.model.link_state import Direction
 from drkit.model.offsets import Certainty
@@ -92,8 +93,11 @@ def make_failback_plan(
     check_way_back_is_free(estate, chosen.id, kind)
     age = store_age(estate, chosen)
     in_doubt = age.rows_in_doubt(chosen, estate.store.problems(chosen.id))
-    snapshot = take_failback_snapshot(estate, chosen, in_doubt)
-    inherited = inherited_offsets(estate, snapshot)
+    try:
+        snapshot = take_failback_snapshot(estate, chosen, in_doubt)
+        inherited = inherited_offsets(estate, snapshot)
+    except Denied as denied:
+        raise named_rights(estate, chosen, Command(kind.value), denied) from denied
     plan = _plan_for(
         snapshot,
         inherited,

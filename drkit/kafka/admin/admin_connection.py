@@ -40,7 +40,7 @@ from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.connection_manager import REFUSED_SECONDS, ConnectionManager, PermanentConnectionError
 from drkit.kafka.config.client_config import kafka_python_config
 from drkit.model.clock import Deadline
-from drkit.model.errors import AuthenticationError, DrkitError, NotShown, Refused, Unreachable
+from drkit.model.errors import AuthenticationError, Denied, DrkitError, NotShown, Unreachable
 
 T = TypeVar("T")
 Step = Callable[["StepConnection"], Awaitable[T]]
@@ -419,7 +419,7 @@ class AdminConnection:
 
         Raises:
             Unreachable: no answer within the timeout.
-            Refused: the cluster denied it (authorization).
+            Denied: the cluster denied it (authorization).
             AuthenticationError: its certificate can't be trusted, or it rejected drkit's certificate or credentials.
             DrkitError: the cluster answered with another error.
         """
@@ -600,7 +600,7 @@ class AdminConnection:
                 remedy="Check sasl.mechanisms of that cluster, and its user and password or its OAuth client",
             )
         if isinstance(error, kafka_errors.AuthorizationError):
-            return Refused(
+            return Denied(
                 f"cluster {self.alias} denied it: {what} ({type(error).__name__})",
                 remedy="Grant drkit's principal that operation on that cluster",
             )

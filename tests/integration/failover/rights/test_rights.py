@@ -318,6 +318,33 @@ def test_a_failback_tells_behind_the_fence_which_right_it_will_lack(
     assert [each.kind for each in own.store.runs()] == ["failover"]
 
 
+@pytest.mark.parametrize("verb", ["failback", "reprotect"])
+def test_the_dry_run_of_a_way_back_is_refused_for_each_right_that_is_missing_on_either_cluster(
+    own: OwnLink, exact: OwnLink, grants: Grants, verb: str
+) -> None:
+    topic, group = gone_over(own, exact)
+    everything = printed(exact)
+
+    def take(alias: str, *rights: tuple[str, str]) -> None:
+        taken = [each for each in everything[alias] if (each["resource"], each["operation"]) in rights]
+        grants.take(alias, [each for each in taken if each["name"].startswith(own.name)])
+
+    def dry_run() -> dict[str, Any]:
+        return run(verb, exact, "--dry-run", "--link", str(exact.link.id), code=3, schema="failover")
+
+    take("primary", ("topic", "delete"), ("group", "delete"))
+    said = {each["what"]: each["remedy"] for each in dry_run()["refusals"]}
+    scrubbed = f"drkit lacks Delete on 1 topic of primary: {topic}"
+    assert f"drkit acls --command {verb} --cluster primary" in said[scrubbed]
+    assert f"drkit lacks Delete on 1 group of primary: {group}" in said
+    take("dr", ("topic", "describe_configs"), ("topic", "alter_configs"))
+    denied = dry_run()["error"]  # dr isn't read, so there is no plan: all that is missing is said together
+    assert scrubbed in denied["what"]
+    assert f"drkit lacks DescribeConfigs on 1 topic of dr: {topic}" in denied["what"]
+    assert f"drkit acls --command {verb} --cluster " in denied["remedy"]
+    assert [each.kind for each in own.store.runs()] == ["failover"]
+
+
 def test_a_failback_that_may_not_read_the_coordinators_log_says_what_nobody_knows(
     own: OwnLink, exact: OwnLink, grants: Grants, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
