@@ -12,7 +12,7 @@ from datetime import datetime
 
 from drkit.kafka.admin.clusters import Clusters
 from drkit.kafka.admin.write_block import BLOCK, is_blocked
-from drkit.lag.groups_left_behind import groups_left_behind, mover_of
+from drkit.lag.groups_left_behind import GroupsLeftBehind, groups_left_behind, mover_of
 from drkit.model.errors import AuthenticationError, DrkitError, Refused, Unreachable
 from drkit.model.link_state import FILLER_VISIBLE, SOURCE_TOPIC_DENIED, WHOLE_LINK, LinkControl, Problem
 from drkit.model.runs import (
@@ -41,8 +41,8 @@ UNFENCED = "unfenced"
 OUTSIDE_THE_FENCE = "outside_the_fence"
 """Kind of a problem that isn't recorded: each status detects it."""
 GROUP_LEFT_BEHIND = "group_left_behind"
-"""Kind of the problem that a group has committed on a former primary, and no move has taken it; each status detects
-it."""
+"""Kind of the problem that a group has committed on a former primary, and no move has taken it, or that this can't be
+told; each status detects it."""
 WRITES_BLOCKED = "writes_blocked"
 """Kind of the problem that topics take no writes, from a scrub that was interrupted; checked at each poll, too."""
 
@@ -179,7 +179,8 @@ def outside_the_fence(
 def left_behind_problems(
     clusters: Clusters, store: Store, link: Link, run: str | None, at: datetime
 ) -> Iterator[Problem]:
-    """The groups that have committed on a former primary, which answers, and that no move has taken.
+    """The groups that have committed on a former primary, which answers, and that no move has taken; or why that isn't
+    known.
 
     `run`: the run that sealed the link; while it isn't over it may still move them.
     """
@@ -188,24 +189,29 @@ def left_behind_problems(
     seen = [(each.group, each.topic, each.partition) for each in store.group_positions(link.id)]
     try:
         found = groups_left_behind(clusters, link, seen, only_new=True)
-    except DrkitError:
-        return
-    if not found.positions:
-        return
+    except DrkitError as error:
+        found = GroupsLeftBehind(unread=error.what)
     source, target = link.id.source, link.id.target
-    places = and_more([f"{each.group} on {each.tp} at {each.offset:,}" for each in found.positions])
-    groups = sorted({each.group for each in found.positions})
-    yield Problem(
-        GROUP_LEFT_BEHIND,
-        WHOLE_LINK,
-        None,
-        f"{counted(len(groups), 'group')} committed on {source}, and no move has taken what is there: {places}. "
-        f"Without a position on {target} consumers begin there as auto.offset.reset says: by default they skip what "
-        "they had not read",
-        f"{mover_of(link, groups)}; drkit fence --link '{link.id}' keeps them from committing on {source}",
-        halted=False,
-        since=at,
-    )
+    fence = f"drkit fence --link '{link.id}' keeps them from committing on {source}"
+    if found.positions:
+        places = and_more([f"{each.group} on {each.tp} at {each.offset:,}" for each in found.positions])
+        groups = sorted({each.group for each in found.positions})
+        more = f". Whether there are more isn't known: {found.unread}" if found.unread else ""
+        reason = (
+            f"{counted(len(groups), 'group')} committed on {source}, and no move has taken what is there: {places}. "
+            f"Without a position on {target} consumers begin there as auto.offset.reset says: by default they skip "
+            f"what they had not read{more}"
+        )
+        remedy = f"{mover_of(link, groups)}; {fence}"
+    elif found.unread:
+        reason = f"whether groups have committed on {source} that no move has taken isn't known: {found.unread}"
+        remedy = (
+            f"Start the brokers of {source} that don't answer, or grant drkit's principal DESCRIBE on its groups "
+            f"(`drkit acls` lists its rights), then look again; {fence}"
+        )
+    else:
+        return
+    yield Problem(GROUP_LEFT_BEHIND, WHOLE_LINK, None, reason, remedy, halted=False, since=at)
 
 
 def hidden_topics(store: Store, link: Link, clusters: Clusters, source: ClusterLogEnds) -> frozenset[str]:

@@ -77,10 +77,32 @@ def test_a_group_that_no_move_has_taken_is_told_once_the_run_is_over(monkeypatch
         assert problem.remedy.startswith("drkit failover --to dr --link 'primary->dr' --group h; ")
 
 
-def test_a_primary_whose_groups_can_t_be_listed_leaves_none_behind(monkeypatch):
+OVER = SimpleNamespace(runs=list, group_positions=lambda _link: ())
+UNKNOWN = "whether groups have committed on primary that no move has taken isn't known: "
+
+
+def test_that_the_groups_of_a_primary_can_t_be_listed_is_said(monkeypatch):
     def gone(*_, **__):
         raise Unreachable("no broker")
 
     monkeypatch.setattr(poll_problems, "groups_left_behind", gone)
-    store = SimpleNamespace(runs=list, group_positions=lambda _link: ())
-    assert list(left_behind_problems(None, store, LINK, None, AT)) == []
+    (problem,) = left_behind_problems(None, OVER, LINK, None, AT)
+    assert (problem.kind, problem.reason) == ("group_left_behind", f"{UNKNOWN}no broker")
+
+
+def test_so_it_is_of_those_that_are_not_listed_or_may_not_be_read(monkeypatch):
+    found = GroupsLeftBehind((), "broker 2 does not answer")
+    monkeypatch.setattr(poll_problems, "groups_left_behind", lambda *_, **__: found)
+    (problem,) = left_behind_problems(None, OVER, LINK, None, AT)
+    assert problem.reason == f"{UNKNOWN}broker 2 does not answer"
+    assert "`drkit acls`" in problem.remedy
+    position = GroupPosition("h", "seen", 0, 5, "", AT)
+    found = GroupsLeftBehind((position,), "offsets of i: access is denied")
+    (problem,) = left_behind_problems(None, OVER, LINK, None, AT)
+    assert "h on seen:0 at 5" in problem.reason
+    assert problem.reason.endswith("Whether there are more isn't known: offsets of i: access is denied")
+
+
+def test_where_all_is_read_and_moved_nothing_is_left_behind(monkeypatch):
+    monkeypatch.setattr(poll_problems, "groups_left_behind", lambda *_, **__: GroupsLeftBehind())
+    assert list(left_behind_problems(None, OVER, LINK, None, AT)) == []
