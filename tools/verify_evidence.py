@@ -863,6 +863,8 @@ def _run_checks(kind: str, state: str, facts: Row) -> Iterator[Row]:
             yield check("old_cluster_not_written", "failed", "written after the last look, unfenced", late)
         elif facts.get("fenced") and facts.get("unseen"):
             yield check("old_cluster_not_written", "unknown", f"not all of it was seen: {facts.get('fence_reason')}")
+        elif facts.get("fenced") and state == "cancelled":
+            yield check("old_cluster_not_written", "unknown", "the run was taken back, its fence with it")
         elif facts.get("fenced"):
             yield check("old_cluster_not_written", "passed", facts.get("fence_reason"))
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
@@ -26,6 +27,7 @@ from drkit.model.wording import bounds, counted
 if TYPE_CHECKING:
     from drkit.cli.output import EventLines, OutputWriter
     from drkit.failover.context.evidence import Evidence, Judgement
+    from drkit.failover.context.state_machine import Facts
     from drkit.failover.journal.journal import StageRecord
     from drkit.failover.journal.run_record import Plan
     from drkit.failover.plan.failback_plan import FailbackPlan
@@ -114,13 +116,12 @@ def print_result(
     state = result.machine.state
     style = "bold green" if result.error is None else "bold yellow"
     console.print(Rule(f"[{style}]{plan.kind} {state}[/]  [dim]run {result.run}[/]", align="left", style="dim"))
-    if plan.kind is not Kind.REPROTECT:
-        print_evidence(console, result.evidence, judgement)
     facts = result.machine.facts
-    if facts.unseen:
-        console.print(
-            Hanging.markup(f"fenced      [bold yellow]not known[/]: {escape(facts.fence_reason or '')}", _LABEL)
-        )
+    fence = _fence_said(state, facts)
+    if plan.kind is not Kind.REPROTECT:
+        print_evidence(console, replace(result.evidence, fenced=None) if fence else result.evidence, judgement)
+    if fence:
+        console.print(Hanging.markup(f"fenced      {fence}", _LABEL))
     if facts.salvage_path:
         console.print(f"salvaged    {escape(salvaged_where(facts))}", soft_wrap=True)
     if facts.audit_detail:
@@ -133,6 +134,19 @@ def print_result(
         print_mirror_to_start(console, plan)
     if state is State.CLOSED:
         print_without_place(console, without_place(result.positions, plan.endpoint), plan.target.alias)
+
+
+def _fence_said(state: State, facts: Facts) -> str:
+    """What a run's fence is, where that is neither yes nor no; empty where it is."""
+    if facts.unseen:
+        return f"[bold yellow]not known[/]: {escape(facts.fence_reason or '')}"
+    opened = is_given_up(state) and facts.fenced is False
+    return f"no longer: {escape(facts.fence_reason)}" if opened and facts.fence_reason else ""
+
+
+def is_given_up(state: State) -> bool:
+    """Whether a run was taken back or abandoned: its fence is what that left, and no precaution that is missing."""
+    return state in {State.CANCELLED, State.ABANDONED}
 
 
 def print_mirror_to_start(console: Console, plan: Plan) -> None:

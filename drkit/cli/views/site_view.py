@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Self
 
@@ -15,6 +16,7 @@ from rich.table import Table
 from drkit.cli.views.failover_view import (
     StagePrinter,
     how_in_words,
+    is_given_up,
     print_evidence,
     print_mirror_to_start,
     print_needs,
@@ -98,7 +100,8 @@ def print_site_result(console: Console, result: SiteResult, judgement: Judgement
         table.add_row(escape(str(each.link)), _state(each), "-" if verified is None else f"{verified:,}", run)
     console.print(table)
     if result.plan.kind is not Kind.REPROTECT:
-        print_evidence(console, result.evidence, judgement)
+        evidence = replace(result.evidence, fenced=None) if is_given_up(result.state) else result.evidence
+        print_evidence(console, evidence, judgement)
     _print_destinations(console, result)
 
 

@@ -317,6 +317,15 @@ def cancel(run: Run) -> Run:
     return replace(run, state=State.CANCELLED)
 
 
+def undone(run: Run, did: str | None = None) -> Run:
+    """The run without any of its effects; `did`: what was done for that, in words. Its fence isn't in place any more."""
+    fenced = None if run.facts.fenced is None else False
+    facts = replace(
+        run.facts, sealed=False, mirror_stopped=False, fenced=fenced, fence_reason=did, fenced_at=None, unseen=()
+    )
+    return replace(run, facts=facts)
+
+
 BEHIND_THE_FENCE = frozenset({State.FENCED, State.DRAINED, State.TRANSLATED, State.COMMITTED})
 """The states that rely on a fence, until clients are switched."""
 

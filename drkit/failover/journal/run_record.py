@@ -26,6 +26,7 @@ from drkit.failover.context.state_machine import (
     StageOutcome,
     State,
     before_fence,
+    undone,
 )
 from drkit.failover.journal.journal import (
     ABANDONED,
@@ -90,6 +91,11 @@ def label_of(plan: Plan, site: str | None = None) -> str:
     return f"{plan.link} {plan.mode} to {plan.target.alias}" + ("" if site is None else f"{PART_OF}{site}")
 
 
+def live_cluster(plan: Plan) -> str:
+    """The cluster that clients use until the run switches them, which its fence closes."""
+    return plan.live.alias if isinstance(plan, FailbackPlan) else plan.source.alias
+
+
 def planned_places(plan: Plan) -> tuple[PositionCheck, ...]:
     """The plan's records at the groups' new positions; a failback knows them only once the target is seeded again."""
     return plan.places if isinstance(plan, FailoverPlan) else ()
@@ -147,7 +153,7 @@ def load_run(store: Store, run: str) -> RunRecord:
     return RunRecord(
         journal=journal,
         plan=plan,
-        machine=_replay(journal, Run(kind, State.PLANNED, first)),
+        machine=_replay(journal, Run(kind, State.PLANNED, first), live_cluster(plan)),
         started_at=datetime.fromisoformat(body["started_at"]),
         stages=tuple(journal.stages()),
         positions=() if kept is None else POSITION_LIST.validate_json(kept),
@@ -179,14 +185,15 @@ def load_anchored_run(estate: ClusterContext, run: str) -> RunRecord:
     return load_run(estate.store, run)
 
 
-def _replay(journal: Journal, run: Run) -> Run:
-    """Replay the journal through the state machine. Entries were checked when they were written."""
+def _replay(journal: Journal, run: Run, fenced: str) -> Run:
+    """Replay the journal through the state machine. Entries were checked when they were written. `fenced`: the cluster
+    that the run's fence closes."""
     reaches = {step.stage: step.reaches for step in PATHS[run.kind]}
     for happened in journal.events():
         if happened.event == CANCELLED:
-            return replace(run, state=State.CANCELLED)
+            return replace(undone(run, json.loads(happened.payload).get("undone")), state=State.CANCELLED)
         if happened.event == ABANDONED:
-            return replace(run, state=State.ABANDONED)
+            return _abandoned(run, json.loads(happened.payload), fenced)
         if happened.event == REWOUND:
             facts = FACTS.validate_python(json.loads(happened.payload)["facts"])
             run = replace(run, state=before_fence(run.kind), facts=facts)
@@ -202,6 +209,14 @@ def _replay(journal: Journal, run: Run) -> Run:
         if StageOutcome(body["outcome"]) in {StageOutcome.OK, StageOutcome.SKIPPED}:
             run = replace(run, state=reaches[happened.stage], facts=FACTS.validate_python(body["facts"]))
     return run
+
+
+def _abandoned(run: Run, left: dict[str, Any], fenced: str) -> Run:
+    """The run as abandoning it has left it: the cluster that clients are to use is open."""
+    facts = run.facts
+    if facts.fenced is not None and left.get("serves") == fenced and left.get("open"):
+        facts = replace(facts, fenced=False, fence_reason="; ".join(left.get("did", ())), unseen=())
+    return replace(run, state=State.ABANDONED, facts=facts)
 
 
 def unfinished(store: Store, link: str | None = None) -> list[RunSummary]:

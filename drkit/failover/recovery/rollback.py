@@ -7,7 +7,7 @@ run whose `cancel` was begun can only be cancelled (`drkit resume` finishes that
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from drkit.failover.context.cluster_context import ClusterContext
 from drkit.failover.context.lease import RunLease
@@ -21,11 +21,12 @@ from drkit.failover.context.state_machine import (
     Run,
     back_before_fence,
     cancel,
+    undone,
 )
 from drkit.failover.fencing.cluster_fence import ClusterFence, fence_record
 from drkit.failover.fencing.write_block import let_writes_in
 from drkit.failover.journal.journal import CANCELLED, Journal
-from drkit.failover.journal.run_record import Plan
+from drkit.failover.journal.run_record import Plan, live_cluster
 from drkit.failover.plan.failback_plan import FailbackPlan
 from drkit.failover.stages.stage import decide_link, is_sealed_by, wait_for
 from drkit.model.errors import DrkitError
@@ -170,11 +171,6 @@ def _as_it_was(plan: Plan, facts: Facts) -> str:
     )
 
 
-def live_cluster(plan: Plan) -> str:
-    """The cluster that clients use until the run switches them, which its fence closes."""
-    return plan.live.alias if isinstance(plan, FailbackPlan) else plan.source.alias
-
-
 def decided_by_another(control: LinkControl | None, plan: Plan, run: str | None) -> bool:
     """Whether another run has decided a link since a run of this plan found it. Pausing the link, or raising its
     version, doesn't count."""
@@ -212,11 +208,3 @@ def fence_is_gone(machine: Run, record: FenceRecord | None) -> bool:
         return facts.mode is Mode.PLANNED
     stands = record is not None and record.state is FenceState.CLOSED and record.proven
     return not stands or record is None or record.epoch != facts.fence_epoch
-
-
-def undone(machine: Run, did: str | None = None) -> Run:
-    """The run without any of its effects."""
-    facts: Facts = replace(
-        machine.facts, sealed=False, mirror_stopped=False, fenced=None, fence_reason=did, fenced_at=None
-    )
-    return replace(machine, facts=facts)

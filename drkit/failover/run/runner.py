@@ -32,13 +32,13 @@ from drkit.failover.context.state_machine import (
     next_step,
 )
 from drkit.failover.journal.journal import CANCELLED, TAKEN, Journal, StageRecord
-from drkit.failover.journal.run_record import Plan, RunRecord
+from drkit.failover.journal.run_record import Plan, RunRecord, live_cluster
 from drkit.failover.plan.loss_budget import OverBudget
 from drkit.failover.plan.waves import WantedGroups, at_once
 from drkit.failover.positions.position_checks import PositionCheck
 from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.recovery.component_conditions import Unfinished, advise
-from drkit.failover.recovery.rollback import CANCEL, Rollback, live_cluster, point_of_no_return
+from drkit.failover.recovery.rollback import CANCEL, Rollback, point_of_no_return
 from drkit.failover.stages.hooks import Hooks, When
 from drkit.failover.stages.stage import LooksFirst, Stage, StageContext
 from drkit.model.clock import now

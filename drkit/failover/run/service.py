@@ -19,6 +19,7 @@ from drkit.failover.journal.run_record import (
     RunRecord,
     begin,
     label_of,
+    live_cluster,
     load_anchored_run,
     load_run,
     origin_of,
@@ -39,7 +40,6 @@ from drkit.failover.recovery.rollback import (
     CANCEL,
     decided_otherwise,
     fence_is_gone,
-    live_cluster,
     why_not_taken_back,
 )
 from drkit.failover.run.runner import Gate, Runner, RunResult, Watch, give_up, nobody_watches, take_over

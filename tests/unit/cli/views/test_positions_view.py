@@ -76,6 +76,18 @@ def test_a_run_that_has_not_ended_gives_no_commands_yet():
     assert "no place" not in console.file.getvalue()
 
 
+def test_a_run_that_was_taken_back_says_what_became_of_its_fence():
+    plan = a_plan()
+    console = Console(file=StringIO(), width=80, color_system=None)
+    result = a_result(plan, State.CANCELLED)
+    facts = replace(result.machine.facts, fenced=False, fence_reason="primary is open to its clients")
+    result = replace(result, machine=replace(result.machine, facts=facts))
+    print_result(console, result, plan, Judgement(), plan_shown=True)
+    text = " ".join(console.file.getvalue().split())
+    assert "fenced no longer: primary is open to its clients" in text
+    assert "UNFENCED" not in text
+
+
 def test_a_few_positions_are_shown_one_by_one():
     lines = printed(many(2))
     assert lines[0].split() == ["group", "partition", "from", "to", "by", "again", "lost"]

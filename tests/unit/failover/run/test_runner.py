@@ -668,6 +668,33 @@ def test_a_run_is_cancelled(trial):
     assert "primary->dr is active again" in going.told[-1][2]
 
 
+@pytest.mark.parametrize(("before", "after"), [(True, False), (False, False), (None, None)])
+def test_a_run_that_was_taken_back_has_no_fence_any_more_by_its_journal_either(trial, before, after):
+    """It said that it was fenced, with the reason of that time."""
+    facts = {"fenced": before, "fence_reason": "denied to all"}
+    going = trial(facts=facts, state=State.PLANNED if before is None else State.FENCED)
+    result = going.runner.cancel("cancelled by ana")
+    loaded = load_run(going.estate.store, RUN)
+    assert (loaded.machine.state, result.machine.state) == (State.CANCELLED, State.CANCELLED)
+    for facts in (result.machine.facts, loaded.machine.facts):
+        assert (facts.fenced, facts.fence_reason, facts.fenced_at) == (after, "nothing was changed", None)
+    assert RunResult.of(loaded).evidence.fenced is after
+
+
+@pytest.mark.parametrize(
+    ("serves", "opened", "fenced"),
+    [("primary", True, False), ("primary", False, True), ("dr", True, True)],
+    ids=["opened", "not yet", "the other one serves"],
+)
+def test_an_abandoned_run_is_fenced_as_far_as_it_was_left_so(trial, serves, opened, fenced):
+    going = trial(facts={"fenced": True, "fence_reason": "denied to all"}, state=State.FENCED)
+    going.journal.write(
+        "abandon", "abandoned", {"serves": serves, "open": opened, "did": ["primary is open"], "stands": []}
+    )
+    facts = load_run(going.estate.store, RUN).machine.facts
+    assert (facts.fenced, facts.fence_reason) == (fenced, "denied to all" if fenced else "primary is open")
+
+
 @pytest.mark.parametrize("facts", [{}, {"deleting": True}, {"scrubbed": {"t": "id"}}], ids=str)
 def test_a_failback_whose_scrub_has_deleted_nothing_is_cancelled_on_request_and_not_by_itself(trial, facts):
     """It was refused as soon as the scrub had been begun, though the scrub had refused to delete anything."""
