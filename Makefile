@@ -62,6 +62,9 @@ picture: setup ## docs/demo.svg anew: the end of a real run of the demo
 recording: setup ## docs/demo-run.svg anew (and build/demo.cast): a real run of the demo, as a terminal showed it
 	$(BIN)/python -m tools.recording build/demo.cast docs/demo-run.svg -- $(BIN)/drkit demo $(ARGS)
 
+page-pictures: setup ## docs/pictures/*.webp anew: the status page in a Chromium, at 10 and at 10,000 partitions
+	$(BIN)/python -m tools.page_pictures docs/pictures
+
 man: ## a man page for each command, in build/man
 	@test -n "$(PYTHON)" || { echo "setup: no Python from 3.11 to 3.13 is on PATH; install one, or name it: make PYTHON=…" >&2; exit 2; }
 	@$(PYTHON) tools/bootstrap.py

@@ -38,11 +38,14 @@ class BrokenLinkError(Exception):
 def build_site(folder: Path) -> int:
     """Build `folder/html`, from `folder/source`; 0 where there was no warning."""
     from sphinx.application import Sphinx  # noqa: PLC0415  # of the extra `docs`
+    from sphinx.builders.html import StandaloneHTMLBuilder  # noqa: PLC0415  # as above
     from sphinx.util.docutils import docutils_namespace  # noqa: PLC0415  # as above
 
     source = folder / "source"
     stage(source)
     html = folder / "html"
+    if WEBP not in StandaloneHTMLBuilder.supported_image_types:  # every browser shows it, and pages are links to it
+        StandaloneHTMLBuilder.supported_image_types = [*StandaloneHTMLBuilder.supported_image_types, WEBP]
     shutil.rmtree(html, ignore_errors=True)
     with docutils_namespace():
         app = Sphinx(
@@ -60,6 +63,7 @@ def build_site(folder: Path) -> int:
     return int(app.statuscode)
 
 
+WEBP = "image/webp"
 _SETTINGS = {
     "project": "drkit",
     "version": __version__,

@@ -3,13 +3,25 @@
 import os
 import shutil
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import pytest
 
-from drkit.config import Objectives
+from drkit.cli.wiring.page_sources import page_sources
+from drkit.config import Config, Objectives
+from drkit.drill.results.archive import Drills, new_run
+from drkit.failover.context.state_machine import Facts, StageOutcome
+from drkit.failover.journal.journal import Journal, StageRecord
+from drkit.failover.journal.run_record import begin
+from drkit.failover.plan.failover_plan import plan_json
 from drkit.model.errors import Unreachable
+from drkit.model.runs import RunSummary
+from drkit.observe.page.board import Sources
 from drkit.observe.page.decision import Answer, Obstruction
+from drkit.store import open_store
+from tests.support.drills.drill_results import result_of
 from tests.support.pages.page import (
+    LATENCY,
     MARKUP,
     Served,
     board_of,
@@ -22,7 +34,9 @@ from tests.support.pages.page import (
     served,
     snapshot,
     sources,
+    worker,
 )
+from tests.unit.failover.plan.test_plan import a_plan
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright isn't installed: pip install playwright")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -31,6 +45,7 @@ _WAIT_MS = 60_000
 """Of each condition that is waited for: a machine that is busy is no failure."""
 
 
+RUN = "01JTHERUN"
 UNSHOWN = "not shown to meet the objective"
 TO = "\N{EN DASH}"
 
@@ -282,6 +297,140 @@ def test_axes_of_charts_never_label_two_values_alike(browser):
             }"""
         )
         assert labels == ["0", "1 ms", "", "2 ms"]
+        page.context.close()
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch) -> Iterator[Sources]:
+    """Of a store with a failover and of a folder with a drill: what `drkit serve` makes the page from."""
+    config = Config.model_validate(
+        {
+            "clusters": {"primary": {"bootstrap_servers": "127.0.0.1:9"}, "dr": {"bootstrap_servers": "127.0.0.1:10"}},
+            "store": {"url": "sqlite:///:memory:"},
+            "links": [{"source": "primary", "target": "dr", "topics": [".*"]}],
+        }
+    )
+    store, plan, began = open_store(config.store.plain_url), a_plan(), datetime(2026, 11, 20, 4, 3, tzinfo=UTC)
+    journal = Journal(store, RUN)
+    facts = Facts(mode=plan.mode, unfenced_accepted=True)
+    begin(journal, plan, facts, began, plan_json(plan), {})
+    for record in (
+        StageRecord("fence", StageOutcome.SKIPPED, "accepted as unfenced", 0.4),
+        StageRecord("drain", StageOutcome.FAILED, f"the mirror does not stop: {MARKUP}", 61.0),
+    ):
+        journal.intent(record.name)
+        journal.outcome(record, facts)
+    store.put_run(RunSummary(RUN, "failover", "planned", began, began, "primary->dr to dr"))
+    drills = Drills(tmp_path / "drills")
+    (tmp_path / "x.yaml").write_text("title: t\n")
+    drill = new_run(began)
+    folder = drills.begin(drill, tmp_path / "x.yaml")
+    reasons = [f"the check lost failed: {MARKUP}"]
+    drills.keep(result_of(drill, folder, title="the primary is lost", verdict="failed", exit_code=1, reasons=reasons))
+    monkeypatch.setattr("drkit.cli.wiring.page_sources.default_drills", lambda: drills.path)
+    yield page_sources(config, store, [each.link() for each in config.links], None)
+    store.close()
+
+
+def served_with(kept: Sources, **more):
+    given = sources(before=kept.earlier, run=kept.run, drills=kept.drills, drill=kept.drill, **more)
+    return served(board_of(given))
+
+
+def test_a_run_and_a_drill_are_opened_with_their_reports_and_left_again(browser, kept):
+    with served_with(kept) as running:
+        page, errors = opened(browser, f"{running.url}/")
+        assert "the primary is lost" in page.locator(".facts > div", has_text="Last drill").inner_text()
+
+        page.locator("nav a", has_text="Runs").click()
+        page.locator("tbody tr", has_text="primary->dr to dr").locator("a", has_text=RUN).click()
+        page.locator("h2#report-title", has_text=RUN).wait_for()
+        stages = page.get_by_role("region", name="Stages").locator("tbody tr")
+        stages.first.wait_for()
+        assert [each.inner_text().replace("\N{NO-BREAK SPACE}", " ").split("\t")[:3] for each in stages.all()] == [
+            ["fence", "\N{EN DASH} skipped", "0.4 s"],
+            ["drain", "\N{MULTIPLICATION X} failed", "61 s"],
+        ]
+        assert MARKUP in stages.last.inner_text(), "shown as it is, and obeyed by nobody"
+        assert "it holds by itself" in page.locator("dl.pairs").inner_text()
+        journal = page.get_by_role("region", name="Journal").locator("tbody tr")
+        assert journal.count() == 5, "the plan, and each stage's intent and outcome"
+        assert page.locator("code", has_text=f"drkit runs {RUN}").is_visible()
+        page.locator("a", has_text="All runs").click()
+        page.locator("h2#table-title", has_text="Runs").wait_for()
+
+        page.locator("nav a", has_text="Drills").click()
+        page.locator("tbody tr", has_text="failed").locator("a", has_text="the primary is lost").click()
+        checks = page.get_by_role("region", name="Checks").locator("tbody tr")
+        checks.first.wait_for()
+        assert checks.first.inner_text().split("\t") == ["lost", "\N{MULTIPLICATION X} failed", "1", "gone"]
+        assert MARKUP in page.locator("ul.obstructions").inner_text()
+        assert page.get_by_role("region", name="Objectives").locator("tbody tr").count() == 1
+        assert page.get_by_role("region", name="Steps").locator("tbody tr").count() == 1
+        assert "recovery time" in page.locator("dl.pairs").inner_text()
+        page.go_back()
+        page.locator("h2#table-title", has_text="Drills").wait_for()
+        assert page.locator("img").count() == 0
+        assert errors == []
+        page.context.close()
+
+
+@pytest.mark.parametrize("view", ["run", "drill"])
+def test_a_report_of_nothing_that_is_there_says_so(browser, kept, view):
+    with served_with(kept) as running:
+        page, _ = opened(browser, f"{running.url}/#{view}?name=none")
+        page.locator("section p.failed").wait_for()
+        assert page.locator("section p a").inner_text() == f"All {view}s"
+        page.context.close()
+
+
+def test_reports_fit_a_phone(browser, kept):
+    with served_with(kept) as running:
+        page, errors = opened(browser, f"{running.url}/#run?name={RUN}", viewport={"width": 390, "height": 844})
+        page.get_by_role("region", name="Journal").wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        page.goto(f"{running.url}/#drills")
+        page.locator("tbody a").click()
+        page.get_by_role("region", name="Steps").wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        assert errors == []
+        page.context.close()
+
+
+def test_workers_are_shown_with_what_they_do_and_why_one_does_not(browser):
+    waiting = worker(worker="other:77:1:beef", state="waiting", reason=f"dr does not answer {MARKUP}")
+    status = snapshot(statistics=(worker(latency=LATENCY), waiting))
+    with served(board_of(sources(lambda: [status]))) as running:
+        page, errors = opened(browser, f"{running.url}/")
+        page.locator("nav a", has_text="Workers").click()
+        rows = page.locator("tbody tr")
+        rows.nth(1).wait_for()
+        texts = {row.locator("th").inner_text(): row.inner_text() for row in rows.all()}
+        assert set(texts) == {"host:12", "other:77"}
+        assert "mirroring" in texts["host:12"]
+        assert "13 ms" in texts["host:12"]
+        assert "waiting" in texts["other:77"]
+        assert MARKUP in texts["other:77"]
+        page.locator("#search").fill("other")
+        shows(page, f"1{TO}1 of 1")
+        assert page.locator("img").count() == 0
+        assert errors == []
+        page.context.close()
+
+
+def test_heads_of_columns_are_alike_whether_they_sort_or_not(browser):
+    with served(board_of(sources())) as running:
+        page, _ = opened(browser, f"{running.url}/#plan")
+        page.wait_for_selector("tbody tr")
+        drawn = page.evaluate(
+            """() => [...document.querySelectorAll("thead th:not([aria-sort])")].map((head) => {
+              const words = document.createRange();
+              words.selectNodeContents(head);
+              const box = words.getBoundingClientRect(), within = head.querySelector("button") ?? head;
+              return [getComputedStyle(within).color, Math.round((box.top + box.bottom) / 2)];
+            })"""
+        )
+        assert len(set(map(tuple, drawn))) == 1, drawn
         page.context.close()
 
 
