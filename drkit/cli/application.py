@@ -6,7 +6,6 @@ import gc
 import importlib
 import os
 import signal
-import sys
 from collections.abc import Iterable, Sequence
 from typing import Annotated
 
@@ -15,7 +14,7 @@ from typer._click.exceptions import NoArgsIsHelpError, UsageError  # of the clic
 
 from drkit import __version__
 from drkit.cli.help import HelpfulCommand, HelpfulGroup, add_examples
-from drkit.cli.output import NOTHING_DONE, interruption, writer_for
+from drkit.cli.output import NOTHING_DONE, drop_stdout, interruption, writer_for
 from drkit.model.errors import ConfigError, ExitCode
 
 VERBS = {
@@ -140,7 +139,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         return _run(application_for(arguments), arguments)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_stdout()
         return int(ExitCode.OK)
 
 

@@ -310,7 +310,7 @@ class OutputWriter:
         """The writer on this process's stdout and stderr."""
         if mode is OutputMode.HUMAN and isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that isn't UTF-8 lacks ▶
-        console = Console(highlight=False)
+        console = _StdoutConsole(highlight=False)
         log = Console(file=cast("IO[str]", _StderrStream()), highlight=False)
         for each in (console, log):
             each.push_render_hook(PrintableOnly())
@@ -341,14 +341,31 @@ class OutputWriter:
         """
         with deferred():
             if self.mode is OutputMode.JSON:
-                _write_json(document() if callable(document) else document, indent=2)
+                try:
+                    _write_json(document() if callable(document) else document, indent=2)
+                except BrokenPipeError:  # its reader has gone: what was done, and the code for it, stay
+                    drop_stdout()
             else:
                 human(self.console)
             self.emitted = OutputWriter.wrote = True
 
     def line(self, document: JsonObject) -> None:
-        """Write one JSON object as one line (`drkit mirror --output json`)."""
+        """Write one JSON object as one line (`drkit status --watch --output json`)."""
         _write_json(document)
+
+    def line_if_read(self, document: JsonObject) -> None:
+        """The same, dropped where stdout takes nothing (a closed pipe, a full disk): a mirror goes on."""
+        try:
+            _write_json(document)
+        except BrokenPipeError:
+            drop_stdout()
+        except OSError:
+            pass
+
+    @property
+    def unread(self) -> bool:
+        """Whether the reader of what is written for people has gone."""
+        return isinstance(self.console, _StdoutConsole) and self.console.unread
 
     def error(self, error: DrkitError, trace: str | None = None) -> None:
         """Write what happened, what it means and what to do; in JSON mode the document on stdout too.
@@ -368,6 +385,23 @@ class OutputWriter:
         if trace is not None and self.events is None:
             with suppress(OSError):
                 sys.stderr.write(printable(trace))
+
+
+def drop_stdout() -> None:
+    """Nobody reads stdout any more: what is written to it from now on is dropped."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class _StdoutConsole(Console):
+    """stdout for people. Where its reader has gone (`| head`), what is written is dropped: a failover goes on, and ends
+    with its own code. Rich itself would end the process with 1."""
+
+    unread = False
+
+    def on_broken_pipe(self) -> None:
+        """Drop this, and what follows."""
+        self.unread = True
+        drop_stdout()
 
 
 class _StderrStream:

@@ -347,7 +347,7 @@ class _Listener:
             self.health.tell(str(event.link), event.state, event.reason)
         with self._lock:
             if self._writer.mode is OutputMode.JSON:
-                self._writer.line(event.document())
+                self._writer.line_if_read(event.document())
             elif isinstance(event, ProgressEvent):
                 self._last[event.link] = event
                 if self._live is not None:
@@ -382,7 +382,7 @@ class _Listener:
         self.health.tell(str(link), ENDED, error.what)
         with self._lock, working_on(link):
             if self._writer.mode is OutputMode.JSON:
-                self._writer.line({"type": "error", "link": str(link), "error": error_body(error)})
+                self._writer.line_if_read({"type": "error", "link": str(link), "error": error_body(error)})
             replace(self._writer, mode=OutputMode.HUMAN).error(error)
 
 

@@ -191,9 +191,10 @@ def _watch(run: Invocation, look: Callable[[], list[LinkStatus]], interval: floa
                     run.writer.line({"error": error_body(error)})
                 time.sleep(interval)
         if not console.is_terminal:
-            while True:
+            while not run.writer.unread:
                 console.print(picture())
                 time.sleep(interval)
+            return
         with Live(console=console, screen=True, auto_refresh=False) as live:
             while True:
                 live.update(Printable(picture()), refresh=True)
