@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from drkit.cli.wiring.context import Invocation
 from drkit.cli.wiring.run_outcome import asking_before_fence, confirm, give_approval, has_ended
 from drkit.failover.context.interfaces import Ports
 from drkit.failover.context.state_machine import Kind
+from drkit.failover.plan.failback_plan import will_pause
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, ExitCode, Refused
 from drkit.model.runs import ACCEPT_LOSS, ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED, CLUSTER_ID
@@ -152,7 +153,9 @@ def resume_whole_site(
         else:
             flags = {ACCEPT_UNFENCED: accept_unfenced, ACCEPT_SALVAGE_ONLY: accept_salvage_only}
             waived = frozenset(flag for flag, given in flags.items() if given)
-            resume_site_failback(run, site, plan, site_run, ports(), yes=yes, waived=waived)
+            begun = {link: child.machine for link, child in record.children.items()}
+            pause = any(will_pause(each, begun.get(each.link)) for each in plan.plans)
+            resume_site_failback(run, site, plan, site_run, ports(), yes=yes, waived=waived, pause=pause)
             return
         has_ended(run, result.run, result.state)
     finish_site(run, result)
@@ -307,6 +310,7 @@ def run_site_failback(
             print_site_failback_plan(run.writer.console, plan, left)
         if left:
             raise refusal_of(plan, *left[0]).refusal()
+        plan = replace(plan, plans=tuple(replace(each, pause_before_fence=flags.pause) for each in plan.plans))
         asked = _confirmed(run, plan, flags)
         _act(run, site, plan, flags, ports(), now() if asked else flags.started_at)
 
@@ -365,12 +369,13 @@ def resume_site_failback(
     *,
     yes: bool,
     waived: frozenset[str],
+    pause: bool,
 ) -> None:
     """Take an interrupted failback or reprotect of several links to its end."""
     from drkit.failover.site.site_run import resume_site
 
     with LinkStagePrinter(run.writer, plan.links) as printer:
-        means = _means(run, plan, ports, printer, waived, yes=yes, pause=False)
+        means = _means(run, plan, ports, printer, waived, yes=yes, pause=pause)
         result = resume_site(site, site_run, accept_unfenced=means.accept_unfenced, means=means, watch=printer)
         has_ended(run, result.run, result.state)
     finish_site(run, result)

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from drkit.failover.context.live_log import Lacking
-from drkit.failover.context.state_machine import Kind, Mode
+from drkit.failover.context.state_machine import PATHS, Kind, Mode, Run, next_step
 from drkit.failover.plan.failover_plan import DirectoryView, Obstacle, StagePlan, decided_directories
 from drkit.failover.positions.positions import PlannedPosition
 from drkit.failover.snapshot.snapshot import ClusterView
@@ -75,7 +75,8 @@ class FailbackPlan:
     that an abandoned run kept, and that its scrub deleted. `offsets` counts, by
     group, the committed offsets that are deleted there. `failover_run` is the run that failed the link away.
     `level`: the old primary holds nothing that the live cluster lacks, so nothing is deleted there.
-    `by_spark`: Spark's tasks seed the old primary. `rows_in_doubt`: what isn't known of the store's mapping rows, by
+    `by_spark`: Spark's tasks seed the old primary. `pause_before_fence`: the run stops there once, also where it was
+    resumed before. `rows_in_doubt`: what isn't known of the store's mapping rows, by
     the old primary's names.
     """
 
@@ -95,6 +96,7 @@ class FailbackPlan:
     directories: tuple[DirectoryView, ...] = ()
     level: bool = False
     by_spark: bool = False
+    pause_before_fence: bool = False
     stages: tuple[StagePlan, ...] = ()
     warnings: tuple[str, ...] = ()
     obstacles: tuple[Obstacle, ...] = ()
@@ -117,6 +119,18 @@ class FailbackPlan:
     def gaps(self) -> tuple[Lacking, ...]:
         """What the live cluster lacks of what was mirrored: only the salvage will have it."""
         return tuple(topic.lacking for topic in self.topics if topic.gap)
+
+
+def will_pause(plan: FailbackPlan, machine: Run | None) -> bool:
+    """Whether the run, resumed, stops before it closes the live cluster: it was told to, and has not come there yet.
+
+    `machine`: None where it was not begun.
+    """
+    if machine is None:
+        return plan.pause_before_fence
+    step, _why = next_step(machine)
+    stages = [each.stage for each in PATHS[machine.kind]]
+    return plan.pause_before_fence and step is not None and stages.index(step.stage) < stages.index("fence")
 
 
 _ADAPTER = TypeAdapter(FailbackPlan)

@@ -82,8 +82,10 @@ def by_verb(site: Site, *words: str) -> tuple[int, dict[str, Any]]:
 
 
 def test_the_commands_bring_all_links_back_in_one_run(away: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    ports = away.ports()
+    doubting = replace(ports, auditor=Doubting(ports.auditor, "a"))
     for verb in ("failback", "resume"):
-        monkeypatch.setattr(f"drkit.cli.verbs.failover.{verb}.failback_ports", lambda *_, **__: away.ports())
+        monkeypatch.setattr(f"drkit.cli.verbs.failover.{verb}.failback_ports", lambda *_, **__: doubting)
     code, planned = away.drkit("failback", "--dry-run", "--accept-unfenced")
     valid(planned, "failover")
     assert (code, planned["kind"], planned["to"], planned["run"]) == (0, "failback", None, None)
@@ -101,7 +103,9 @@ def test_the_commands_bring_all_links_back_in_one_run(away: Site, monkeypatch: p
     assert (code, "is not the id of a" in refused["error"]["what"]) == (3, True)
     assert [each.kind for each in away.net.store.runs() if each.kind == "failback"] == []
 
-    code, paused = by_verb(away, *words, "--cluster-id", f"a={ids['a']}", "--link", "a->c", "--link", ".*->c")
+    code, stopped = by_verb(away, *words, "--cluster-id", f"a={ids['a']}", "--link", "a->c", "--link", ".*->c")
+    assert (code, {each["link"]: each["state"] for each in stopped["links"]}["a->c"]) == (7, "reseeded")
+    code, paused = by_verb(away, "resume", "--yes")  # which stops where the run was told to
     valid(paused, "failover")
     assert (code, paused["digest"], paused["state"]) == (7, planned["digest"], "audited")
     assert {each["link"]: each["state"] for each in paused["links"]} == dict.fromkeys(LINKS, "audited")
@@ -122,7 +126,7 @@ def test_the_commands_bring_all_links_back_in_one_run(away: Site, monkeypatch: p
     assert "a->c, b->c failback to a, b" in listed["detail"]
     for each in listed["result"]["links"]:
         taken = [entry for entry in away.net.store.entries(each["run"]) if entry.event == "taken"]
-        assert len(taken) == 1, "by the resume, not by each phase"
+        assert len(taken) == 2, "once by each resume, not by each phase"
     code, refused = away.drkit("failback", "--dry-run")
     assert (code, "were not failed away from" in refused["error"]["what"]) == (3, True)
 

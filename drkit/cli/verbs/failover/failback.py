@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
 from functools import partial
@@ -242,6 +243,7 @@ def _act(
     if cluster_id is not None:
         confirm_cluster(plan, cluster_id)
     known = plan.target.cluster_id or ""
+    plan = replace(plan, pause_before_fence=pause)
     if plan.level:
         kept = plan.kind is Kind.REPROTECT
         what = f"{plan.live.alias} becomes the source for good" if kept else f"Groups move back to {plan.target.alias}"

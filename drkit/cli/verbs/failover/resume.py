@@ -73,7 +73,7 @@ def resume(
     from drkit.failover.context.cluster_context import ClusterContext
     from drkit.failover.journal.run_record import load_anchored_run, run_to_resume
     from drkit.failover.journal.site_record import refuse_alone, site_to_resume
-    from drkit.failover.plan.failback_plan import FailbackPlan
+    from drkit.failover.plan.failback_plan import FailbackPlan, will_pause
     from drkit.failover.run.rehearsal import find_rehearsal
     from drkit.failover.run.service import resume_run
 
@@ -130,7 +130,8 @@ def resume(
             asking_for = f"The {record.plan.kind} to {record.plan.target.alias} continues with {step.stage}"
             asked = confirm(run, record.plan.target.alias, asking_for, yes=yes) and step.stage == "fence"
         failback = record.plan if isinstance(record.plan, FailbackPlan) else None
-        asking = asking_before_fence(run, printer, yes=yes or asked, pause=False)
+        pause = failback is not None and will_pause(failback, record.machine)
+        asking = asking_before_fence(run, printer, yes=yes or asked, pause=pause)
         result = resume_run(
             estate,
             wanted,

@@ -12,7 +12,7 @@ from drkit.cli.views.failover_view import print_result
 from drkit.cli.views.site_view import print_site_failback_plan, print_site_result
 from drkit.failover.context.evidence import Judgement
 from drkit.failover.context.state_machine import PATHS, Facts, Kind, Mode, Run, State
-from drkit.failover.plan.failback_plan import FailbackPlan, ScrubTopic, with_digest
+from drkit.failover.plan.failback_plan import FailbackPlan, ScrubTopic, will_pause, with_digest
 from drkit.failover.plan.failover_plan import Obstacle
 from drkit.failover.plan.site_failback_plan import (
     SiteFailbackPlan,
@@ -181,3 +181,13 @@ def test_it_is_shown_with_what_is_deleted_where():
     assert "east orders: 5 offsets, 2 only here" in shown
     assert "west orders" not in shown
     assert "id-west" in shown
+
+
+def test_a_run_that_was_told_to_stop_before_its_fence_stops_there_once_whoever_resumes_it():
+    told, facts = a_link_plan(EAST, pause_before_fence=True), Facts(Mode.PLANNED)
+    states = (State.SALVAGED, State.SCRUBBED, State.REVERSED, State.RESEEDED)
+    assert all(will_pause(told, Run(Kind.FAILBACK, state, facts)) for state in states)
+    assert will_pause(told, None), "not begun"
+    assert not will_pause(told, Run(Kind.FAILBACK, State.AUDITED, facts)), "it waits there, and goes on"
+    assert not will_pause(told, Run(Kind.FAILBACK, State.CLOSED, facts))
+    assert not any(will_pause(a_link_plan(EAST), Run(Kind.FAILBACK, state, facts)) for state in states)
