@@ -67,8 +67,9 @@ def test_the_image_runs_restricted_and_holds_the_base_installation(
     assert code == 0, out + err
     code, out, _ = ran(engine, drkit_image, "audit", "--output", "json", **mounted)
     assert (code, json.loads(out)["error"]["kind"]) == (2, "ExtraMissing"), "audits are of the image with all extras"
-    code, out, _ = ran(engine, drkit_image, "-c", "import os; print(os.getuid())", entrypoint="python")
-    assert (code, out) == (0, f"{UID}\n")
+    who = "import pwd, os; print(os.getuid(), pwd.getpwuid(os.getuid()).pw_dir)"
+    code, out, _ = ran(engine, drkit_image, "-c", who, entrypoint="python")
+    assert (code, out) == (0, f"{UID} /var/lib/drkit\n"), "Spark starts as no user without a home"
     code, out, err = ran(engine, drkit_image, "-c", "open('/opt/drkit/x', 'w')", entrypoint="python")
     assert code != 0
     assert "Read-only file system" in err

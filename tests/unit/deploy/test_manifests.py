@@ -191,6 +191,7 @@ def test_the_image_is_made_from_what_is_there():
     assert "wheels/*.whl" in allowed
     assert "ARG BASE=" in text
     assert f"USER {UID}:{UID}" in text
+    assert f"echo 'drkit:x:{UID}:{UID}:drkit:/var/lib/drkit:/usr/sbin/nologin' >> /etc/passwd" in text, "for Spark"
     assert 'ENTRYPOINT ["drkit"]' in text
 
 
