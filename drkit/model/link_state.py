@@ -167,6 +167,9 @@ ACL_REMOVAL_HELD = "acl_removal_held"
 """Kind of the problem that ACLs stay on the target until an operator decides, and of the notes of these ACLs: what was
 decided of each, or nothing."""
 
+STANDBY_WRITABLE = "standby_writable"
+"""Kind of the problem that a rule lets clients write to the target while it is a standby."""
+
 SETTINGS_HELD = "settings_held"
 """Kind of the problem that a source's settings, by which more is removed, don't follow until an operator accepts them,
 and of the notes of these (`drkit.model.topics.removing.HeldSettings`), by source topic."""

@@ -12,6 +12,7 @@ from functools import partial
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.model.errors import DrkitError
+from drkit.model.link_state import STANDBY_WRITABLE
 from drkit.model.topic_policy import AclMode
 from drkit.model.topics.acls import ACL_NOTES, AclRole, own_principals
 from drkit.model.topics.standby import ALIGNING, RELEASED, SOURCE_SETTINGS, UNCOMPACTED, read_note, release_settings
@@ -90,6 +91,8 @@ def activate(
     noted = noted_rules(store, link.id)
     if link.acls is AclMode.OFF or not (noted or removed_rules(store, link.id)):
         return PromotionReport()
+    check()
+    store.clear_problems(link.id, kind=STANDBY_WRITABLE)  # it is none any more, and no mirror says so
     there = target.acls()
     again = returned_rules(store, link, links, there, own_principals(target.principal))
     due = {rule for rule, role in noted.items() if role is not AclRole.UNTIL_SWITCH} - there

@@ -20,7 +20,7 @@ from drkit.mirror.health.problems import Problems
 from drkit.mirror.topics.source_growth import SourceGrowth
 from drkit.mirror.topics.topic_snapshot import TopicSnapshot
 from drkit.model.errors import DrkitError, Unreachable
-from drkit.model.link_state import ACKNOWLEDGED, ACL_REMOVAL_HELD, WHOLE_LINK
+from drkit.model.link_state import ACKNOWLEDGED, ACL_REMOVAL_HELD, STANDBY_WRITABLE, WHOLE_LINK
 from drkit.model.topic_policy import AclMode
 from drkit.model.topics.acls import (
     ACL_NOTES,
@@ -51,7 +51,6 @@ MISSES = 3
 _UNAVAILABLE = frozenset({"acls_unavailable"})
 _HELD = frozenset({ACL_REMOVAL_HELD})
 _SHOWN = 10
-_WRITABLE = "standby_writable"
 _REFUSED = frozenset({"acl_refused"})
 
 
@@ -254,7 +253,7 @@ class AclSync:
             by_name.setdefault(rule.name, []).append(rule)
         for name, rules in by_name.items():
             self._problems.put(
-                _WRITABLE,
+                STANDBY_WRITABLE,
                 name,
                 None,
                 f"{self._link.id.target} is a standby, but there is a rule: {'; '.join(map(str, rules))}",
@@ -262,8 +261,8 @@ class AclSync:
                 f"rules of {self._link.id.source}",
                 halted=False,
             )
-        for name in self._problems.topics_with(_WRITABLE) - by_name.keys():  # also those of an earlier runtime
-            self._problems.settle(name, kinds=frozenset({_WRITABLE}))
+        for name in self._problems.topics_with(STANDBY_WRITABLE) - by_name.keys():  # also those of an earlier runtime
+            self._problems.settle(name, kinds=frozenset({STANDBY_WRITABLE}))
 
 
 def _told(rules: Collection[Acl]) -> str:

@@ -157,6 +157,9 @@ def test_the_rules_follow_and_a_writer_on_the_standby_is_shown(secured: OwnLink)
     with secured.estate() as estate:
         told = str(activate(secured.store, secured.link, estate.admin("dr"), check=lambda: None))
     assert f"WITHDRAWN BEFORE, AND THERE AGAIN: '{read}'" in told
+    assert [each for each in secured.store.problems(secured.link.id) if each.kind == "standby_writable"] == [], (
+        "no more"
+    )
 
 
 def test_what_a_fence_denies_on_the_old_primary_is_no_alarm_while_it_is_brought_back(
