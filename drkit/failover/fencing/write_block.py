@@ -52,11 +52,14 @@ def block_writes(estate: ClusterContext, link: LinkId, cluster: str, partitions:
     admin.block_writes(partitions)
 
 
-def let_writes_in(estate: ClusterContext, link: LinkId, cluster: str, also: Collection[str] = ()) -> str:
+def let_writes_in(
+    estate: ClusterContext, link: LinkId, cluster: str, also: Collection[str] = (), *, keep_notes: bool = False
+) -> str:
     """Lift the block of all topics that a run has noted, for good; returns what was done, "" for nothing.
 
     The note of a topic that doesn't exist stays. `also`: more topics to look at, for a store that has lost its notes:
     their blocks are lifted, too (`settings_before`). Those whose settings drkit may not read are left out.
+    `keep_notes`: a block got no answer, so the cluster may still put it after this: all notes stay.
 
     Raises:
         DrkitError: a block can't be lifted, or the cluster or the store doesn't answer.
@@ -96,7 +99,8 @@ def let_writes_in(estate: ClusterContext, link: LinkId, cluster: str, also: Coll
             f"topic {name} on {cluster} still takes no writes: {why}",
             remedy=f"Remove the cause named, or set {wanted} by hand",
         )
-    estate.store.forget_notes(link, write_block_kind(cluster), sorted(noted.keys() & there.keys()))
+    if not keep_notes:
+        estate.store.forget_notes(link, write_block_kind(cluster), sorted(noted.keys() & there.keys()))
     if not blocked:
         return ""
     return f"writes to {and_more(blocked)} on {cluster} are let in again{before.unknown}"

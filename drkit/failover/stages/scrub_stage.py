@@ -379,11 +379,13 @@ class Scrub:
         Raises:
             PartlyDone: the cluster doesn't allow it.
         """
-        estate, clause = context.estate, ""
+        estate, clause, answered = context.estate, "", False
         try:
             try:
                 block_writes(estate, self.configured, self.cluster, {topic.topic: topic.partitions for topic in topics})
+                answered = True
             except Refused as error:
+                answered = True
                 if not context.facts.unfenced_accepted:
                     raise PartlyDone(
                         f"writes to the topics on {self.cluster} can't be blocked until they are deleted: {error.what}",
@@ -395,13 +397,13 @@ class Scrub:
                 clause = f"; nothing kept clients from writing to them until they were gone: {error.what}"
             yield clause
         finally:
-            self._let_in(context)
+            self._let_in(context, keep_notes=not answered)
 
-    def _let_in(self, context: StageContext) -> None:
+    def _let_in(self, context: StageContext, *, keep_notes: bool) -> None:
         if context.lease.lost:
             return  # what is blocked may be another run's by now
         try:
-            let_writes_in(context.estate, self.configured, self.cluster)
+            let_writes_in(context.estate, self.configured, self.cluster, keep_notes=keep_notes)
         except DrkitError as error:
             context.say(f"{error.what}. {error.remedy}; `drkit abandon {context.run}` lets them in, too")
 

@@ -68,3 +68,15 @@ def test_a_topic_that_is_blocked_once_more_is_noted_as_it_is_then(blocking):
     block_writes(estate, LINK, "primary", {"t": 1})
     let_writes_in(estate, LINK, "primary")
     assert cluster.topics["t"] == later
+
+
+def test_a_block_that_comes_after_it_was_lifted_is_lifted_by_its_note(blocking):
+    """It had got no answer."""
+    cluster, estate = blocking
+    block_writes(estate, LINK, "primary", {"t": 1})
+    let_writes_in(estate, LINK, "primary", keep_notes=True)
+    assert cluster.topics["t"] == OWN
+    cluster.block_writes({"t": 1})
+    let_writes_in(estate, LINK, "primary")
+    assert cluster.topics["t"] == OWN
+    assert not estate.store.notes(LINK, write_block_kind("primary"))

@@ -28,7 +28,7 @@ def test_where_writes_can_t_be_blocked_nothing_is_deleted_unless_that_is_accepte
 
     lifted = []
     monkeypatch.setattr(scrub_stage, "block_writes", not_allowed)
-    monkeypatch.setattr(scrub_stage, "let_writes_in", lambda *_: lifted.append(1))
+    monkeypatch.setattr(scrub_stage, "let_writes_in", lambda *_, keep_notes: lifted.append(keep_notes))
     scrub = Scrub("primary", "id", "dr", LinkId("primary", "dr"), (), 0)
 
     def context(*, accepted: bool):
@@ -41,7 +41,22 @@ def test_where_writes_can_t_be_blocked_nothing_is_deleted_unless_that_is_accepte
     assert "Nothing is deleted" not in told.value.meaning, "topics that clients made stand where deleted ones were"
     with scrub._no_writes(context(accepted=True), ()) as clause:
         assert "a managed cluster's policy" in clause
-    assert lifted == [1, 1]
+    assert lifted == [False, False], "the answer was no"
+
+
+def test_a_block_that_got_no_answer_is_lifted_and_stays_noted(monkeypatch):
+    """The cluster may put it after it was lifted."""
+
+    def silent(*_):
+        raise Unreachable("no answer")
+
+    lifted = []
+    monkeypatch.setattr(scrub_stage, "block_writes", silent)
+    monkeypatch.setattr(scrub_stage, "let_writes_in", lambda *_, keep_notes: lifted.append(keep_notes))
+    context = SimpleNamespace(estate=None, lease=SimpleNamespace(lost=False))
+    with pytest.raises(Unreachable), SCRUB._no_writes(context, ()):
+        pytest.fail("it would have been deleted")
+    assert lifted == [True]
 
 
 def empty_topics(monkeypatch, late):
@@ -54,7 +69,7 @@ def empty_topics(monkeypatch, late):
             raise TooLate("too much time had passed")
 
     monkeypatch.setattr(scrub_stage, "block_writes", lambda *_: None)
-    monkeypatch.setattr(scrub_stage, "let_writes_in", lambda *_: None)
+    monkeypatch.setattr(scrub_stage, "let_writes_in", lambda *_, **__: None)
     monkeypatch.setattr(scrub_stage, "_delete", delete)
     monkeypatch.setattr(scrub_stage, "Deadline", SimpleNamespace(after=lambda _seconds: did.append("from now on")))
     admin = SimpleNamespace(
@@ -90,7 +105,7 @@ def kept(monkeypatch):
     """A run that has kept topic t up to offset 5; what is there by high watermark and by log end, and what it did."""
     ends, did = {"read": 5, "log": 5}, []
     monkeypatch.setattr(scrub_stage, "block_writes", lambda *_: None)
-    monkeypatch.setattr(scrub_stage, "let_writes_in", lambda *_: None)
+    monkeypatch.setattr(scrub_stage, "let_writes_in", lambda *_, **__: None)
     monkeypatch.setattr(scrub_stage, "unreadable_salvages", lambda *_: {})
     monkeypatch.setattr(scrub_stage, "topics_at_salvage", lambda *_: {})
     monkeypatch.setattr(scrub_stage, "stale", lambda *_: {})
