@@ -853,24 +853,29 @@ def run_judgement(entries: list[Row]) -> Row:
     }
 
 
+def _not_written_check(state: str, facts: Row) -> Row:
+    """Whether nobody wrote to the cluster that groups left, behind the fence that the run left."""
+    name = "old_cluster_not_written"
+    late = [{"partition": tp, "from": a, "to": b} for tp, (a, b) in sorted((facts.get("late") or {}).items())]
+    if late:
+        return check(name, "failed", "written after the last look, unfenced", late)
+    if facts.get("fenced") and state == "cancelled":
+        return check(name, "unknown", "the run was taken back, its fence with it")
+    if facts.get("fenced") and facts.get("unseen"):
+        return check(name, "unknown", f"not all of it was seen: {facts.get('fence_reason')}")
+    if facts.get("fenced"):
+        return check(name, "passed", facts.get("fence_reason"))
+    why = facts.get("fence_reason") or "nothing is recorded of the fence"
+    accepted = "; an operator accepted that" if facts.get("unfenced_accepted") else ""
+    return check(name, "unknown", f"it was not fenced: {why}{accepted}")
+
+
 def _run_checks(kind: str, state: str, facts: Row) -> Iterator[Row]:
     """The invariants that the run's own facts must prove."""
     ended = {"closed": ("passed", None)}.get(state, ("unknown", f"the run is not at its end: it is {state}"))
     yield check("finished", *(("failed", f"the run was {state}") if state in ENDED else ended))
     if kind in MOVES:
-        late = [{"partition": tp, "from": a, "to": b} for tp, (a, b) in sorted((facts.get("late") or {}).items())]
-        if late:
-            yield check("old_cluster_not_written", "failed", "written after the last look, unfenced", late)
-        elif facts.get("fenced") and facts.get("unseen"):
-            yield check("old_cluster_not_written", "unknown", f"not all of it was seen: {facts.get('fence_reason')}")
-        elif facts.get("fenced") and state == "cancelled":
-            yield check("old_cluster_not_written", "unknown", "the run was taken back, its fence with it")
-        elif facts.get("fenced"):
-            yield check("old_cluster_not_written", "passed", facts.get("fence_reason"))
-        else:
-            why = facts.get("fence_reason") or "nothing is recorded of the fence"
-            accepted = "; an operator accepted that" if facts.get("unfenced_accepted") else ""
-            yield check("old_cluster_not_written", "unknown", f"it was not fenced: {why}{accepted}")
+        yield _not_written_check(state, facts)
         settled = bool(facts.get("mirror_stopped") and (facts.get("sealed") or facts.get("reversed")))
         yield _measured_check("no_mirror_writes_below", settled, facts.get("mirror_stopped") or None)
         if facts.get("mode") == "planned":

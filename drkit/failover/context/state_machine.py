@@ -318,7 +318,7 @@ def cancel(run: Run) -> Run:
 
 
 def undone(run: Run, did: str | None = None) -> Run:
-    """The run without any of its effects; `did`: what was done for that, in words. Its fence isn't in place any more."""
+    """The run without any of its effects, its fence included; `did`: what was done for that, in words."""
     fenced = None if run.facts.fenced is None else False
     facts = replace(
         run.facts, sealed=False, mirror_stopped=False, fenced=fenced, fence_reason=did, fenced_at=None, unseen=()

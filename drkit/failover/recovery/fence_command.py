@@ -199,14 +199,10 @@ def _opened(context: CommandFenceContext, cluster: str, *, next_links: Collectio
         DrkitError: a fence may still be in place.
     """
     estate, link = context.estate, context.link
-    if cluster != serving(estate, link):
-        context.say(f"{link.id}: clients use {cluster} from now on")
-        direction = Direction.ACTIVE if cluster == link.id.source else Direction.SEALED
-        reason = f"{cluster} was opened by hand"
-        decide_link(context, link.id, direction, reason=reason, allowed=frozenset(Direction))
+    decided = _decided_for(context, cluster) if cluster != serving(estate, link) else ""
     fence = ClusterFence(context, cluster)
     expected = fence.closed_before()
-    done = fence.open(thoroughly=True) or f"drkit has no fence on {cluster}"
+    done = (fence.open(thoroughly=True) or f"drkit has no fence on {cluster}") + decided
     if cluster != link.id.source:
         done += _also_let_in(estate, link)
     others, single = fence.denied_by_others(expected)
@@ -221,6 +217,26 @@ def _opened(context: CommandFenceContext, cluster: str, *, next_links: Collectio
     return FenceProof(
         proven=bool(fence.closed_for_others().keys() - {*next_links}), reason=done, denied_by=tuple(others)
     )
+
+
+def _decided_for(context: CommandFenceContext, cluster: str) -> str:
+    """Decide the link for the cluster that clients are to use from now on; a clause about what else that changes, and
+    what is left open."""
+    store, link = context.estate.store, context.link
+    context.say(f"{link.id}: clients use {cluster} from now on")
+    reason, back, said = f"{cluster} was opened by hand", link.id.reversed(), ""
+    control = store.link_control(link.id)
+    if control is not None and control.direction is Direction.REVERSED:  # first: never do both directions flow
+        decide_link(context, back, Direction.SEALED, reason=reason, allowed=frozenset(Direction))
+        said = f"; {link.id} was reversed: {back} is sealed now, nothing flows along it any more"
+    direction = Direction.ACTIVE if cluster == link.id.source else Direction.SEALED
+    decide_link(context, link.id, direction, reason=reason, allowed=frozenset(Direction))
+    other = link.id.target if cluster == link.id.source else link.id.source
+    if cluster == link.id.source:
+        then = f"stop its clients; drkit salvage --link '{link.id}' --out DIR keeps what only one side holds"
+    else:
+        then = f"drkit fence --link '{link.id}' closes it"
+    return f"{said}; {other} isn't closed to its clients, and what they write there now stays there: {then}"
 
 
 def _also_let_in(estate: ClusterContext, link: Link) -> str:
