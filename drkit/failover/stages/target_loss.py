@@ -269,8 +269,9 @@ def _on_source(
     asked = [tp for tp in removed if tp.topic in epochs]
     if not asked:
         return {}
-    store, source = context.estate.store, context.estate.admin(context.link.id.source, may_be_gone=True)
+    store = context.estate.store
     try:
+        source = context.estate.admin(context.link.id.source, may_be_gone=True)  # not if it was replaced
         starts = source.start_offsets(asked, partial=True)
         rows = dict(
             zip(asked, store.mappings_of(context.link.id, [(tp, epochs[tp.topic]) for tp in asked]), strict=True)

@@ -16,7 +16,7 @@ from drkit.failover.stages import target_loss as module
 from drkit.failover.stages.target_loss import held_by_target, target_loss, with_target_loss
 from drkit.kafka.admin.logs.leader_epochs import EpochEnd, LogBatch
 from drkit.lag.unmirrored_tail import UnmirroredTail
-from drkit.model.errors import Unreachable
+from drkit.model.errors import NotShown, Unreachable
 from drkit.model.link_state import TopicState
 from drkit.model.offsets import LastBatch, OffsetMapping, Watermark
 from drkit.model.topology import LinkId, TopicPartition
@@ -133,8 +133,19 @@ def test_a_beginning_that_is_gone_counts_as_far_as_the_source_has_it(source: tup
     assert target_loss(asked, asked.facts).lost == ({"t:0": lost} if lost else {})
 
 
-def test_a_beginning_that_is_gone_is_named_where_the_source_can_not_be_asked() -> None:
+@pytest.mark.parametrize("replaced", [False, True], ids=["gone", "replaced"])
+def test_a_beginning_that_is_gone_is_named_where_the_source_can_not_be_asked(replaced: bool) -> None:
+    """No run stops in its close over that: each resume would stop there again."""
     asked = context(Cluster({"t:0": (150, 600)}), Cluster({}, gone=True), {"t:0": held(100, 600)})
+    if replaced:
+        dr = asked.estate.admin("dr")
+
+        def admin(alias: str, **_: Any) -> Cluster:
+            if alias == "primary":
+                raise NotShown("primary is another cluster now", remedy="")
+            return dr
+
+        asked.estate.admin = admin
     found = target_loss(asked, asked.facts)
     assert (found.lost, found.unknown) == ({}, [])
     assert found.told == ["t:0 (offsets 100 to 149 were removed; whether primary has them isn't known)"]
