@@ -20,7 +20,7 @@ mirror's, can't be known from the target alone; the messages say which limits re
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -34,7 +34,7 @@ from drkit.model.totals import total
 from drkit.model.wording import and_more, counted
 
 _SHOWN = 5
-_CHANGELOG, _REPARTITION = "-changelog", "-repartition"
+_CHANGELOG, REPARTITION = "-changelog", "-repartition"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ def streams_cut(snapshot: Snapshot, covered: Sequence[TopicPartition]) -> list[s
     ahead: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for tp in covered:
         view = snapshot.partitions[tp]
-        owner = _owner(tp.topic, groups)
+        owner = streams_owner(tp.topic, groups)
         if owner is None or view.at_offset is None or view.target_end is None:
             continue
         ahead[owner][tp.topic] += max(0, view.target_end - view.at_offset)
@@ -243,8 +243,8 @@ def _open_at(batches: Sequence[SeenBatch], cut: int) -> dict[int, int]:
     return {producer: ends.get(producer, last) for producer in open_now}
 
 
-def _owner(topic: str, groups: set[str]) -> str | None:
+def streams_owner(topic: str, groups: Collection[str]) -> str | None:
     """The group whose Streams application owns an internal topic: the longest matching name."""
-    if not topic.endswith((_CHANGELOG, _REPARTITION)):
+    if not topic.endswith((_CHANGELOG, REPARTITION)):
         return None
     return max((group for group in groups if topic.startswith(f"{group}-")), key=len, default=None)

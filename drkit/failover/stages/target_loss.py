@@ -17,13 +17,17 @@ from typing import Self
 
 from drkit.failover.context.live_log import HeldLog
 from drkit.failover.context.state_machine import Facts, Loss
+from drkit.failover.positions.consistent_cut import REPARTITION, streams_owner
 from drkit.failover.snapshot.snapshot import Snapshot
 from drkit.failover.stages.late_writes import loss_with
 from drkit.failover.stages.stage import StageContext
+from drkit.kafka.client.purged_records import Missing, find_purged
+from drkit.kafka.client.record_probe import OffsetRange
 from drkit.lag.diverged_logs import as_mirrored, compare_logs, last_batches
 from drkit.lag.divergence_check import tail_below
 from drkit.lag.problems_now import link_sides
 from drkit.mapping.translate import translate_by_rows
+from drkit.model.clock import now, to_millis
 from drkit.model.errors import DrkitError
 from drkit.model.link_state import TopicState
 from drkit.model.offsets import OffsetMapping, Watermark
@@ -141,7 +145,8 @@ def held_by_target(
 def target_loss(context: StageContext, facts: Facts) -> TargetLoss:
     """What the link's target no longer holds of `facts.held`.
 
-    Beginnings that the source no longer holds either count for nothing: retention works on both sides.
+    Beginnings count as far as the source still has them, and retention would have kept them on the target: it works on
+    both sides, but segments differ.
     """
     link, held = context.link, {TopicPartition.parse(name): each for name, each in facts.held.items()}
     found = TargetLoss()
@@ -176,7 +181,7 @@ def target_loss(context: StageContext, facts: Facts) -> TargetLoss:
         if max(begin, start_now) < same_until and (same_until < end or tp in target.unproven):
             doubtful[tp] = log._replace(begin=max(begin, start_now), end=same_until)
     epochs = {name: state.epoch for name, state in states.items()}
-    _add_removed(context, found, removed, target.names, epochs)
+    _add_removed(context, found, removed, target, epochs)
     _add_other_records(context, found, doubtful, target.names)
     return found
 
@@ -247,43 +252,89 @@ def _add_removed(
     context: StageContext,
     found: TargetLoss,
     removed: Mapping[TopicPartition, tuple[int, int]],
-    names: Mapping[TopicPartition, TopicPartition],
+    target: _Target,
     epochs: Mapping[str, int],
 ) -> None:
-    """Beginnings that the target no longer has, as far as the source still has them, or may."""
-    on_source = _on_source(context, removed, epochs)
+    """What no retention removed at the beginnings of the target's logs, as far as the source has them, or may."""
+    if not removed:
+        return
+    try:
+        purged = _purged(context, removed, target, epochs)
+    except DrkitError:
+        purged = {}
     for tp, (begin, until) in removed.items():
-        count = on_source.get(tp)
-        which = f"{names[tp]} (offsets {begin} to {until - 1} were removed"
+        count = purged.get(tp)
+        which = f"{target.names[tp]} (offsets {begin} to {until - 1} were removed"
         if count is None:
             found.add(tp, 0, f"{which}; whether {context.link.id.source} has them isn't known)")
         elif count:
             found.add(tp, count, f"{which})")
 
 
-def _on_source(
-    context: StageContext, removed: Mapping[TopicPartition, tuple[int, int]], epochs: Mapping[str, int]
+def _purged(
+    context: StageContext,
+    removed: Mapping[TopicPartition, tuple[int, int]],
+    target: _Target,
+    epochs: Mapping[str, int],
 ) -> dict[TopicPartition, int]:
-    """How many offsets the source still holds of these ranges of the target; without partitions of which that isn't
-    known."""
-    asked = [tp for tp in removed if tp.topic in epochs]
-    if not asked:
-        return {}
-    store = context.estate.store
-    try:
-        source = context.estate.admin(context.link.id.source, may_be_gone=True)  # not if it was replaced
-        starts = source.start_offsets(asked, partial=True)
-        rows = dict(
-            zip(asked, store.mappings_of(context.link.id, [(tp, epochs[tp.topic]) for tp in asked]), strict=True)
-        )
-    except DrkitError:
-        return {}
-    found = {}
-    for tp in asked:
-        if tp in starts and rows[tp]:
-            begin, until = (_source_offset(rows[tp], place) for place in removed[tp])
-            found[tp] = max(0, until - max(begin, starts[tp]))
-    return found
+    """How many offsets of these ranges of the target the source has still, and retention would have kept; without
+    partitions of which that isn't known.
+
+    Once clients write to the target, its log may be larger than when retention by size removed something.
+
+    Raises:
+        DrkitError: a cluster or the store doesn't answer, the source was replaced, or may not be read.
+    """
+    link, store = context.link, context.estate.store
+    source, cluster = context.estate.admin(link.id.source, may_be_gone=True), context.estate.admin(link.id.target)
+    known = [tp for tp in removed if tp.topic in epochs]
+    starts = source.start_offsets(known, partial=True)
+    ends = source.end_offsets(known, committed=False, partial=True)
+    marks = store.watermarks(link.id)
+    asked = [tp for tp in known if tp in starts and tp in ends and tp in marks and marks[tp].epoch == epochs[tp.topic]]
+    mapped = store.mappings_of(link.id, [(tp, epochs[tp.topic]) for tp in asked])
+    missing, found = dict[TopicPartition, Missing](), dict[TopicPartition, int]()
+    for tp, rows in zip(asked, mapped, strict=True):
+        if not rows:
+            continue
+        begin, until = (_source_offset(rows, place) for place in removed[tp])
+        # what is behind that are clients' records of the target, which the source never had
+        until = min(until, marks[tp].source_through, ends[tp])
+        found[tp] = 0
+        if (begin := max(begin, starts[tp])) < until:
+            copy = target.names[tp]
+            emptied = target.logs[copy][0] >= marks[tp].target_end
+            missing[tp] = Missing(OffsetRange(begin, until), copy, emptied=emptied)
+    if context.commit_begun:
+        missing = _without_read_by_streams(context, missing, target)
+    if not missing:
+        return found
+    purged = find_purged(
+        source, cluster, missing, link.settings_policy, at_ms=to_millis(now()), sized=not context.commit_begun
+    )
+    return found | {tp: stretch.end - stretch.begin for tp, stretch in purged.items()}
+
+
+def _without_read_by_streams(
+    context: StageContext, missing: Mapping[TopicPartition, Missing], target: _Target
+) -> dict[TopicPartition, Missing]:
+    """These, without what Streams applications have removed themselves: they delete what they have read of their
+    repartition topics, which no retention removes.
+
+    Raises:
+        DrkitError: their groups can't be asked.
+    """
+    groups = {position.group for position in context.positions}
+    owners = dict[TopicPartition, str]()
+    for copy in (each.target for each in missing.values()):
+        owner = streams_owner(copy.topic, groups) if copy.topic.endswith(REPARTITION) else None
+        if owner is not None:
+            owners[copy] = owner
+    if not owners:
+        return dict(missing)
+    committed = context.estate.groups(context.link.id.target).committed(sorted(set(owners.values())))
+    read = {each.tp: each.offset for each in committed if owners.get(each.tp) == each.group}
+    return {tp: each for tp, each in missing.items() if read.get(each.target, -1) < target.logs[each.target][0]}
 
 
 def _source_offset(rows: Sequence[OffsetMapping], place: int) -> int:

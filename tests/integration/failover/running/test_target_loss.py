@@ -14,6 +14,7 @@ from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.run.runner import RunResult
 from drkit.failover.run.service import run_failover
 from drkit.lab import Lab
+from drkit.model.clock import now, to_millis
 from drkit.model.errors import Refused
 from drkit.model.link_state import Direction
 from drkit.model.topology import TopicPartition
@@ -97,6 +98,18 @@ def test_a_planned_move_whose_target_lost_what_was_drained_moves_nothing(own: Ow
     control = own.store.link_control(own.link.id)
     assert control is not None
     assert control.direction is Direction.ACTIVE
+
+
+def test_what_retention_removes_on_the_target_first_stops_no_planned_move(own: OwnLink) -> None:
+    """Both sides have the same one, but not the same segments."""
+    topic = own.create("primary", "old", partitions=1, retention_ms="3600000")
+    own.produce("primary", topic, texts("x", RECORDS, partitions=(0,)), to_millis(now()) - 7_200_000)
+    own.commit("primary", "g", topic, {0: RECORDS})
+    with mirroring(own):
+        wait_until(lambda: own.store.watermarks(own.link.id), what="the mirror to begin")
+        done = failover(own, Mode.PLANNED, "translate", lambda: purged(own, topic))
+    assert done.error is None, done.error
+    assert done.evidence.rpo_records == 0
 
 
 @pytest.mark.parametrize("how", LOSSES)

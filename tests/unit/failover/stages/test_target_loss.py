@@ -13,8 +13,9 @@ import pytest
 from drkit.failover.context.live_log import HeldLog
 from drkit.failover.context.state_machine import Facts, Loss, Mode
 from drkit.failover.stages import target_loss as module
-from drkit.failover.stages.target_loss import held_by_target, target_loss, with_target_loss
+from drkit.failover.stages.target_loss import TargetLoss, held_by_target, target_loss, with_target_loss
 from drkit.kafka.admin.logs.leader_epochs import EpochEnd, LogBatch
+from drkit.kafka.client.purged_records import Missing
 from drkit.lag.unmirrored_tail import UnmirroredTail
 from drkit.model.errors import NotShown, Unreachable
 from drkit.model.link_state import TopicState
@@ -86,16 +87,17 @@ class Cluster:
 class Store:
     """Source offsets are those of dr less 100; mirrored up to offset 1,000 there."""
 
+    topic: str = "t"
     rows: list[OffsetMapping] = field(default_factory=lambda: [OffsetMapping("t", 0, 1, 0, 100)])
 
     def topic_states(self, _link: LinkId) -> dict[str, TopicState]:
-        return {"t": TopicState("t", "t", "S", "T", 1, 2, created_by_drkit=True)}
+        return {self.topic: TopicState(self.topic, self.topic, "S", "T", 1, 2, created_by_drkit=True)}
 
     def mappings_of(self, _link: LinkId, places: list[Any]) -> Iterable[list[OffsetMapping]]:
         return [self.rows for _ in places]
 
     def watermarks(self, _link: LinkId) -> dict[TopicPartition, Watermark]:
-        return {TP: Watermark("t", 0, 1, 900, 1000, 0, 900, 100, AT)}
+        return {TopicPartition(self.topic, 0): Watermark(self.topic, 0, 1, 900, 1000, 0, 900, 100, AT)}
 
 
 @pytest.fixture(autouse=True)
@@ -114,13 +116,26 @@ def tail(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return told
 
 
-def context(dr: Cluster, primary: Cluster, logs: dict[str, HeldLog]) -> Any:
+@pytest.fixture(autouse=True)
+def purges(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Whether `retention` explains what is missing, and whether that was asked with the logs' sizes (`sized`)."""
+    told: dict[str, Any] = {"retention": False, "sized": []}
+
+    def purged(_source: Any, _target: Any, missing: Mapping[TopicPartition, Missing], *_: Any, **how: Any) -> Any:
+        told["sized"].append(how["sized"])
+        return {} if told["retention"] else {tp: each.stretch for tp, each in missing.items()}
+
+    monkeypatch.setattr(module, "find_purged", purged)
+    return told
+
+
+def context(dr: Cluster, primary: Cluster, logs: dict[str, HeldLog], store: Store | None = None) -> Any:
     clusters = {"dr": dr, "primary": primary}
-    estate = SimpleNamespace(store=Store(), admin=lambda alias, **_: clusters[alias])
-    link = SimpleNamespace(id=LINK, target_topic=lambda name: name)
+    estate = SimpleNamespace(store=store or Store(), admin=lambda alias, **_: clusters[alias])
+    link = SimpleNamespace(id=LINK, target_topic=lambda name: name, settings_policy=None)
     loss = Loss(0, 0.0, AT)
     facts = Facts(mode=Mode.PLANNED, held=logs, loss=loss)
-    return SimpleNamespace(estate=estate, link=link, facts=facts, commit_begun=True)
+    return SimpleNamespace(estate=estate, link=link, facts=facts, commit_begun=True, positions=())
 
 
 @pytest.mark.parametrize(
@@ -131,6 +146,53 @@ def context(dr: Cluster, primary: Cluster, logs: dict[str, HeldLog]) -> Any:
 def test_a_beginning_that_is_gone_counts_as_far_as_the_source_has_it(source: tuple[int, int], lost: int) -> None:
     asked = context(Cluster({"t:0": (150, 600)}), Cluster({"t:0": source}), {"t:0": held(100, 600)})
     assert target_loss(asked, asked.facts).lost == ({"t:0": lost} if lost else {})
+
+
+def test_a_beginning_that_retention_removed_on_the_target_first_is_no_loss(purges: dict[str, Any]) -> None:
+    purges["retention"] = True
+    asked = context(Cluster({"t:0": (150, 600)}), Cluster({"t:0": (0, 500)}), {"t:0": held(100, 600)})
+    assert target_loss(asked, asked.facts) == TargetLoss()
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_the_size_of_a_log_says_nothing_of_retention_once_clients_write_there(
+    purges: dict[str, Any], begun: bool
+) -> None:
+    asked = context(Cluster({"t:0": (150, 600)}), Cluster({"t:0": (0, 500)}), {"t:0": held(100, 600)})
+    asked.commit_begun = begun
+    target_loss(asked, asked.facts)
+    assert purges["sized"] == [not begun]
+
+
+@pytest.mark.parametrize(
+    ("source_end", "log", "start", "lost"),
+    [(500, held(5000, 6000), 5200, 0), (900, held(600, 1200), 1100, 400), (500, held(400, 1200), 1100, 200)],
+    ids=["all clients'", "behind what was mirrored", "behind the source's end"],
+)
+def test_clients_records_of_the_target_are_none_that_the_source_could_hold(
+    source_end: int, log: HeldLog, start: int, lost: int
+) -> None:
+    asked = context(Cluster({"t:0": (start, 6000)}), Cluster({"t:0": (0, source_end)}), {"t:0": log})
+    assert target_loss(asked, asked.facts).lost == ({"t:0": lost} if lost else {})
+
+
+@pytest.mark.parametrize(
+    ("topic", "committed", "lost"),
+    [("app-sums-repartition", 150, 0), ("app-sums-repartition", 140, 50), ("app-orders", 150, 50)],
+    ids=["read", "unread", "another topic"],
+)
+def test_what_a_streams_application_removed_of_its_repartition_topic_is_no_loss(
+    topic: str, committed: int, lost: int
+) -> None:
+    """It deletes what it has read; no retention does."""
+    tp = TopicPartition(topic, 0)
+    asked = context(
+        Cluster({str(tp): (150, 600)}), Cluster({str(tp): (0, 500)}), {str(tp): held(100, 600)}, Store(topic)
+    )
+    asked.positions = (SimpleNamespace(group="app"),)
+    offsets = [SimpleNamespace(group="app", tp=tp, offset=committed)]
+    asked.estate.groups = lambda _alias: SimpleNamespace(committed=lambda _groups: offsets)
+    assert target_loss(asked, asked.facts).lost == ({str(tp): lost} if lost else {})
 
 
 @pytest.mark.parametrize("replaced", [False, True], ids=["gone", "replaced"])
