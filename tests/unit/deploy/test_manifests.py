@@ -99,6 +99,8 @@ def test_a_pod_is_restricted_and_its_commands_are_drkits(name):
         each["persistentVolumeClaim"]["claimName"] for each in volumes.values() if "persistentVolumeClaim" in each
     ]
     assert set(claims) <= of_kind("PersistentVolumeClaim").keys()
+    if claims:
+        assert pod["securityContext"]["fsGroupChangePolicy"] == "OnRootMismatch", "what is kept stays its owner's alone"
 
 
 @pytest.mark.parametrize("name", ["mirror", "page"])
@@ -138,11 +140,9 @@ def test_jobs_end_with_their_result():
         assert len(spec["schedule"].split()) == 5
 
 
-def rendered() -> list[dict[str, Any]]:
+def rendered(folder: Path = KUBERNETES) -> list[dict[str, Any]]:
     """What `kubectl apply -k` would apply."""
-    done = subprocess.run(
-        ["kubectl", "kustomize", KUBERNETES], capture_output=True, text=True, check=False, timeout=120
-    )
+    done = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     return list(yaml.safe_load_all(done.stdout))
 
@@ -157,6 +157,22 @@ def test_kustomize_puts_them_together():
     text = yaml.safe_dump_all(found)
     assert text.count(f"name: {config['metadata']['name']}\n") == 1 + len(PODS), "each pod mounts this very one"
     assert {each["metadata"].get("namespace") for each in found if each["kind"] != "Namespace"} == {"drkit"}
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+def test_the_documented_overlay_puts_ones_own_configuration_and_images_there(tmp_path: Path):
+    (overlay,) = re.findall(r"```yaml\n(apiVersion: kustomize.*?)```", (ROOT / "docs/deploy.md").read_text(), re.DOTALL)
+    shutil.copytree(KUBERNETES, tmp_path / "deploy" / "kubernetes")
+    (tmp_path / "my-drkit").mkdir()
+    (tmp_path / "my-drkit" / "kustomization.yaml").write_text(overlay)
+    (tmp_path / "my-drkit" / "drkit.toml").write_text("# mine\n")
+    found = rendered(tmp_path / "my-drkit")
+    (config,) = (each for each in found if each["kind"] == "ConfigMap")
+    assert config["data"] == {"drkit.toml": "# mine\n"}
+    text = yaml.safe_dump_all(found)
+    assert text.count(f"name: {config['metadata']['name']}\n") == 1 + len(PODS)
+    images = set(re.findall(r"image: (\S+)", text))
+    assert images == {f"registry.example.com/{name}:0.1.0" for name in ("drkit", "drkit-all")}
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
