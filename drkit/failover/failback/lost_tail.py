@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from drkit.failover.context.live_log import LiveLog, TopicKept
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.lag.diverged_logs import as_mirrored, compare_logs, last_batches
+from drkit.lag.diverged_logs import ComparedLogs, as_mirrored, compare_logs, last_batches
 from drkit.model.offsets import LastBatch
 from drkit.model.topology import TopicPartition
 
@@ -26,9 +26,9 @@ def live_batches(admin: ClusterAdmin, logs: Mapping[str, LiveLog]) -> dict[str, 
     return found
 
 
-def lost_tails(admin: ClusterAdmin, kept: Mapping[str, TopicKept]) -> dict[TopicPartition, int]:
-    """Partitions of these topics, the same ones still, that no longer hold what they held at their logs' ends, and the
-    offset from which they don't (all of it where that isn't known). `kept`: by their names on the live cluster.
+def lost_tails(admin: ClusterAdmin, kept: Mapping[str, TopicKept]) -> ComparedLogs:
+    """Partitions of these topics, the same ones still, that no longer hold what they held at their logs' ends (all of
+    it is gone where it isn't known from where on), or may not. `kept`: by their names on the live cluster.
 
     Raises:
         Unreachable: no broker answers.
@@ -45,4 +45,4 @@ def lost_tails(admin: ClusterAdmin, kept: Mapping[str, TopicKept]) -> dict[Topic
             for name, each in kept.items()
             for number, end in each.live.ends.items()
         ],
-    ).diverged
+    )

@@ -14,10 +14,10 @@ from drkit.failover.context.state_machine import StageOutcome
 from drkit.failover.failback.failback_snapshot import live_logs, take_failback_snapshot, without_retention
 from drkit.failover.failback.lost_tail import lost_tails
 from drkit.failover.plan.failback_plan import ScrubTopic
-from drkit.failover.stages.salvage_stage import unreadable_salvages
+from drkit.failover.stages.salvage_stage import unreadable_salvages, with_last_records
 from drkit.failover.stages.stage import StageContext, StageReport
 from drkit.kafka.client.record_probe import LogPosition, ProbedRecord
-from drkit.lag.diverged_logs import compare_logs
+from drkit.lag.diverged_logs import ComparedLogs, compare_logs
 from drkit.model.errors import ExitCode, PartlyDone
 from drkit.model.link_state import RETENTION_GAP, Problem
 from drkit.model.runs import ACCEPT_SALVAGE_ONLY
@@ -29,6 +29,7 @@ _RECORD_SECONDS = 20.0
 _CUT = "the end of the log was lost"
 TORN = "deleted or recreated"
 _PURGED = "no retention is set, and records were deleted"
+_UNPROVEN = "nothing shows that the log is the one that was kept"
 
 
 class AuditFailed(PartlyDone):
@@ -98,6 +99,12 @@ def refuse_missing(
     ask_for(context, asked)
     named = [*purged, *unlike.values()]
     raise AuditFailed(and_more(named, separator="; "), meaning=". ".join(meaning), remedy=". ".join(remedy))
+
+
+def _offsets(lacking: Lacking) -> str:
+    """How many offsets a topic lacks, in words."""
+    bound = "up to " if lacking.why == _UNPROVEN else ""
+    return f"{bound}{counted(lacking.missing['offsets'], 'offset')}"
 
 
 def _is_below(seen: ProbedRecord, end: int) -> bool:
@@ -195,11 +202,13 @@ class Audit:
             )
 
     def _lost_since_the_scrub(self, context: StageContext) -> str:
-        """Records that only the live cluster held after the scrub, and that are gone without having been brought back.
+        """Records that only the live cluster held after the scrub, and that are gone without having been brought back,
+        or may be.
 
         Raises:
             AuditFailed: a topic was deleted or recreated there meanwhile, a log lost its end, or records of a topic
                 without retention were deleted, and nobody accepted that.
+            PartlyDone: nothing shows that a log there is still the same one, and nobody accepted that.
         """
         estate, link = context.estate, context.link
         kept = {
@@ -214,9 +223,9 @@ class Audit:
         tails = self._lost_tails(
             context, [topic for name, (topic, live) in kept.items() if logs[name].topic_id == live.topic_id]
         )
-        found, retired = list[tuple[Lacking, str]](), list[str]()
+        found, retired, doubted = list[tuple[Lacking, str]](), list[str](), list[str]()
         for name, (topic, live) in kept.items():
-            missing = deleted = lost = 0
+            missing = deleted = lost = unsure = 0
             still = logs[name].topic_id == live.topic_id
             for number in live.starts:
                 tp = TopicPartition(topic.live_topic, number)
@@ -225,32 +234,42 @@ class Audit:
                 same = state is not None and state.source_topic_id == live.topic_id
                 rows = estate.store.mappings(link.id, tp, mark.epoch) if mark is not None and same else []
                 if still:  # the audit compares what is left; what retention removed unread, or was cut off, is gone
-                    gone = gone_since(live, logs[name], rows, number, tails.get(tp))
-                    missing += gone.below + gone.above
+                    cut = tails.diverged.get(tp, live.starts[number] if tp in tails.unproven else None)
+                    gone = gone_since(live, logs[name], rows, number, cut)
                     deleted += gone.deleted
-                    lost += gone.above
+                    missing += gone.below
+                    if tp in tails.unproven:
+                        unsure += gone.above
+                    else:
+                        missing += gone.above
+                        lost += gone.above
                 else:
                     missing += lost_since(live, mark if same else None, rows, number)
             happened = {
                 _CUT: lost,
                 TORN: 0 if still else missing,
                 _PURGED: deleted if topic.live_topic in endless else 0,
+                _UNPROVEN: unsure,
             }
             lacks = [Lacking(name, what, {"offsets": count}) for what, count in happened.items() if count]
             asked = [each for each in lacks if not each.is_within(context.facts.gone)]
-            found += [(each, f"{topic.live_topic} ({counted(each.missing['offsets'], 'offset')})") for each in asked]
-            if missing and not asked:
-                retired.append(f"{topic.live_topic} ({counted(missing, 'offset')})")
+            found += [(each, f"{topic.live_topic} ({_offsets(each)})") for each in asked]
+            if not asked:
+                retired += [f"{topic.live_topic} ({counted(missing, 'offset')})"] if missing else []
+                doubted += [f"{topic.live_topic} ({_offsets(each)})" for each in lacks if each.why == _UNPROVEN]
         self._refuse_lost(context, [topic.topic for topic, _ in kept.values()], found)
-        return f"; gone from {self.live} since the scrub and not brought back: {and_more(retired)}" if retired else ""
+        said = f"; gone from {self.live} since the scrub and not brought back: {and_more(retired)}" if retired else ""
+        return f"{said}; {self._unproven(doubted)}" if doubted else said
 
     def _refuse_lost(self, context: StageContext, topics: Sequence[str], lost: Sequence[tuple[Lacking, str]]) -> None:
-        """Raise `AuditFailed` if any of these topics has lost something. `lost`: what, with the topic in words."""
+        """Raise `AuditFailed` if any of these topics has lost something, `PartlyDone` if one may have. `lost`: what,
+        with the topic in words."""
         if not lost:
             return
         by_cause: dict[str, list[str]] = {}
         for each, place in lost:
             by_cause.setdefault(each.why, []).append(place)
+        doubted = by_cause.pop(_UNPROVEN, [])
         told = "; ".join(f"{and_more(places)}: {what} on {self.live}" for what, places in by_cause.items())
         unreadable = unreadable_salvages(context, context.facts, topics)
         rest = (
@@ -259,20 +278,39 @@ class Audit:
             else f"what only the old primary held isn't kept either: {and_more(list(unreadable.values()))}"
         )
         ask_for(context, [each for each, _ in lost])
+        if not told:
+            raise PartlyDone(
+                self._unproven(doubted),
+                meaning=f"If {self.live} was set back to older disks before, they were nowhere else; {rest}",
+                remedy=f"Once all brokers of {self.live} answer: drkit resume {context.run}. If it stays so, and "
+                f"{self.live} was not set back: drkit resume {context.run} {ACCEPT_SALVAGE_ONLY}",
+            )
         raise AuditFailed(
-            f"{told} after {self.cluster} was scrubbed",
+            f"{told} after {self.cluster} was scrubbed{f'; {self._unproven(doubted)}' if doubted else ''}",
             meaning=f"Until they were brought back, these records were nowhere else; {rest}",
             remedy=f"Put them back on {self.live} from where you have them; or, if it was intended, "
             f"drkit resume {context.run} {ACCEPT_SALVAGE_ONLY}",
         )
 
-    def _lost_tails(self, context: StageContext, topics: Sequence[ScrubTopic]) -> dict[TopicPartition, int]:
-        """From where on these topics' partitions have lost what they held at their ends when they were kept; without
-        those of which the way back had copied some of that before: the audit compares them."""
+    def _unproven(self, places: Sequence[str]) -> str:
+        """That logs may have been others when they were brought back, in words."""
+        return (
+            f"nothing shows that {self.live} held all of {and_more(places)} until that was brought back: the last "
+            "records of before could not be read, or its cleaner has removed them"
+        )
+
+    def _lost_tails(self, context: StageContext, topics: Sequence[ScrubTopic]) -> ComparedLogs:
+        """From where on these topics' partitions have lost what they held at their ends when they were kept, and which
+        may have; without those of which the way back had copied some of that before: the audit compares them."""
         admin, marks = context.estate.admin(self.live), context.estate.store.watermarks(context.link.id)
-        lost = lost_tails(admin, {topic.live_topic: context.facts.kept[topic.topic] for topic in topics})
-        copied = compare_logs(admin, [marks[tp] for tp in lost if tp in marks]).diverged
-        return {tp: each for tp, each in lost.items() if tp not in copied}
+        kept = {topic.live_topic: context.facts.kept[topic.topic] for topic in topics}
+        lost = lost_tails(admin, kept)
+        doubtful = lost.diverged.keys() | lost.unproven
+        copied = compare_logs(admin, [marks[tp] for tp in doubtful if tp in marks]).diverged
+        diverged = {tp: each for tp, each in lost.diverged.items() if tp not in copied}
+        unproven = lost.unproven - copied.keys()
+        same = with_last_records(context, self.live, {tp.topic: kept[tp.topic] for tp in unproven})
+        return ComparedLogs(diverged, unproven - same)
 
     def _kept(self, context: StageContext, topic: ScrubTopic) -> bool:
         kept = context.facts.kept.get(topic.topic)

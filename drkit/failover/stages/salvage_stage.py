@@ -109,6 +109,7 @@ def keep(
             meaning="They show later whether both logs still hold what was salvaged: without them nothing is deleted",
             remedy=f"Check that all brokers of {cluster} and {live} answer, and how busy they are; then try again",
         )
+    batches = live_batches(context.estate.admin(live), {names[name].live_topic: at.live for name, at in seen.items()})
     offsets = committed_on(context.estate.groups(cluster), names)
     configured = context.link.reversed()
     in_doubt = rows_in_doubt(context.estate, configured)
@@ -155,7 +156,6 @@ def keep(
             "One that stays hangs: kafka-transactions.sh describe shows its state. If that is PrepareCommit, it was "
             "committed: restart the broker that coordinates it. Another one may be ended: kafka-transactions.sh abort",
         )
-    batches = live_batches(context.estate.admin(live), {names[name].live_topic: at.live for name, at in seen.items()})
     made = {
         name: TopicKept(
             kept.path,
@@ -241,10 +241,12 @@ class TopicAtSalvage:
 
 @dataclass(frozen=True, slots=True)
 class _Tail:
-    """The last records of a topic's log: their digest, and why not all were read in time."""
+    """The last records of a topic's log: their digest, why not all were read in time, and the partitions that have
+    any there."""
 
     digest: str
     unread: str
+    held: frozenset[int]
 
 
 def topics_at_salvage(
@@ -318,8 +320,24 @@ def _tails(
             last = {number: (number, offset, found) for number, offset, found in there if found is not None}
             there = list(last.values())
         late = next((f"on {alias}: {seen[place].reason}" for place in wanted if seen[place].late), "")
-        tails[name] = _Tail(hashlib.sha256(repr(there).encode()).hexdigest(), late)
+        having = frozenset(number for number, _, found in there if isinstance(found, tuple))
+        tails[name] = _Tail(hashlib.sha256(repr(there).encode()).hexdigest(), late, having)
     return tails
+
+
+def with_last_records(context: StageContext, live: str, kept: Mapping[str, TopicKept]) -> set[TopicPartition]:
+    """Partitions of these topics, by their names on the live cluster, that still hold the records there that were the
+    last ones when they were kept: so they hold, too, what was below and no cleaner or retention has removed."""
+    if not kept:
+        return set()
+    compacted = context.estate.admin(live).compacted(sorted(kept))
+    tails = _tails(context, live, {name: each.live.ends for name, each in kept.items()}, compacted)
+    return {
+        TopicPartition(name, number)
+        for name, tail in tails.items()
+        if not tail.unread and kept[name].tails.split()[1:] == [tail.digest]
+        for number in tail.held
+    }
 
 
 def unreadable_salvages(context: StageContext, facts: Facts, topics: Iterable[str]) -> dict[str, str]:

@@ -84,6 +84,33 @@ def test_what_dr_loses_after_the_scrub_before_it_was_brought_back_stops_the_run(
     assert own.values("primary", away) == own.values("dr", away)
 
 
+@pytest.mark.parametrize("away", ["delete", "compact"], indirect=True)
+def test_a_dr_that_was_set_back_as_a_whole_before_it_was_brought_back_stops_the_run(
+    own: OwnLink, away: str, lab: Lab, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """It has grown to its former end in the same leader epochs, so all that was brought back is what it holds."""
+    compacted = request.node.callspec.params["away"] == "compact"
+    with stopped(lab, "dr-1") as disk:
+        disk.copy_to(tmp_path / "copy")
+    write(own, "dr", away, "more", RECORDS, RECORDS + 40)
+    own.produce("primary", away, {0: ["only-here"]})  # or nothing is scrubbed
+    killed(own, "failback", tmp_path / "salvage", ("scrub", OUTCOME, "after"))
+    with stopped(lab, "dr-1") as disk:
+        disk.set_back(tmp_path / "copy")
+    write(own, "dr", away, "after", RECORDS, RECORDS + 40)
+    stopped_run = resume(own, reading_ports(own, tmp_path / "salvage"))
+    error, count = stopped_run.error, RECORDS + 40
+    assert isinstance(error, PartlyDone), error
+    assert isinstance(error, AuditFailed) != compacted, "unknown isn't failed"
+    unknown = f"nothing shows that dr held all of {away} (up to {count} offsets) until that was brought back"
+    assert (unknown if compacted else f"{away} ({count} offsets): the end of the log was lost") in error.what
+    assert "--accept-salvage-only" in error.remedy
+    done = resume(own, reading_ports(own, tmp_path / "salvage"), accept_salvage_only=True)
+    assert done.error is None, done.error
+    told = unknown if compacted else f"not brought back: {away} ({count} offsets)"
+    assert told in " ".join(stage.reason for stage in done.stages)
+
+
 @pytest.mark.parametrize("loses", [cut, emptied])
 def test_what_dr_lost_before_the_plan_is_told_by_it(
     own: OwnLink, away: str, lab: Lab, tmp_path: Path, loses: Callable[[Disk, str], None]

@@ -14,8 +14,9 @@ from drkit.failover.plan.failback_plan import ScrubTopic
 from drkit.failover.stages import audit_stage, salvage_stage
 from drkit.failover.stages.audit_stage import Audit, AuditFailed, refuse_missing
 from drkit.failover.stages.salvage_stage import refuse_gaps
+from drkit.lag.diverged_logs import ComparedLogs
 from drkit.model.clock import now
-from drkit.model.errors import Refused
+from drkit.model.errors import PartlyDone, Refused
 from drkit.model.link_state import RETENTION_GAP, Problem
 from drkit.model.offsets import OffsetMapping, Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition
@@ -117,10 +118,58 @@ def test_the_audit_stops_for_more_than_was_accepted(monkeypatch, accepted, stops
     context.estate.store = SimpleNamespace(watermarks=lambda _: {}, topic_states=lambda _: {})
     monkeypatch.setattr(audit_stage, "live_logs", lambda *_: {"t": LiveLog("live", {0: 12}, {0: 500})})
     monkeypatch.setattr(audit_stage, "unreadable_salvages", lambda *_: {})
-    monkeypatch.setattr(Audit, "_lost_tails", lambda *_: {})
+    monkeypatch.setattr(Audit, "_lost_tails", lambda *_: ComparedLogs({}, frozenset()))
     audit = Audit("dr", "primary", (TOPIC,))
     if stops:
         with pytest.raises(AuditFailed, match=r"t \(12 offsets\): no retention is set, and records were deleted"):
             audit._lost_since_the_scrub(context)
     else:
         assert "not brought back: t (12 offsets)" in audit._lost_since_the_scrub(context)
+
+
+@pytest.fixture
+def unproven(monkeypatch):
+    """Asks the audit of a log, kept from 0 to 500, of which nothing shows that it is still the same one; as much as was
+    accepted."""
+
+    def ask(accepted, *, same=False):
+        gone = () if accepted is None else (Lacking("t", audit_stage._UNPROVEN, {"offsets": accepted}),)
+        kept = TopicKept("", 0, {0: 1000}, LiveLog("live", {0: 0}, {0: 500}), "", "")
+        context = a_context(gone=gone, kept={"t": kept})
+        context.estate.store = SimpleNamespace(watermarks=lambda _: {}, topic_states=lambda _: {})
+        monkeypatch.setattr(audit_stage, "live_logs", lambda *_: {"t": LiveLog("live", {0: 0}, {0: 700})})
+        monkeypatch.setattr(audit_stage, "unreadable_salvages", lambda *_: {})
+        monkeypatch.setattr(audit_stage, "lost_tails", lambda *_: ComparedLogs({}, frozenset({TP})))
+        monkeypatch.setattr(audit_stage, "with_last_records", lambda *_: {TP} if same else set())
+        return context, lambda: Audit("dr", "primary", (TOPIC,))._lost_since_the_scrub(context)
+
+    return ask
+
+
+@pytest.mark.parametrize("accepted", [None, 499])
+def test_a_log_of_which_nothing_shows_that_it_is_the_one_that_was_kept_stops_the_audit(monkeypatch, unproven, accepted):
+    monkeypatch.setattr(audit_stage, "compare_logs", lambda *_: ComparedLogs({}, frozenset()))
+    context, audit = unproven(accepted)
+    with pytest.raises(PartlyDone, match=r"nothing shows that dr held all of t \(up to 500 offsets\)") as stopped:
+        audit()
+    assert not isinstance(stopped.value, AuditFailed), "unknown isn't failed"
+    assert "drkit resume RUN --accept-salvage-only" in stopped.value.remedy
+    assert context.told == [(Lacking("t", audit_stage._UNPROVEN, {"offsets": 500}),)]
+
+
+def test_what_nothing_shows_and_is_accepted_is_told_all_the_same(monkeypatch, unproven):
+    monkeypatch.setattr(audit_stage, "compare_logs", lambda *_: ComparedLogs({}, frozenset()))
+    _, audit = unproven(500)
+    assert "nothing shows that dr held all of t (up to 500 offsets) until that was brought back" in audit()
+
+
+def test_what_the_way_back_had_copied_before_the_log_became_another_one_is_the_audit_s(monkeypatch, unproven):
+    monkeypatch.setattr(audit_stage, "compare_logs", lambda *_: ComparedLogs({TP: 200}, frozenset()))
+    _, audit = unproven(None)
+    assert audit() == ""
+
+
+def test_a_last_record_that_is_still_there_shows_that_the_log_is_the_same_one(monkeypatch, unproven):
+    monkeypatch.setattr(audit_stage, "compare_logs", lambda *_: ComparedLogs({}, frozenset()))
+    _, audit = unproven(None, same=True)
+    assert audit() == ""

@@ -11,7 +11,7 @@ from drkit.failover.context.live_log import LiveLog, TopicKept
 from drkit.failover.context.state_machine import Facts, Mode
 from drkit.failover.plan.failback_plan import ScrubTopic
 from drkit.failover.stages import salvage_stage
-from drkit.failover.stages.salvage_stage import keep, stale, topics_at_salvage
+from drkit.failover.stages.salvage_stage import keep, stale, topics_at_salvage, with_last_records
 from drkit.kafka.client.record_probe import ProbedRecord
 from drkit.mapping.translate import NO_ROW_DOUBTS
 from drkit.model.errors import Refused
@@ -84,6 +84,25 @@ def test_two_looks_that_both_read_nothing_in_time_do_not_agree(probing, alias):
     now = topics_at_salvage(context, "primary", "dr", [TOPIC])
     kept = TopicKept("/kept", 0, now["t"].ends, LIVE, now["t"].offsets, now["t"].tails)
     assert stale(Facts(mode=Mode.PLANNED, kept={"t": kept}), {}, now) == {}
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_a_log_whose_last_records_are_those_that_were_kept_is_the_same_one(probing, compacted):
+    context, answers = probing
+    context.compacted = {"t"} if compacted else set()
+    kept = {"t": TopicKept("/kept", 0, {}, LIVE, "", topics_at_salvage(context, "primary", "dr", [TOPIC])["t"].tails)}
+    assert with_last_records(context, "dr", kept) == {TP}
+    for another in (ProbedRecord(4, 1, 3), ProbedRecord(4, 2, 2), LATE):
+        answers["dr"] = another
+        assert with_last_records(context, "dr", kept) == set()
+
+
+def test_a_log_without_last_records_is_not_shown_to_be_the_same_one_by_having_none(probing):
+    context, answers = probing
+    context.compacted = {"t"}
+    answers["dr"] = ProbedRecord(9, 1, 2)  # of a client, behind what the cleaner has removed
+    kept = {"t": TopicKept("/kept", 0, {}, LIVE, "", topics_at_salvage(context, "primary", "dr", [TOPIC])["t"].tails)}
+    assert with_last_records(context, "dr", kept) == set()
 
 
 def test_a_marker_is_another_one_if_its_time_or_its_producer_is(probing):
