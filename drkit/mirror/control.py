@@ -5,7 +5,7 @@ decisions that an operator takes with `drkit link` (pause, resume, acknowledge, 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
@@ -190,13 +190,22 @@ def resume_link(store: LinkStore, link: Link, topic: str | None = None) -> tuple
 
 
 def acknowledge(
-    store: Store, link: Link, kind: str, topic: str | None = None, *, compacted: bool = False
+    store: Store,
+    link: Link,
+    kind: str,
+    topic: str | None = None,
+    *,
+    all_topics: bool = False,
+    compacted: bool = False,
 ) -> tuple[LinkControl, list[Problem]]:
     """An operator has read the problems of this kind, and goes on as they are: records that they name as missing count
     as given up. Returns the control state and the problems that are cleared; each is told again where more is lost.
 
     Of a link that was failed over, what asks for no decision about its mirroring can be acknowledged: it is cleared,
     and nothing is removed on the target, which is its clients' now.
+
+    `all_topics`: held settings are accepted of every topic that has such a problem; other kinds that need a topic's
+    name need it all the same.
 
     Raises:
         ConfigError: the link doesn't cover the topic.
@@ -239,10 +248,11 @@ def acknowledge(
             f"{kind} can't be acknowledged: {and_more(topics)} can't go on as long as its cause is there",
             remedy=f"{found[0].remedy}{'' if kind in _NOT_RETRIED else retry}",
         )
-    if topic is None and kind in _BY_NAME:
+    if topic is None and kind in _BY_NAME and not (all_topics and kind == SETTINGS_HELD):
+        every = " (or --all-topics, for each of them)" if kind == SETTINGS_HELD else ""
         raise Refused(
             f"{kind} is acknowledged for one topic at a time: it concerns {and_more(topics)}",
-            remedy=f"Name it: `drkit link acknowledge '{link.id}' {kind} --topic {topics[0]}`",
+            remedy=f"Name it: `drkit link acknowledge '{link.id}' {kind} --topic {topics[0]}`{every}",
         )
     if failed_over:
         store.forget_notes(link.id, kind, list(store.notes(link.id, kind)))  # the next mirror asks again
@@ -256,11 +266,12 @@ def acknowledge(
 def _acknowledge(store: Store, link: LinkId, problems: Sequence[Problem], *, compacted: bool) -> None:
     """Record what an operator decided about these problems, and clear them."""
     _check_gaps(store, link, [problem for problem in problems if problem.kind == SOURCE_GAP])
+    _accept_settings(store, link, {problem.topic for problem in problems if problem.kind == SETTINGS_HELD})
     for problem in problems:
         if problem.partition is not None:
             tp = TopicPartition(problem.topic, problem.partition)
             _go_on_without(store, link, tp, problem, compacted=compacted)
-        if problem.kind in {DELETION_HELD, ACL_REMOVAL_HELD, SETTINGS_HELD}:
+        if problem.kind in {DELETION_HELD, ACL_REMOVAL_HELD}:
             _let_go(store, link, problem)
         store.clear_problem(link, problem)
 
@@ -311,15 +322,18 @@ def _check_gaps(store: Store, link: LinkId, problems: Sequence[Problem]) -> None
         )
 
 
+def _accept_settings(store: LinkStore, link: LinkId, topics: Collection[str]) -> None:
+    """Note for the mirror, which may not be running, the held settings that it may set on the target."""
+    held = store.notes(link, SETTINGS_HELD) if topics else {}
+    accepted = {topic: replace(HeldSettings.read(held[topic]), accepted=True) for topic in held.keys() & set(topics)}
+    if accepted:
+        store.put_notes(link, SETTINGS_HELD, {topic: settings.note() for topic, settings in accepted.items()})
+
+
 def _let_go(store: LinkStore, link: LinkId, problem: Problem) -> None:
-    """Note for the mirror, which may not be running, what it may delete on the target, or set there."""
+    """Note for the mirror, which may not be running, what it may delete on the target."""
     if problem.kind == ACL_REMOVAL_HELD:
         store.put_notes(link, problem.kind, dict.fromkeys(store.notes(link, problem.kind), ACKNOWLEDGED))
-        return
-    if problem.kind == SETTINGS_HELD:
-        if (held := store.notes(link, problem.kind).get(problem.topic)) is not None:
-            accepted = replace(HeldSettings.read(held), accepted=True)
-            store.put_notes(link, problem.kind, {problem.topic: accepted.note()})
         return
     state = store.topic_states(link).get(problem.topic)
     if state is not None:  # else the link has forgotten it

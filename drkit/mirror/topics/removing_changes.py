@@ -242,8 +242,9 @@ class RemovingChanges:
             f"controllers, may have been restored from an older copy with older settings, and {target} may hold all "
             f"that is left (drkit believes a change where a broker of {source} told both values by one connection)",
             f"If it is meant: `drkit link acknowledge '{self._link.id}' {SETTINGS_HELD} --topic {topic}` puts it on "
-            f"{target}. If not, set on {source} what is (kafka-configs.sh --alter --entity-type topics --entity-name "
-            f"{topic}); once that removes no more than {target} does, this clears",
+            f"{target} (--all-topics in its place: of every topic that is held). If not, set on {source} what is "
+            f"(kafka-configs.sh --alter --entity-type topics --entity-name {topic}); once that removes no more than "
+            f"{target} does, this clears",
             halted=False,
         )
         if held.get(topic, HeldSettings({})).settings != change.now:

@@ -12,7 +12,7 @@ from rich.markup import escape
 from drkit.cli.output import NOTHING_CHANGED
 from drkit.cli.wiring.context import Invocation, verb
 from drkit.model.errors import ConfigError, Refused
-from drkit.model.link_state import SOURCE_GAP, LinkControl
+from drkit.model.link_state import SETTINGS_HELD, SOURCE_GAP, LinkControl
 from drkit.model.runs import CLUSTER_ID
 from drkit.model.topology import Link, LinkId
 from drkit.model.wording import and_more, counted
@@ -134,6 +134,9 @@ def acknowledge_problem(
     link: LinkArgument,
     kind: Annotated[str, typer.Argument(help="The kind of problem, as `drkit status` shows it.", metavar="PROBLEM")],
     topic: TopicOption = None,
+    all_topics: Annotated[
+        bool, typer.Option("--all-topics", help="With settings_held: every topic of which settings are held.")
+    ] = False,
     compacted: Annotated[
         bool,
         typer.Option(
@@ -145,17 +148,22 @@ def acknowledge_problem(
     """Acknowledge a problem that was read and is left as it is: records that it names as missing count as given up.
 
     A kind that gives up records which the source still holds, deletes a topic, or has records removed on the target
-    needs --topic.
+    needs --topic (settings_held also takes --all-topics).
     """
     from drkit.mirror.control import acknowledge
     from drkit.mirror.runtime.events import problem_document
 
     if compacted and kind != SOURCE_GAP:
         raise ConfigError(f"--compacted says nothing about {kind}", remedy=f"Use it with {SOURCE_GAP}, or leave it out")
+    if all_topics and (topic is not None or kind != SETTINGS_HELD):
+        raise ConfigError(
+            f"--all-topics says nothing about {kind if topic is None else f'the one topic {topic}'}",
+            remedy=f"Use it with {SETTINGS_HELD} and without --topic, or leave it out",
+        )
     chosen = _link(run, link)
     _check_restored(run, chosen)
     run.begins_to_change(_MAY_BE)
-    control, done = acknowledge(run.store(), chosen, kind, topic, compacted=compacted)
+    control, done = acknowledge(run.store(), chosen, kind, topic, all_topics=all_topics, compacted=compacted)
     document = _document(control) | {"acknowledged": [problem_document(problem) for problem in done]}
 
     def human(console: Console) -> None:

@@ -16,7 +16,15 @@ from drkit.mirror.topics.removing_changes import LOOKS, RemovingChanges
 from drkit.mirror.topics.topic_writer import TopicWriter
 from drkit.model.clock import now
 from drkit.model.errors import Refused
-from drkit.model.link_state import FOLLOWED_SETTINGS, SETTINGS_HELD, Direction, LinkControl, Problem, TopicState
+from drkit.model.link_state import (
+    DELETION_HELD,
+    FOLLOWED_SETTINGS,
+    SETTINGS_HELD,
+    Direction,
+    LinkControl,
+    Problem,
+    TopicState,
+)
 from drkit.model.topic_policy import TopicSettings
 from drkit.model.topics.removing import changed_to_remove_more
 from drkit.model.topics.standby import UNCOMPACTED
@@ -400,6 +408,26 @@ def test_of_many_topics_one_is_accepted_by_name(store: Store) -> None:
     world.accept("payments")
     world.looks(1)
     assert (world.has("payments"), world.has("orders")) == ("3600000", LONG["retention.ms"])
+
+
+def test_all_of_them_are_accepted_at_once_as_they_are_held(store: Store) -> None:
+    world = World(store, ("orders", "payments"))
+    world.looks(1)
+    world.set_back_to(SHORT)
+    world.looks(1)
+    _, done = acknowledge(store, LINK, SETTINGS_HELD, all_topics=True)
+    assert {problem.topic for problem in done} == {"orders", "payments"}
+    world.looks(1)
+    assert (world.has("payments"), world.has("orders")) == ("3600000", "3600000")
+    world.set_back_to(SHORTER)
+    world.looks(1)
+    assert len(world.held()) == 2, "of other values nothing was accepted"
+
+
+def test_another_kind_takes_no_more_than_one_topic_at_a_time(world: World) -> None:
+    world.store.put_problem(LINK.id, Problem(DELETION_HELD, "orders", None, "why", "how", halted=False, since=now()))
+    with pytest.raises(Refused, match="one topic at a time"):
+        acknowledge(world.store, LINK, DELETION_HELD, all_topics=True)
 
 
 def test_another_topic_of_that_name_has_settings_of_its_own(world: World) -> None:
