@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -23,6 +24,7 @@ from drkit.model.errors import DrkitError, NotShown, Unreachable
 _BROKER_RESOURCE = 4
 _OFFSETS_RETENTION = "offsets.retention.minutes"
 _LONGEST_TRANSACTION = "transaction.max.timeout.ms"
+_PRODUCER_EXPIRATION = "producer.id.expiration.ms"
 _MET_BY_CLIENTS = (
     _OFFSETS_RETENTION,
     "message.max.bytes",
@@ -32,6 +34,8 @@ _MET_BY_CLIENTS = (
     "auto.create.topics.enable",
 )
 """Where the clusters differ in these, groups or producers that moved fail there, or lose their offsets while idle."""
+_ANSWER_SECONDS = 2.0
+"""How long one of many brokers may take to tell its settings."""
 _MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 _NO_USERS = kafka_errors.for_code(91)  # RESOURCE_NOT_FOUND
 
@@ -77,6 +81,34 @@ def longest_transaction(connection: AdminConnection) -> timedelta:
         DrkitError: it doesn't answer, or doesn't show its settings.
     """
     return timedelta(milliseconds=_broker_setting(connection, _LONGEST_TRANSACTION))
+
+
+def producer_expiration(connection: AdminConnection) -> timedelta:
+    """For how long a cluster's brokers remember a producer after the stamp of its newest record: the shortest time that
+    one of those that answer tells.
+
+    Raises:
+        DrkitError: none does.
+    """
+
+    async def step(connection: StepConnection) -> list[float]:
+        found: list[float] = []
+
+        async def ask(node: int) -> None:
+            with suppress(kafka_errors.KafkaError):  # it is down, or busy, or drkit may not see its settings
+                settings = await _settings_of(connection, node, [_PRODUCER_EXPIRATION], timeout_seconds=_ANSWER_SECONDS)
+                found.extend(float(value) for value in settings.values())
+
+        brokers = (await metadata([])(connection)).brokers
+        await connection.gather(ask(broker.node_id) for broker in brokers)
+        return found
+
+    found = connection.call(f"read {_PRODUCER_EXPIRATION}", step)
+    if not found:
+        raise NotShown(
+            f"{connection.alias} doesn't show {_PRODUCER_EXPIRATION}", remedy="Ask who runs it for the value"
+        )
+    return timedelta(milliseconds=min(found))
 
 
 def _broker_setting(connection: AdminConnection, name: str) -> float:
@@ -135,11 +167,17 @@ async def _transactional_rules(connection: StepConnection) -> dict[str, str]:
 
 async def _broker_settings(connection: StepConnection) -> dict[str, str]:
     """Of one broker: they are meant to be the same on all."""
-    node = (await metadata([])(connection)).brokers[0].node_id
+    return await _settings_of(connection, (await metadata([])(connection)).brokers[0].node_id, _MET_BY_CLIENTS)
+
+
+async def _settings_of(
+    connection: StepConnection, node: int, names: Sequence[str], *, timeout_seconds: float | None = None
+) -> dict[str, str]:
     resource = DescribeConfigsRequest.DescribeConfigsResource(
-        resource_type=_BROKER_RESOURCE, resource_name=str(node), configuration_keys=list(_MET_BY_CLIENTS)
+        resource_type=_BROKER_RESOURCE, resource_name=str(node), configuration_keys=list(names)
     )
-    (answer,) = (await connection.send(DescribeConfigsRequest(resources=[resource], min_version=1), node)).results
+    request = DescribeConfigsRequest(resources=[resource], min_version=1)
+    (answer,) = (await connection.send(request, node, timeout_seconds=timeout_seconds)).results
     check(answer.error_code, answer.error_message or "read broker settings")
     return {each.name: each.value for each in answer.configs if each.value is not None}
 

@@ -23,7 +23,13 @@ from drkit.kafka.admin.admin_connection import (
     describe,
     error_class,
 )
-from drkit.kafka.admin.client_settings import ClientSettings, client_settings, longest_transaction, offsets_retention
+from drkit.kafka.admin.client_settings import (
+    ClientSettings,
+    client_settings,
+    longest_transaction,
+    offsets_retention,
+    producer_expiration,
+)
 from drkit.kafka.admin.cluster_description import (
     ClusterVersions,
     ControllerClock,
@@ -417,6 +423,10 @@ class ClusterAdmin(ClusterClient):
     def longest_transaction(self) -> timedelta:
         """See `drkit.kafka.admin.client_settings.longest_transaction`; an error where the cluster doesn't show it."""
         return longest_transaction(self._connection)
+
+    def producer_expiration(self) -> timedelta:
+        """See `drkit.kafka.admin.client_settings.producer_expiration`; an error where no broker shows it."""
+        return producer_expiration(self._connection)
 
     def versions(self) -> ClusterVersions:
         """The features that the cluster has finalized, and the requests that all of its brokers take."""

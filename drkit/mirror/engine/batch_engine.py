@@ -43,7 +43,7 @@ from drkit.mirror.engine.interface import (
 from drkit.mirror.engine.leader_routing import LeaderRouting
 from drkit.mirror.engine.pacing.catch_up_rate import CatchUpRate
 from drkit.mirror.engine.pacing.latency_probe import LatencyProbe
-from drkit.mirror.engine.partition_state import BatchPartition
+from drkit.mirror.engine.partition_state import BatchPartition, ProducerMemory
 from drkit.mirror.resume.offset_alignment.align_partition import PartitionAligner, Trim
 from drkit.model.digests import RangeDigest
 from drkit.model.process import keeping_context
@@ -75,6 +75,7 @@ class BatchEngine:
         rack: of this worker, for reading from a replica near it.
         range_digests: keep digests of what is forwarded.
         alteration: changes each record; None: batches are forwarded as they are.
+        producer_memory: for how long the target's brokers remember a producer; None: nobody asks them.
     """
 
     def __init__(
@@ -92,8 +93,10 @@ class BatchEngine:
         rack: str = "",
         range_digests: bool = False,
         alteration: Alteration | None = None,
+        producer_memory: ProducerMemory | None = None,
     ) -> None:
         self._alteration = alteration
+        self._producer_memory = producer_memory
         self._keep_rows = keep_rows
         self._trim = trim
         self._rack = rack
@@ -342,7 +345,9 @@ class BatchEngine:
         self._forget([start.tp for start in starts])
         for start in starts:
             digests = flow.ranges_ended if self._keeps_digests else None
-            partition = BatchPartition(start, matches=not flow.markers_refused, digests=digests)
+            partition = BatchPartition(
+                start, matches=not flow.markers_refused, digests=digests, memory=self._producer_memory
+            )
             flow.limits.set(partition)
             flow.partitions[start.tp] = partition
             if start.fill_to is not None:

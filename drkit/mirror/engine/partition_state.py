@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from typing import Protocol
 
 from drkit.kafka.protocol.coalescing import Found
@@ -30,6 +31,20 @@ LARGEST_MATCH = 1_000
 
 FORGOTTEN_MS = 12 * 3_600_000
 """Brokers forget producers by the timestamps of their last records, after 24 hours by default; this is half of that."""
+
+
+class ProducerMemory:
+    """For how long the target's brokers surely remember a producer, by the stamp of its newest record: for half of
+    their `producer.id.expiration.ms`, `FORGOTTEN_MS` at most, and as long as they haven't told it. Threads share it.
+    """
+
+    def __init__(self) -> None:
+        self.ms = FORGOTTEN_MS
+
+    def told(self, expiration: timedelta) -> None:
+        """What the brokers' setting is now, the shortest of all that tell it."""
+        self.ms = min(FORGOTTEN_MS, int(expiration / timedelta(milliseconds=2)))
+
 
 _MARKER_BURST = 20_000.0
 _MARKERS_A_SECOND = 2_000.0
@@ -149,8 +164,9 @@ class BatchPartition:
         "_dense_from",
         "_end_checked_on",
         "_end_known_at",
-        "_known_until",
         "_leaderless_since",
+        "_memory",
+        "_newest",
         "_sequence",
         "_source_end",
         "_topic_ids",
@@ -201,9 +217,15 @@ class BatchPartition:
     )
 
     def __init__(
-        self, start: PartitionStart, *, matches: bool = True, digests: deque[RangeDigest] | None = None
+        self,
+        start: PartitionStart,
+        *,
+        matches: bool = True,
+        digests: deque[RangeDigest] | None = None,
+        memory: ProducerMemory | None = None,
     ) -> None:
-        """`matches`: whether markers may match holes; `digests`: takes range digests of ended ranges."""
+        """`matches`: whether markers may match holes; `digests`: takes range digests of ended ranges; `memory`: of the
+        target's brokers, None: nobody asks them."""
         self.tp = start.tp
         self.target_topic = start.target_topic
         self._topic_ids = start.source_topic_id, start.target_topic_id
@@ -227,7 +249,8 @@ class BatchPartition:
         self.queue: deque[Append | Markers] = deque()
         self.queued_bytes = self.pending_bytes = self.outstanding = 0
         self.keeping = self.apart = False
-        self._known_until = 0
+        self._memory = memory or ProducerMemory()
+        self._newest = 0
         self._end_checked_on: object | None = None
         self._end_known_at = 0.0
         self._leaderless_since: float | None = None
@@ -405,7 +428,7 @@ class BatchPartition:
 
     def filler_removed(self) -> None:
         """Filler was removed: a broker may forget its producer then."""
-        self._known_until = 0
+        self._newest = 0
 
     # -- writing -----------------------------------------------------------------------------------
 
@@ -442,7 +465,7 @@ class BatchPartition:
     def known(self) -> bool:
         """Whether the broker surely knows the producer's sequence, so that it refuses a batch whose predecessor it
         refused: the last acknowledged batch is of today. After a quiet day it may have forgotten it."""
-        return self._known_until > time.time() * 1000
+        return self._newest + self._memory.ms > time.time() * 1000
 
     @property
     def must_wait(self) -> bool:
@@ -488,7 +511,7 @@ class BatchPartition:
         """Take the first item of the queue to send it."""
         self.queue.popleft()
         self.queued_bytes -= item.size
-        self.apart = item.stamp + FORGOTTEN_MS <= time.time() * 1000
+        self.apart = item.stamp + self._memory.ms <= time.time() * 1000
         self.outstanding += 1
 
     def take_markers(self, item: Markers) -> tuple[int, bool]:
@@ -517,7 +540,7 @@ class BatchPartition:
         self.window.acknowledge(item.mark, target_offset)
         if self.window.stopped is not None:
             return self.window.stopped
-        self._known_until = item.stamp + FORGOTTEN_MS
+        self._newest = item.stamp
         self._end_known_at = time.monotonic()
         if self.ranges is not None:
             first = item.mark.after.target_end - item.count

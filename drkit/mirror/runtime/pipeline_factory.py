@@ -6,7 +6,9 @@ other writers is resumed by provenance; any link is refused if its records would
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from drkit.config import Config
@@ -21,6 +23,7 @@ from drkit.mirror.control import Orders
 from drkit.mirror.engine.batch_engine import BatchEngine
 from drkit.mirror.engine.interface import Engine, KeepRows
 from drkit.mirror.engine.pacing.throttle import Throttle
+from drkit.mirror.engine.partition_state import ProducerMemory
 from drkit.mirror.engine.producer_id import LinkProducer
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.resume.offset_alignment.returned_filler import ReturnedFiller
@@ -30,9 +33,13 @@ from drkit.mirror.resume.shared_target_start import SharedTargetStart
 from drkit.mirror.resume.tail_verification import TailVerifier
 from drkit.mirror.resume.transformed_tail import AlteredTailVerifier
 from drkit.mirror.topics.topology_check import TopologyGuard
+from drkit.model.errors import DrkitError
 from drkit.model.offsets import Watermark
 from drkit.model.topology import Link
 from drkit.store.api import MappingStore, Store
+
+_MEMORY_SECONDS = 60.0
+"""How often the target's brokers are asked for how long they remember a producer."""
 
 
 class PipelineFactory:
@@ -62,6 +69,7 @@ class PipelineFactory:
         self._configs = config.clusters[link.id.source], config.clusters[link.id.target]
         self._admins = source, target
         self._alteration = Alteration.of(config, link)
+        self._memory, self._memory_due = ProducerMemory(), 0.0
         self._guard = TopologyGuard(config, link, beside, source, target, self._identify)
         self._producers = ProducerStateAdmin(link.id.target, self._configs[1], timeout_seconds=target.timeout_seconds)
         self._trimmer = FillerTrimmer(
@@ -90,7 +98,17 @@ class PipelineFactory:
             rack=source.properties().get("client.rack", ""),
             range_digests=link.keeps_range_digests,
             alteration=self._alteration,
+            producer_memory=self._memory,
         )
+
+    def see_producer_memory(self) -> None:
+        """Look, now and then, for how long the target's brokers remember a producer: an operator may change it. Where
+        they don't tell, what is known stays."""
+        if time.monotonic() < self._memory_due:
+            return
+        self._memory_due = time.monotonic() + _MEMORY_SECONDS
+        with suppress(DrkitError):  # drkit may not see it, or no broker answers
+            self._memory.told(self._admins[1].producer_expiration())
 
     def resumer(self, mappings: MappingStore, problems: Problems, whole: Store) -> Resumer:
         """The object that finds where partitions continue; `whole` has the link's producer id and alignments, the other

@@ -470,6 +470,7 @@ class Session:
         except Refused as error:
             self._forgotten = error
             return
+        self._pipeline.see_producer_memory()  # before the first partition starts
         leads = self._worker.leads()
         for problem in self._problems.follow():
             about = {"topic": problem.topic, "partition": problem.partition}

@@ -6,12 +6,15 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
 
 from drkit.config import ClusterConfig
+from drkit.drill.environment.lab_cluster import LabCluster
 from drkit.kafka.admin.admin_connection import StepConnection
 from drkit.kafka.admin.cluster_admin import ClusterAdmin, NewTopic
 from drkit.kafka.client.small_topic import APPEND_ONLY, make_topic
@@ -385,3 +388,14 @@ def test_calls_across_a_killed_and_restarted_broker(lab: Lab, cluster: ClusterCo
             stop.set()
             thread.join(30)
     assert set(outcomes) <= {"offset 3", "unreachable"}
+
+
+def test_how_long_brokers_remember_a_producer_is_their_setting_of_now(lab: Lab, admin: ClusterAdmin) -> None:
+    with closing(LabCluster(lab, "primary")) as broker:
+        assert admin.producer_expiration() == timedelta(days=1), "Kafka's default"
+        broker.set_broker("producer.id.expiration.ms", "600000")
+        try:
+            wait_until(lambda: admin.producer_expiration() == timedelta(minutes=10), what="the broker to take it over")
+        finally:
+            broker.set_broker("producer.id.expiration.ms", None)
+        wait_until(lambda: admin.producer_expiration() == timedelta(days=1), what="the default again")

@@ -1,4 +1,4 @@
-"""`drkit fence --lift` of the cluster that clients don't use: the link is decided for it, and what stays open is told."""
+"""`drkit fence --lift` of the cluster that clients don't use: the link is decided for it; what stays open is told."""
 
 from __future__ import annotations
 

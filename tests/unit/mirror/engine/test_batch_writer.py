@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import cast
 
@@ -24,7 +25,7 @@ from drkit.mirror.engine import partition_state
 from drkit.mirror.engine.batch_splitter import Hole, RecordRun
 from drkit.mirror.engine.engine_state import EngineState
 from drkit.mirror.engine.interface import Incident, IncidentKind, PartitionStart
-from drkit.mirror.engine.partition_state import FORGOTTEN_MS, BatchPartition
+from drkit.mirror.engine.partition_state import FORGOTTEN_MS, BatchPartition, ProducerMemory
 from drkit.mirror.engine.sender import Sender
 from drkit.model.topology import TopicPartition
 
@@ -143,7 +144,7 @@ def test_what_a_partition_has_in_flight_when_it_leaves_may_reach_the_target_unti
 
     async def story(sender: Sender, partition: BatchPartition, broker: Broker) -> None:
         flow = sender._flow
-        partition._known_until = NOW + FORGOTTEN_MS
+        partition._newest = NOW
         await offered(sender, partition, NOW, NOW)
         del flow.partitions[partition.tp]
         flow.remove(partition)
@@ -271,7 +272,7 @@ def test_a_marker_is_under_way_alone() -> None:
     """A broker that is just becoming the leader refused markers, and took the batch behind them in their place."""
 
     async def story(sender: Sender, partition: BatchPartition, broker: Broker) -> None:
-        partition._known_until = NOW + FORGOTTEN_MS
+        partition._newest = NOW
         partition.admit([run(0, NOW), run(10, NOW), Hole(25), run(25, NOW), run(35, NOW)])
         sender.offer(partition)
         sender.pump()
@@ -297,7 +298,7 @@ def test_a_marker_is_under_way_alone() -> None:
 
 def test_behind_a_refused_marker_nothing_is_sent() -> None:
     async def story(sender: Sender, partition: BatchPartition, broker: Broker) -> None:
-        partition._known_until = NOW + FORGOTTEN_MS
+        partition._newest = NOW
         partition.admit([Hole(35), run(35, NOW)])
         sender.offer(partition)
         sender.pump()
@@ -361,7 +362,7 @@ def test_an_answer_that_comes_when_it_is_closed_sends_nothing_more() -> None:
 def test_nothing_is_sent_before_the_log_ends_where_it_should() -> None:
     async def story(sender: Sender, partition: BatchPartition, broker: Broker) -> None:
         broker.end = None
-        partition._known_until = NOW + FORGOTTEN_MS
+        partition._newest = NOW
         await offered(sender, partition, NOW, NOW)
         assert (len(broker.ends), broker.asked) == (1, [])
         broker.answer_end(0, 0)
@@ -381,7 +382,7 @@ def test_nothing_is_sent_before_the_log_ends_where_it_should() -> None:
 
 def test_a_log_that_ends_elsewhere_stops_the_partition_and_nothing_is_written() -> None:
     async def story(sender: Sender, partition: BatchPartition, broker: Broker) -> None:
-        partition._known_until = NOW + FORGOTTEN_MS
+        partition._newest = NOW
         broker.end = 7
         await offered(sender, partition, NOW)
         assert broker.asked == []
@@ -490,3 +491,31 @@ def test_the_same_answer_to_a_codec_that_is_known_tells_nothing_of_the_batch() -
     (incident,) = play(story)
     assert incident.kind is IncidentKind.UNCERTAIN
     assert "codec" not in incident.reason
+
+
+@pytest.mark.parametrize(
+    ("setting", "remembered"),
+    [(timedelta(days=1), FORGOTTEN_MS), (timedelta(days=7), FORGOTTEN_MS), (timedelta(minutes=10), 300_000)],
+    ids=["Kafka's default", "longer", "shorter"],
+)
+def test_a_broker_surely_remembers_a_producer_for_half_of_what_it_is_set_to(
+    setting: timedelta, remembered: int
+) -> None:
+    memory = ProducerMemory()
+    assert memory.ms == FORGOTTEN_MS, "as long as no broker has told"
+    memory.told(setting)
+    assert memory.ms == remembered
+
+
+def test_where_the_target_forgets_producers_within_minutes_a_partition_goes_by_that_at_once() -> None:
+    """Ten minutes were half a day: a refused batch's successor was appended in its place."""
+    memory = ProducerMemory()
+    start = PartitionStart(TopicPartition("t", 0), "t", 1, 0, 0, 0, 1_000_000, producer_id=5, preserve=True)
+    partition = BatchPartition(start, memory=memory)
+    partition._newest = int(time.time() * 1000) - 400_000
+    assert partition.known
+    partition.outstanding = 1
+    assert not partition.must_wait
+    memory.told(timedelta(minutes=10))
+    assert not partition.known
+    assert partition.must_wait, "one batch is under way at a time"
