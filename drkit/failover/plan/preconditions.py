@@ -328,6 +328,6 @@ def _unfenced(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
         f"UNFENCED: records that clients still write to {source}, now or once it is back, never reach "
         f"{snapshot.target.alias}",
         f"{first} sure that nobody writes to {source}, then give {ACCEPT_UNFENCED}; once it answers and can be fenced: "
-        "drkit fence",
+        "`drkit fence`",
         waived_by=ACCEPT_UNFENCED,
     )

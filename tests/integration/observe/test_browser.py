@@ -384,6 +384,19 @@ def test_a_report_of_nothing_that_is_there_says_so(browser, kept, view):
         page.context.close()
 
 
+@pytest.mark.parametrize("view", ["topics", "partitions", "groups", "plan"])
+def test_a_phone_shows_what_a_table_is_sorted_by(browser, view):
+    """The worst comes first, and nobody has to scroll sideways to see how bad it is."""
+    with served(board_of(sources(lambda: [large(200, 20)]))) as running:
+        page, _ = opened(browser, f"{running.url}/#{view}", viewport={"width": 390, "height": 844})
+        head = page.locator("thead th[aria-sort]")
+        head.wait_for()
+        box = head.bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= 390
+        page.context.close()
+
+
 def test_reports_fit_a_phone(browser, kept):
     with served_with(kept) as running:
         page, errors = opened(browser, f"{running.url}/#run?name={RUN}", viewport={"width": 390, "height": 844})

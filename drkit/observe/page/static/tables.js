@@ -10,6 +10,8 @@ const word = (key, title) => ({ key, title, text: (row) => row[key] ?? UNKNOWN }
 const reason = { key: null, once: true, title: "Reason", wide: true, text: (row) => row.reason ?? "" };
 const certainty = { key: "translation", title: "Translation", text: (row) => row.translation,
   tone: (row) => ({ exact: "good", conservative: "careful", unavailable: "bad" })[row.translation] };
+// Of a group. Beside its name, as all tables have what they are sorted by at first: a phone shows no third column.
+const worst = { key: "worst", title: "Worst", text: certainty.text, tone: certainty.tone };
 // Exactly so many, at most so many, or at least what is known: as the terminal says it.
 const again = { key: "reread_at_most", title: "Read again", number: true, text: ({ reread, reread_at_most: most }) => {
   if (most !== null) return most === reread ? count(most) : `≤ ${count(most)}`;
@@ -33,18 +35,18 @@ export const TABLES = {
     number("lag_seconds", "Behind", seconds), number("source_end", "Source end"), number("mirrored_through", "Mirrored through"),
     number("target_end", "Target end"), number("delta", "Delta"), word("link", "Link"), reason] },
   groups: { title: "Groups", columns: [
-    { ...word("group", "Group"), href: linked("positions", "link", "group") }, number("topics", "Topics"), number("positions", "Positions"),
+    { ...word("group", "Group"), href: linked("positions", "link", "group") }, worst, number("topics", "Topics"), number("positions", "Positions"),
     number("exact", "Exact"), number("conservative", "Conservative"),
     { ...number("unavailable", "Unavailable"), tone: (row) => (row.unavailable ? "bad" : "") }, number("age_seconds", "Captured", ago),
-    { key: "worst", title: "Worst", text: (row) => row.translation, tone: certainty.tone }, word("link", "Link"), reason] },
+    word("link", "Link"), reason] },
   positions: { title: "Positions", under: "groups", columns: [
     word("group", "Group"), { key: "topic", title: "Partition", text: (row) => `${row.topic}:${row.partition}` },
     number("source_offset", "On the source"), number("target_offset", "On the target"), certainty, number("age_seconds", "Captured", ago), word("link", "Link"), reason] },
   plan: { title: "Plan of a failover, by group", columns: [
-    { ...word("group", "Group"), href: linked("planned", "to", "link", "group") }, number("positions", "Positions"),
+    { ...word("group", "Group"), href: linked("planned", "to", "link", "group") }, worst, number("positions", "Positions"),
     { ...number("unplaced", "Without an offset"), tone: (row) => (row.unplaced ? "bad" : "") }, again,
     { ...number("lost", "Lost"), tone: (row) => (row.lost === null ? "bad" : row.lost ? "careful" : "") }, number("skipped", "Skipped"),
-    { key: "worst", title: "Worst", text: (row) => row.translation, tone: certainty.tone }, word("link", "Link"), reason] },
+    word("link", "Link"), reason] },
   planned: { title: "Planned positions", under: "plan", columns: [
     word("group", "Group"), { key: "topic", title: "Partition", text: (row) => `${row.topic}:${row.partition}` },
     number("source_offset", "From"), { key: "target_offset", title: "To", number: true, text: (row) => (row.target_offset === null ? "none" : count(row.target_offset)),
