@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,6 +69,12 @@ def pip(*words: str | Path) -> str:
     return done.stdout
 
 
+PYTHONS = ("3.11", "3.12", "3.13")
+"""As in pyproject.toml."""
+MODULES_RUN = ("store/test_sqlite.py", "kafka/protocol/test_messages.py")
+"""Unit tests that need nothing but drkit and pytest: what differs by Python has been SQLite and the clients."""
+
+
 @dataclass(frozen=True, slots=True)
 class Built:
     """What was built from this tree."""
@@ -111,14 +118,71 @@ class Installed:
         )
 
 
-@pytest.fixture(scope="module")
-def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    home = tmp_path_factory.mktemp("environment")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True, timeout=300)
-    python, folder = home / "bin" / "python", tmp_path_factory.mktemp("work")
-    pip("--python", python, "install", "--quiet", "--constraint", "constraints.txt", built.wheel)
+def install(built: Built, by: Path, where: Path, *more: str) -> Installed:
+    """Install the wheel, and more, into a new environment of this interpreter."""
+    subprocess.run([str(by), "-m", "venv", "--without-pip", str(where / "environment")], check=True, timeout=300)
+    python, folder = where / "environment" / "bin" / "python", where / "work"
+    pip("--python", python, "install", "--quiet", "--constraint", "constraints.txt", built.wheel, *more)
+    folder.mkdir()
     (folder / "drkit.toml").write_text(CONFIG)
     return Installed(python, folder)
+
+
+@pytest.fixture(scope="module")
+def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    return install(built, Path(sys.executable), tmp_path_factory.mktemp("clean"))
+
+
+def found_python(release: str) -> Path | None:
+    """An interpreter of this release: on PATH, or one of pyenv's; None: there is none that runs."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    named = [found] if (found := shutil.which(f"python{release}")) else []
+    for each in [*named, *sorted(pyenv.glob(f"{release}.*/bin/python{release}"))]:
+        asked = [str(each), "-c", "import sys, venv, sqlite3; print('%d.%d' % sys.version_info[:2])"]
+        done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=60)
+        if done.stdout.strip() == release:  # pyenv's shims are on PATH for releases that it doesn't have now
+            return Path(each)
+    return None
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("release", PYTHONS)
+def test_the_wheel_works_on_each_python_that_it_names(built: Built, release: str, tmp_path: Path):
+    interpreter = found_python(release)
+    if interpreter is None:
+        pytest.skip(f"no Python {release} is on PATH, and none among pyenv's versions")
+    there = install(built, interpreter, tmp_path, "pytest")
+    for words in (("--help",), ("--version",), ("config", "check")):
+        done = there.drkit(*words)
+        assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+    for module in MODULES_RUN:
+        shutil.copy(ROOT / "tests" / "unit" / module, there.folder)
+    warned = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]["filterwarnings"]
+    options = ["-q", "-o", "\n".join(["filterwarnings=", *warned]), "-p", "no:cacheprovider"]
+    ran = subprocess.run(
+        [there.python, "-m", "pytest", *options, *(Path(module).name for module in MODULES_RUN)],
+        cwd=there.folder,
+        env=there.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert re.search(r"^[1-9]\d+ passed in", ran.stdout, re.MULTILINE), ran.stdout
+    where = "import drkit, sys; print('%d.%d' % sys.version_info[:2], drkit.__file__)"
+    asked = subprocess.run(
+        [there.python, "-c", where],
+        cwd=there.folder,
+        env=there.environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    said, path = asked.stdout.split()
+    assert said == release
+    assert Path(path).is_relative_to(tmp_path / "environment"), "not the checkout's"
 
 
 def tracked(*folders: str) -> set[str]:
