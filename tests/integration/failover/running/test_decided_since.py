@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from drkit.failover.context.interfaces import AuditVerdict
 from drkit.failover.context.state_machine import Mode, State
+from drkit.failover.planning.failback_planner import make_failback_plan
 from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.recovery.abandon import abandon_run
 from drkit.failover.recovery.fence_command import lift_fence
-from drkit.failover.run.service import cancel_run, resume_run, run_failover
+from drkit.failover.run.service import cancel_run, resume_run, run_failback, run_failover
 from drkit.failover.snapshot.selection import Selection
 from drkit.lab import Lab
 from drkit.model.errors import PartlyDone, Refused
 from drkit.model.link_state import Direction
 from tests.support.killing.killed_process import frozen_at
 from tests.support.links.estates import TIMEOUT, OwnLink, mirror, mirroring, own_link, texts, without_primary
+from tests.support.recovery.failback_ports import reading_ports
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.lab
@@ -154,3 +158,33 @@ def test_a_run_that_stood_still_in_its_drain_settles_nothing_beneath_the_mirror_
     assert mirror(own) == 10
     assert own.values("dr", topic) == own.values("primary", topic)
     own.store.close()
+
+
+def test_a_primary_that_is_opened_in_the_middle_of_a_failback_ends_the_way_back(own: OwnLink, tmp_path: Path) -> None:
+    """The link is reversed then: it was active again beside its way back, and both clusters open, without a word."""
+    topic = own.create("primary", "t")
+    own.produce("primary", topic, texts("before", 20))
+    own.commit("primary", "g", topic, {0: 7})
+    mirror(own)
+    with own.estate() as estate:
+        assert run_failover(estate, make_plan(estate, PlanRequest("dr")), accept_unfenced=True).error is None
+        own.produce("dr", topic, texts("after", 5))
+        plan = make_failback_plan(estate, "primary")
+        ports = replace(reading_ports(own, tmp_path / "salvage"), auditor=Deviates())
+        done = run_failback(estate, plan, ports, cluster_id=plan.target.cluster_id or "", accept_unfenced=True)
+        assert done.machine.state is State.RESEEDED
+        way_back = own.link.id.reversed()
+        decided = [own.store.link_control(each).direction for each in (own.link.id, way_back)]
+        assert decided == [Direction.REVERSED, Direction.ACTIVE]
+        _, proof = lift_fence(estate, own.link, "primary", say, meant=True)
+    assert f"{way_back} is sealed now" in proof.reason
+    assert "dr isn't closed to its clients" in proof.reason
+    decided = [own.store.link_control(each).direction for each in (own.link.id, way_back)]
+    assert decided == [Direction.ACTIVE, Direction.SEALED]
+
+
+class Deviates:
+    """An audit that finds something."""
+
+    def audit(self, *_: object) -> AuditVerdict:
+        return AuditVerdict("deviated", "as the test wants it")
