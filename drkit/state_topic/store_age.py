@@ -257,8 +257,8 @@ def unproven_problem(link: LinkId, tp: TopicPartition, why: str, at: datetime) -
         f"whether the store has all mapping rows of {tp} isn't known: {why}",
         f"While {link.source} answers, `drkit link resume '{link}' --topic {tp.topic} --accept-recreated` mirrors the "
         "topic again, with rows of its own. Or, where you know that this store was never set back and lost nothing (no "
-        f"audit shows that: it finds records wherever they are): `drkit link acknowledge '{link}' {ROWS_UNPROVEN} --topic "
-        f"{tp.topic}`. Until then its groups go back to where nothing is skipped",
+        f"audit shows that: it finds records wherever they are): `drkit link acknowledge '{link}' {ROWS_UNPROVEN} "
+        f"--topic {tp.topic}`. Until then its groups go back to where nothing is skipped",
         halted=False,
         since=at,
     )
