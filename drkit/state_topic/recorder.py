@@ -408,7 +408,10 @@ class Recorder:
             return blocks is not None and blocks.epoch == rows[0].epoch and blocks.begin(pairs)
 
         told = {(each.kind, each.place) for each in self._store.problems(self._link.id)}
+        written = None if self._whole else {str(tp) for tp in taken_over}  # the others' rows a command leaves alone
         for problem in unproven_rows(copy, self._store, self._link, known, now()):
+            if written is not None and problem.place not in written:
+                continue
             if (problem.kind, problem.place) not in told:
                 log.warning("%s: %s", self._link.id, problem.reason)
                 self._store.put_problem(self._link.id, problem)

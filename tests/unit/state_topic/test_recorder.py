@@ -116,10 +116,10 @@ def store(tmp_path):
 
 
 @contextmanager
-def worker(store):
-    """The store as a mirror's process has it."""
+def worker(store, *, mirror=True):
+    """The store as a mirror's process has it, or a command's."""
     config: Any = SimpleNamespace(links=[SimpleNamespace(link=lambda: LINK)], clusters={"dr": None})
-    made = StateRecording(config, store, LINK.id)
+    made = StateRecording(config, store, LINK.id if mirror else None)
     try:
         yield made.store
     finally:
@@ -435,3 +435,30 @@ def test_rows_that_the_topic_loses_under_the_mirror_that_wrote_them_are_in_no_do
         fault(topic)
         wait_until(lambda: proves(topic, 30, *ROWS), what="the record, written anew")
     assert not store.problems(LINK.id)
+
+
+def in_doubt(store) -> list[Problem]:
+    return [each for each in store.problems(LINK.id) if each.kind == ROWS_UNPROVEN]
+
+
+def test_a_command_doubts_only_rows_that_it_writes_anew_itself(topic, store):
+    """No mirror runs after a failover: what a command leaves to the copy as it is needs no acknowledgement."""
+    store.put_topic_states(LINK.id, [TopicState("t", "t", "s", "t-id", 1, 1, created_by_drkit=True)])
+    with worker(store) as mirror:
+        claims = taken(store)
+        mirror.append_mappings(LINK.id, [row(*each) for each in ROWS], claims)
+        mirror.put_watermarks(LINK.id, [mark(30, 28)], claims)
+        wait_until(lambda: proves(topic, 30, *ROWS), what="the record")
+    topic.cut()
+    with worker(store, mirror=False) as command:
+        command.put_notes(LINK.id, "any", {"name": "body"})
+    assert copied(topic).notes == {"any": {"name": "body"}}
+    assert not in_doubt(store)
+    with worker(store, mirror=False) as command:
+        command.put_watermarks(LINK.id, [mark(31, 29)])
+        wait_until(lambda: proves(topic, 31, *ROWS), what="the record, written anew")
+    assert in_doubt(store)
+    with worker(store, mirror=False) as command:
+        for each in in_doubt(store):
+            command.clear_problem(LINK.id, each)
+    assert not in_doubt(store), "an acknowledgement lasts"
