@@ -25,6 +25,8 @@ LISTENER: Final = "scram"
 """The listener of a secured lab's users."""
 MECHANISM: Final = "SCRAM-SHA-512"
 APPLICATION: Final = "app"
+ADMINISTRATOR: Final = "admin"
+"""Names the properties of whoever comes by the plain listener, as a super user without a name."""
 _LIFE = timedelta(days=3650)
 _MARGIN = timedelta(days=1)
 """Clients whose clocks are behind refuse the expired certificate, too."""

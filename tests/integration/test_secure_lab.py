@@ -62,6 +62,9 @@ def test_from_up_to_a_fenced_failover_and_back(folder: Path, whole: bool) -> Non
         lab.bootstrap(alias, listener="scram") for alias in lab.clusters
     }
 
+    for alias in lab.clusters:  # an operator's, for topics and rules
+        asked = _groups(lab.bootstrap(alias), folder / "secure" / f"admin@{alias}.properties")
+        assert asked.returncode == 0, asked.stderr
     loaded = drkit("lab", "load", "flights", "--limit", "2000", "--dir", str(folder), "--verbose", own_process=True)
     assert loaded.returncode == 0, loaded.stderr
     said = [up.stdout + up.stderr + loaded.stdout + loaded.stderr]

@@ -11,13 +11,20 @@ from drkit.files import write_atomically
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
 from drkit.kafka.config.client_config import java_properties, java_properties_text, kafka_python_config
 from drkit.lab import Lab
-from drkit.lab.secure import APPLICATION, MECHANISM, drkit_user
+from drkit.lab.secure import ADMINISTRATOR, APPLICATION, MECHANISM, drkit_user
 from drkit.model.errors import DrkitError
 from drkit.model.topics.acls import Acl
 from drkit.permissions.resolve import rights_of
 from drkit.permissions.table import Command, Who
 
-_OF_APPLICATIONS = (("topic", "read"), ("topic", "write"), ("topic", "describe"), ("group", "read"))
+_OF_APPLICATIONS = (
+    ("topic", "read"),
+    ("topic", "write"),
+    ("topic", "describe"),
+    ("group", "read"),
+    ("transactional_id", "write"),
+    ("transactional_id", "describe"),
+)
 
 
 def create_users(lab: Lab) -> None:
@@ -31,7 +38,8 @@ def create_users(lab: Lab) -> None:
     config = load_config(lab.config_path)
     for alias in lab.clusters:
         # by the plain listener, where whoever comes is a super user
-        with ClusterAdmin(alias, ClusterConfig(bootstrap_servers=lab.bootstrap(alias))) as admin:
+        plain = ClusterConfig(bootstrap_servers=lab.bootstrap(alias))
+        with ClusterAdmin(alias, plain) as admin:
             _set_passwords(lab, alias, (APPLICATION, drkit_user(alias)))
             refused = admin.create_acls([*_of_drkit(config, alias), *_of_applications()])
         if refused:
@@ -39,6 +47,7 @@ def create_users(lab: Lab) -> None:
         for user, cluster in (
             (drkit_user(alias), config.clusters[alias]),
             (APPLICATION, config.clusters[alias].writer()),
+            (ADMINISTRATOR, plain),
         ):
             text = java_properties_text(java_properties(cluster))
             write_atomically(lab.secure_dir.properties_file(user, alias), text)
