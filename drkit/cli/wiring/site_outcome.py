@@ -23,7 +23,6 @@ from drkit.cli.wiring.context import Invocation
 from drkit.cli.wiring.run_outcome import asking_before_fence, confirm, give_approval, has_ended
 from drkit.failover.context.interfaces import Ports
 from drkit.failover.context.state_machine import Kind
-from drkit.failover.plan.failback_plan import will_pause
 from drkit.model.clock import now
 from drkit.model.errors import ConfigError, ExitCode, Refused
 from drkit.model.runs import ACCEPT_LOSS, ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED, CLUSTER_ID
@@ -153,6 +152,8 @@ def resume_whole_site(
         else:
             flags = {ACCEPT_UNFENCED: accept_unfenced, ACCEPT_SALVAGE_ONLY: accept_salvage_only}
             waived = frozenset(flag for flag, given in flags.items() if given)
+            from drkit.failover.plan.failback_plan import will_pause
+
             begun = {link: child.machine for link, child in record.children.items()}
             pause = any(will_pause(each, begun.get(each.link)) for each in plan.plans)
             resume_site_failback(run, site, plan, site_run, ports(), yes=yes, waived=waived, pause=pause)

@@ -88,11 +88,13 @@ def activate(
     Raises:
         DrkitError: the target or the store doesn't answer, or there is no authorizer.
     """
-    noted = noted_rules(store, link.id)
-    if link.acls is AclMode.OFF or not (noted or removed_rules(store, link.id)):
+    if link.acls is AclMode.OFF:
         return PromotionReport()
     check()
     store.clear_problems(link.id, kind=STANDBY_WRITABLE)  # it is none any more, and no mirror says so
+    noted = noted_rules(store, link.id)
+    if not (noted or removed_rules(store, link.id)):
+        return PromotionReport()
     there = target.acls()
     again = returned_rules(store, link, links, there, own_principals(target.principal))
     due = {rule for rule, role in noted.items() if role is not AclRole.UNTIL_SWITCH} - there

@@ -88,11 +88,9 @@ def _close(run: Invocation, estate: ClusterContext, links: list[Link], wait: flo
 
     def close(link: Link) -> None:
         again = f"drkit fence --link '{link.id}'"
-        run.begins_to_change("Some of the clusters may be closed to their clients, or closed in part", "drkit fence")
         outcomes.attempt(link, link.id.source, again, lambda: fence_again(estate, link, run.say))
-        if not any(outcomes.fenced(each.id) for each in left):
-            run.partly = None
 
+    run.begins_to_change("Some of the clusters may be closed to their clients, or closed in part", "drkit fence")
     for each in left:
         close(each)
     deadline, pause = time.monotonic() + wait, _FIRST_PAUSE
