@@ -157,6 +157,7 @@ class Recorder:
         self._writer: SmallTopicWriter | None = None
         self._topic_id: str | None = None
         self._begins = 0
+        self._looked_from = 0  # where the topic began when `_note_unproven` looked through it last
         self._opened_at = 0.0
         self._opening_seconds = 0.0
         self._settled = True
@@ -358,13 +359,15 @@ class Recorder:
                     check_not_forgotten(self._link, self._store, self._topic, self._known)
                 check_no_later_decision(self._link, self._store, self._topic, found)
             copy = copy_of(self._link, self._topic, found)
-            copy.begins = begins
+            copy.begins = connection.begins(self._admin, self._topic)  # after: what was deleted meanwhile is lost, too
             check_knows_all(self._link, self._store, copy, self._admin)
             self._note_unproven(copy)
+            if self._whole:  # a command looks only at what it writes
+                self._looked_from = begins
             proven = set(copy.partitions)
         else:
             connection.create(self._admin, self._topic)
-            self._known, proven, begins = {}, set(), 0
+            self._known, proven, begins, self._looked_from = {}, set(), 0, 0
         self._sections.clear()
         for key in self._known:
             self._sections[section_of(key)].add(key)
@@ -409,7 +412,8 @@ class Recorder:
 
         told = {(each.kind, each.place) for each in self._store.problems(self._link.id)}
         written = None if self._whole else {str(tp) for tp in taken_over}  # the others' rows a command leaves alone
-        for problem in unproven_rows(copy, self._store, self._link, known, now()):
+        found = unproven_rows(copy, self._store, self._link, known, now(), looked_from=self._looked_from)
+        for problem in found:
             if written is not None and problem.place not in written:
                 continue
             if (problem.kind, problem.place) not in told:

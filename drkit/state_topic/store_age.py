@@ -221,6 +221,8 @@ def unproven_rows(
     link: Link,
     known: Callable[[TopicPartition, Sequence[OffsetMapping]], bool],
     at: datetime,
+    *,
+    looked_from: int,
 ) -> list[Problem]:
     """The problem `rows_unproven` of each partition whose rows are needed, and that neither the copy proves, which had
     some, nor its watermark alone: who writes the store's rows there makes it prove those, all or not.
@@ -231,12 +233,15 @@ def unproven_rows(
         link: a configured link.
         known: whether the caller has seen that these are all rows of a partition, as long as the store had them.
         at: now.
+        looked_from: where the copy began when it was last looked through for this; 0: it wasn't. What it lacks since,
+            though it begins there still, it never had.
     """
     if link.shares_target:
         return []
     marks, other = store.watermarks(link.id), _of_other_topics(copy, store, link)
     places = {tp for tp in _not_compared(copy, store, link, marks) if tp.topic not in other}
-    places |= {tp for tp in marks.keys() - copy.watermarks.keys() if copy.begins or tp in copy.lost_marks}
+    cut = copy.begins > looked_from
+    places |= {tp for tp in marks.keys() - copy.watermarks.keys() if cut or tp in copy.lost_marks}
     found = sorted(places)
     rows_of = store.mappings_of(link.id, [(tp, marks[tp].epoch) for tp in found])
     return [

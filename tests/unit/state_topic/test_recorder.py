@@ -462,3 +462,25 @@ def test_a_command_doubts_only_rows_that_it_writes_anew_itself(topic, store):
         for each in in_doubt(store):
             command.clear_problem(LINK.id, each)
     assert not in_doubt(store), "an acknowledgement lasts"
+
+
+def test_a_partition_that_comes_after_a_cut_is_in_no_doubt(topic, store, monkeypatch):
+    """The topic begins beyond 0 for good."""
+    monkeypatch.setattr(recorder, "HEARTBEAT_SECONDS", 0.0)
+    store.put_topic_states(LINK.id, [TopicState("t", "t", "s", "t-id", 1, 2, created_by_drkit=True)])
+    new = TopicPartition("t", 1)
+    with worker(store) as mirror:
+        claims = taken(store)
+        mirror.append_mappings(LINK.id, [row(*each) for each in ROWS], claims)
+        mirror.put_watermarks(LINK.id, [mark(30, 28)], claims)
+        wait_until(lambda: proves(topic, 30, *ROWS), what="the record")
+        topic.cut()
+        wait_until(lambda: proves(topic, 30, *ROWS), what="the record, written anew")
+        generation = store.next_generation(LINK.id)
+        store.claim(LINK.id, [(new, 1)], generation)
+        read = topic.read
+        mirror.append_mappings(LINK.id, [replace(row(*each), partition=1) for each in ROWS], {new: generation})
+        mirror.put_watermarks(LINK.id, [replace(mark(30, 28), partition=1)], {new: generation})
+        wait_until(lambda: new in copied(topic).partitions, what="the record of the new partition")
+        assert topic.read > read, "it was compared before"
+        assert not in_doubt(store)

@@ -373,10 +373,17 @@ def test_rows_that_the_copy_had_and_does_not_prove_are_named_before_they_are_wri
     store.append_mappings(LINK.id, rows)
 
     def problems(*, known: bool, link: Link = LINK) -> list[Problem]:
-        return unproven_rows(copy, store, link, lambda *_: known, AT)
+        return unproven_rows(copy, store, link, lambda *_: known, AT, looked_from=0)
 
     assert [(each.kind, TopicPartition(each.topic, each.partition)) for each in problems(known=False)] == [
         (ROWS_UNPROVEN, tp) for tp in found
     ]
     assert not problems(known=True), "this process has seen all of them"
     assert not problems(known=False, link=replace(LINK, shares_target=True)), "there provenance tells"
+
+
+@pytest.mark.parametrize(("looked_from", "cut_since"), [(0, True), (6, True), (7, False)])
+def test_what_a_copy_lacks_that_was_not_cut_since_it_was_looked_through_it_never_had(store, looked_from, cut_since):
+    store.append_mappings(LINK.id, ROWS)
+    found = unproven_rows(LinkCopy("copy", begins=7), store, LINK, lambda *_: False, AT, looked_from=looked_from)
+    assert bool(found) is cut_since
