@@ -38,16 +38,18 @@ from drkit.model.wording import and_more, counted
 @dataclass(slots=True)
 class TargetLoss:
     """`lost`: by `topic:partition` of the link's source, how many offsets are gone whose records the source may still
-    hold; `told`: what is gone, in words; `at_most`: some of that may be there. `unknown`: of what nothing can be said,
-    and why, in words."""
+    hold; `told`: what is gone, in words; `at_most`: some of that may be there. `unsure`: those of `lost` that count
+    only as nobody says whether retention has removed them. `unknown`: of what nothing can be said, and why, in words.
+    """
 
     lost: dict[str, int] = field(default_factory=dict)
     told: list[str] = field(default_factory=list)
     at_most: bool = False
+    unsure: set[str] = field(default_factory=set)
     unknown: list[str] = field(default_factory=list)
 
     def add(self, tp: TopicPartition, count: int, what: str) -> None:
-        """So many offsets of a partition are gone (0: whether the source has them isn't known)."""
+        """So many offsets of a partition are gone (0: none that the source still has)."""
         self.told.append(what)
         if count:
             self.lost[str(tp)] = self.lost.get(str(tp), 0) + count
@@ -258,15 +260,21 @@ def _add_removed(
     """What no retention removed at the beginnings of the target's logs, as far as the source has them, or may."""
     if not removed:
         return
+    unsure, why = dict[TopicPartition, str](), ""
     try:
-        purged = _purged(context, removed, target, epochs)
-    except DrkitError:
-        purged = {}
+        purged = _purged(context, removed, target, epochs, unsure)
+    except DrkitError as error:
+        purged, why = {}, f" ({error.what})"
     for tp, (begin, until) in removed.items():
         count = purged.get(tp)
         which = f"{target.names[tp]} (offsets {begin} to {until - 1} were removed"
         if count is None:
-            found.add(tp, 0, f"{which}; whether {context.link.id.source} has them isn't known)")
+            source = context.link.id.source
+            found.unknown.append(f"{which}): whether {source} has them, and retention kept them, isn't known{why}")
+        elif tp in unsure:
+            found.add(tp, count, f"{which}; whether retention did that isn't known: {unsure[tp]})")
+            found.unsure.add(str(tp))
+            found.at_most = True
         elif count:
             found.add(tp, count, f"{which})")
 
@@ -276,9 +284,11 @@ def _purged(
     removed: Mapping[TopicPartition, tuple[int, int]],
     target: _Target,
     epochs: Mapping[str, int],
+    unsure: dict[TopicPartition, str],
 ) -> dict[TopicPartition, int]:
     """How many offsets of these ranges of the target the source has still, and retention would have kept; without
-    partitions of which that isn't known.
+    partitions of which that isn't known. `unsure` collects those of which only the source's part is known, with the
+    reason: retention may have removed all that counts.
 
     Once clients write to the target, its log may be larger than when retention by size removed something.
 
@@ -309,9 +319,13 @@ def _purged(
         missing = _without_read_by_streams(context, missing, target)
     if not missing:
         return found
-    purged = find_purged(
-        source, cluster, missing, link.settings_policy, at_ms=to_millis(now()), sized=not context.commit_begun
-    )
+    sized, policy = not context.commit_begun, link.settings_policy
+    try:
+        purged = find_purged(source, cluster, missing, policy, at_ms=to_millis(now()), sized=sized, unknown=unsure)
+    except DrkitError as error:
+        purged = {}
+        unsure |= dict.fromkeys(missing, error.what)
+    purged |= {tp: missing[tp].stretch for tp in unsure}
     return found | {tp: stretch.end - stretch.begin for tp, stretch in purged.items()}
 
 

@@ -82,6 +82,7 @@ def find_purged(
     *,
     at_ms: int,
     sized: bool = True,
+    unknown: dict[TopicPartition, str] | None = None,
 ) -> dict[TopicPartition, OffsetRange]:
     """The parts of these ranges that the source still holds and retention would have kept on the target.
 
@@ -92,12 +93,13 @@ def find_purged(
         policy: the link's.
         at_ms: when they went.
         sized: whether the target's log is still as large as then; else a retention by size explains all that it may.
+        unknown: collects those of which that can't be found out, with the reason; None: the first one raises.
 
     Raises:
-        Unreachable: a cluster doesn't answer for one of them.
+        Unreachable: a cluster doesn't answer (`unknown` None: for one of them).
         Refused: the source may not be read.
     """
-    retentions = _retentions(source, target, missing, policy)
+    retentions = _retentions(source, target, missing, policy, unknown)
     young = _young(source, {tp: each for tp, each in missing.items() if tp in retentions}, retentions, at_ms)
     found = _as_small(target if sized else None, {tp: missing[tp] for tp in young}, retentions)
     left = {tp: young[tp] for tp in found}
@@ -105,16 +107,22 @@ def find_purged(
     first = source.probe_records(
         [LogPosition(tp, stretch.begin) for tp, stretch in left.items()], seconds=_PEEK_SECONDS
     )
-    starts = source.start_offsets(left)
+    starts = source.start_offsets(left, partial=unknown is not None)
     kept: dict[TopicPartition, OffsetRange] = {}
     for tp, stretch in left.items():
         if tp not in starts:
+            if unknown is not None:
+                unknown[tp] = f"nobody on {source.alias} says where it starts"
             continue
         seen = first[LogPosition(tp, stretch.begin)]
         if seen == NOTHING:
             continue  # the log ends there
         if seen.offset is None and not seen.outside:
-            raise Unreachable(f"{tp} on {source.alias} can't be read at {stretch.begin}: {seen.reason}")
+            why = f"{tp} on {source.alias} can't be read at {stretch.begin}: {seen.reason}"
+            if unknown is None:
+                raise Unreachable(why)
+            unknown[tp] = why
+            continue
         begin = max(stretch.begin, starts[tp], seen.offset or 0)
         if begin < stretch.end:
             kept[tp] = OffsetRange(begin, stretch.end)
@@ -126,9 +134,15 @@ def _retentions(
     target: ClusterAdmin,
     missing: Mapping[TopicPartition, Missing],
     policy: TopicSettings,
+    unknown: dict[TopicPartition, str] | None,
 ) -> dict[TopicPartition, Retention]:
-    ours = source.topic_configs({tp.topic for tp in missing}, keys=RETENTION)
-    theirs = target.topic_configs({each.target.topic for each in missing.values()}, keys=RETENTION)
+    denied = [None if unknown is None else set[str]() for _ in (source, target)]
+    ours = source.topic_configs({tp.topic for tp in missing}, keys=RETENTION, denied=denied[0])
+    theirs = target.topic_configs({each.target.topic for each in missing.values()}, keys=RETENTION, denied=denied[1])
+    for tp, each in missing.items():
+        for cluster, topic, hidden in zip((source, target), (tp.topic, each.target.topic), denied, strict=True):
+            if unknown is not None and hidden and topic in hidden:
+                unknown[tp] = f"drkit may not read the retention of {topic} on {cluster.alias} (grant DESCRIBE_CONFIGS)"
     return {
         tp: retention_of(ours[tp.topic], theirs[each.target.topic], policy, tp.topic)
         for tp, each in missing.items()

@@ -31,7 +31,7 @@ class RetainingCluster:
     def probe_records(self, places: Iterable[LogPosition], **_: Any) -> dict[LogPosition, ProbedRecord]:
         return {p: next((ProbedRecord(o) for o in sorted(self.stamps) if o >= p.offset), NOTHING) for p in places}
 
-    def start_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def start_offsets(self, tps: Iterable[TopicPartition], **_: Any) -> dict[TopicPartition, int]:
         return dict.fromkeys(tps, self.start)
 
     def log_sizes(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

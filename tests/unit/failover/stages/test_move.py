@@ -21,6 +21,7 @@ from drkit.failover.stages.failover_stages import (
     written_since,
 )
 from drkit.failover.stages.fence_stages import unread_since
+from drkit.failover.stages.target_loss import TargetLoss
 from drkit.mapping.translate import RowDoubts
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError, NotShown, PartlyDone, Refused, Unreachable
@@ -245,6 +246,32 @@ def test_a_planned_move_stops_where_a_partition_of_the_source_can_t_be_read_any_
         return
     with pytest.raises(Refused, match="what primary holds of t:0 can't be read any more"):
         translate(back=back)._since_drained(context, seen)
+
+
+@pytest.mark.parametrize(
+    ("found", "error", "said"),
+    [
+        (TargetLoss(unknown=["nobody knows"]), PartlyDone, "nobody knows"),
+        (
+            TargetLoss({"t:0": 3}, ["t:0 (gone)"], at_most=True, unsure={"t:0"}),
+            PartlyDone,
+            "dr may have lost up to 3 offsets since it was drained to: t:0 (gone)",
+        ),
+        (
+            TargetLoss({"t:0": 3, "t:1": 2}, ["t:0 (gone)", "t:1 (gone)"], at_most=True, unsure={"t:0"}),
+            Refused,
+            "dr has lost up to 5 offsets since it was drained to: t:0 (gone), t:1 (gone)",
+        ),
+    ],
+    ids=["unknown", "retention, perhaps", "some surely"],
+)
+def test_a_planned_move_stops_where_its_target_lost_something_or_may_have(monkeypatch, found, error, said):
+    monkeypatch.setattr(failover_stages, "target_loss", lambda *_: found)
+    seen = world([], [], source_reachable=True)
+    context = SimpleNamespace(facts=Facts(mode=Mode.PLANNED), commit_begun=False, run="RUN")
+    with pytest.raises(error) as raised:
+        translate()._since_drained(context, seen)
+    assert raised.value.what == said
 
 
 @pytest.mark.parametrize(

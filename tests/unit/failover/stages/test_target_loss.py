@@ -119,10 +119,15 @@ def tail(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 @pytest.fixture(autouse=True)
 def purges(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Whether `retention` explains what is missing, and whether that was asked with the logs' sizes (`sized`)."""
-    told: dict[str, Any] = {"retention": False, "sized": []}
+    told: dict[str, Any] = {"retention": False, "sized": [], "raises": None, "unknown": {}}
 
     def purged(_source: Any, _target: Any, missing: Mapping[TopicPartition, Missing], *_: Any, **how: Any) -> Any:
         told["sized"].append(how["sized"])
+        if told["raises"] is not None:
+            raise told["raises"]
+        if told["unknown"]:
+            how["unknown"] |= told["unknown"]
+            return {}
         return {} if told["retention"] else {tp: each.stretch for tp, each in missing.items()}
 
     monkeypatch.setattr(module, "find_purged", purged)
@@ -209,8 +214,31 @@ def test_a_beginning_that_is_gone_is_named_where_the_source_can_not_be_asked(rep
 
         asked.estate.admin = admin
     found = target_loss(asked, asked.facts)
-    assert (found.lost, found.unknown) == ({}, [])
-    assert found.told == ["t:0 (offsets 100 to 149 were removed; whether primary has them isn't known)"]
+    why = "primary is another cluster now" if replaced else "primary is gone"
+    (unknown,) = found.unknown
+    assert (found.lost, found.told) == ({}, [])
+    assert unknown == (
+        f"t:0 (offsets 100 to 149 were removed): whether primary has them, and retention kept them, isn't known ({why})"
+    )
+    loss = with_target_loss(asked, asked.facts)[0].loss
+    assert loss is not None
+    assert loss.lower_bound
+
+
+@pytest.mark.parametrize(
+    "how", [{"raises": Unreachable("no leader", remedy="")}, {"unknown": {TP: "no leader"}}], ids=["all", "one"]
+)
+def test_where_nobody_says_whether_retention_removed_a_beginning_all_that_the_source_has_counts_at_most(
+    purges: dict[str, Any], how: dict[str, Any]
+) -> None:
+    purges |= how
+    asked = context(Cluster({"t:0": (150, 600)}), Cluster({"t:0": (30, 500)}), {"t:0": held(100, 600)})
+    found = target_loss(asked, asked.facts)
+    assert (found.lost, found.at_most, found.unsure, found.unknown) == ({"t:0": 20}, True, {"t:0"}, [])
+    assert found.told == ["t:0 (offsets 100 to 149 were removed; whether retention did that isn't known: no leader)"]
+    loss = with_target_loss(asked, asked.facts)[0].loss
+    assert loss is not None
+    assert (loss.records, loss.upper_bound, loss.lower_bound) == (20, True, False)
 
 
 def test_a_log_that_nobody_answers_for_is_unknown_and_hides_no_loss_of_another() -> None:
@@ -218,7 +246,7 @@ def test_a_log_that_nobody_answers_for_is_unknown_and_hides_no_loss_of_another()
     asked = context(Cluster({"t:1": (7, 7)}, silent=("t:0",)), Cluster({"t:1": (0, 900)}), logs)
     found = target_loss(asked, asked.facts)
     assert found.lost == {"t:1": 3}
-    assert found.unknown == ["what dr holds by now isn't known of t:0 (no leader)"]
+    assert found.unknown[0] == "what dr holds by now isn't known of t:0 (no leader)"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,59 @@
+"""What retention explains of a log's beginning that is gone, and what can't be found out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from drkit.kafka.client.purged_records import Missing, find_purged
+from drkit.kafka.client.record_probe import LogPosition, OffsetRange, ProbedRecord
+from drkit.model.errors import Refused, Unreachable
+from drkit.model.topic_policy import TopicSettings
+from drkit.model.topology import TopicPartition
+
+READ, HIDDEN, SILENT = TopicPartition("read", 0), TopicPartition("hidden", 0), TopicPartition("silent", 0)
+MISSING = {tp: Missing(OffsetRange(5, 9), tp, emptied=False) for tp in (READ, HIDDEN, SILENT)}
+
+
+class Cluster(SimpleNamespace):
+    """Topics without a retention; it hides the settings of one, and nobody leads another."""
+
+    alias = "primary"
+
+    def topic_configs(self, names: set[str], *, denied: set[str] | None, **_: Any) -> dict[str, dict[str, str]]:
+        if denied is None and "hidden" in names:
+            raise Refused("not allowed", remedy="")
+        (denied if denied is not None else set()).update(names & {"hidden"})
+        return {name: {"cleanup.policy": "delete"} for name in names - {"hidden"}}
+
+    def probe_records(self, places: Iterable[LogPosition], **_: Any) -> dict[LogPosition, ProbedRecord]:
+        return {
+            each: ProbedRecord(reason="no leader") if each.tp == SILENT else ProbedRecord(offset=each.offset)
+            for each in places
+        }
+
+    def start_offsets(self, tps: Iterable[TopicPartition], **_: Any) -> dict[TopicPartition, int]:
+        return dict.fromkeys(tps, 0)
+
+
+def purged(*tps: TopicPartition, unknown: dict[TopicPartition, str] | None) -> dict[TopicPartition, OffsetRange]:
+    missing = {tp: MISSING[tp] for tp in tps}
+    return find_purged(Cluster(), Cluster(), missing, TopicSettings(), at_ms=0, unknown=unknown)  # type: ignore[arg-type]  # what is asked of it
+
+
+def test_what_is_not_known_of_some_hides_no_purge_of_others() -> None:
+    unknown: dict[TopicPartition, str] = {}
+    assert purged(*MISSING, unknown=unknown) == {READ: OffsetRange(5, 9)}
+    assert unknown == {
+        HIDDEN: "drkit may not read the retention of hidden on primary (grant DESCRIBE_CONFIGS)",
+        SILENT: "silent:0 on primary can't be read at 5: no leader",
+    }
+
+
+@pytest.mark.parametrize(("tp", "error"), [(HIDDEN, Refused), (SILENT, Unreachable)])
+def test_without_a_place_for_it_the_first_one_raises(tp: TopicPartition, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        purged(READ, tp, unknown=None)
