@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 SECONDS = 10.0
 """For all partitions, and for one answer of a broker."""
+_A_PARTITION_SECONDS = 0.1
 _FIRST_LOOK, _FURTHER = 8, 16
 """How many of the target's last offsets are compared first, and how many times as many next, while none of them is the
 same record on both sides: both logs held that one before either could part from the other."""
@@ -134,6 +135,12 @@ class _Logs:
                 break
             rows.append(following)
         return rows
+
+
+def seconds_for(partitions: int) -> float:
+    """How long reading that many partitions may take where a run waits for it: with a fixed time, a resume would get no
+    further."""
+    return SECONDS + partitions * _A_PARTITION_SECONDS
 
 
 def unmirrored_tail(sides: LinkSides, marks: Iterable[Watermark], *, seconds: float = SECONDS) -> UnmirroredTail:

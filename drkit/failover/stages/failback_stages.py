@@ -53,7 +53,7 @@ from drkit.failover.stages.target_loss import held_by_target
 from drkit.lag.diverged_logs import compare_logs
 from drkit.lag.divergence_check import tail_below
 from drkit.lag.problems_now import link_sides
-from drkit.lag.unmirrored_tail import SECONDS
+from drkit.lag.unmirrored_tail import seconds_for
 from drkit.mapping.translate import NO_ROW_DOUBTS, RowDoubts, translate_by_rows
 from drkit.model.clock import now, to_millis
 from drkit.model.errors import DrkitError, PartlyDone, Refused, Unreachable
@@ -73,8 +73,6 @@ CATCH_UP_SECONDS = 3600.0
 FENCED_PATIENCE_SECONDS = 15.0
 """Behind the fence both clusters turn clients away: how long to wait for one that is down."""
 _ROUNDS = 5
-_COMPARED_SECONDS = 0.1
-"""For each partition of the live cluster whose last records are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,7 +422,7 @@ class DrainBack:
             link=context.link.id,
             store=store,
             sides=lambda: link_sides(context.estate, context.link, store, left=False),
-            seconds=SECONDS + len(doubtful) * _COMPARED_SECONDS,  # else a resume finds out no more
+            seconds=seconds_for(len(doubtful)),
         )
         found |= {tp: f"from offset {tail.same_until[tp]} on" for tp in tail.first}
         unknown |= tail.unread

@@ -26,6 +26,7 @@ from drkit.kafka.client.record_probe import OffsetRange
 from drkit.lag.diverged_logs import as_mirrored, compare_logs, last_batches
 from drkit.lag.divergence_check import tail_below
 from drkit.lag.problems_now import link_sides
+from drkit.lag.unmirrored_tail import seconds_for
 from drkit.mapping.translate import translate_by_rows
 from drkit.model.clock import now, to_millis
 from drkit.model.errors import DrkitError
@@ -233,6 +234,7 @@ def _compare_records(
         link=link.id,
         store=store,
         sides=lambda: link_sides(context.estate, link, store, left=context.commit_begun),
+        seconds=seconds_for(len(asked)),
     )
     for tp in sorted(tail.first):
         begin = max(tail.same_until[tp], _source_offset(rows[tp], logs[tp].begin))

@@ -16,7 +16,7 @@ from drkit.failover.stages import target_loss as module
 from drkit.failover.stages.target_loss import TargetLoss, held_by_target, target_loss, with_target_loss
 from drkit.kafka.admin.logs.leader_epochs import EpochEnd, LogBatch
 from drkit.kafka.client.purged_records import Missing
-from drkit.lag.unmirrored_tail import UnmirroredTail
+from drkit.lag.unmirrored_tail import SECONDS, UnmirroredTail
 from drkit.model.errors import NotShown, Unreachable
 from drkit.model.link_state import TopicState
 from drkit.model.offsets import LastBatch, OffsetMapping, Watermark
@@ -106,7 +106,8 @@ def tail(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     for."""
     told: dict[str, Any] = {"found": SAME, "asked": {}}
 
-    def below(offsets: dict[TopicPartition, int], *_: Any, **__: Any) -> UnmirroredTail:
+    def below(offsets: dict[TopicPartition, int], *_: Any, seconds: float, **__: Any) -> UnmirroredTail:
+        assert seconds > SECONDS or not offsets, "the more there is to compare, the longer: a resume gets no further"
         told["asked"] |= offsets
         if isinstance(told["found"], Exception):
             raise told["found"]
