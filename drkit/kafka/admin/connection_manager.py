@@ -267,6 +267,8 @@ class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # untype
         if not connection.init_future.succeeded():
             await self.wait_for(connection.init_future, max(1.0, until.left * 1000))
         while connection._reauth.is_reauthenticating or connection.paused == _FULL:  # noqa: SLF001 - no public name
+            if not connection.connected:  # one that is lost stays full
+                raise kafka_errors.KafkaConnectionError(f"the connection to broker {node_id} was lost")
             if until.passed:
                 raise kafka_errors.KafkaTimeoutError(f"the connection to broker {node_id} takes no request")
             await self._net.sleep(_NEXT_LOOK_SECONDS)

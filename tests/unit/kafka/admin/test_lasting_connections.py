@@ -8,6 +8,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 
 import pytest
@@ -297,3 +298,30 @@ def test_a_step_that_goes_on_after_errors_does_not_go_on_after_its_end(
     assert len(sessions(connection)) == 3
     assert len(sessions(connection)) == 3
     assert broker.asked == 2
+
+
+def test_what_waits_for_room_on_a_connection_that_is_lost_is_tried_again(
+    brokers: list[FakeBroker], connection: AdminConnection, stack: ExitStack
+) -> None:
+    """The connection stays full: its requests got no answer."""
+    broker = brokers[2]
+    broker.patience = 0
+    topic = MetadataRequest.MetadataRequestTopic(name=NAME)
+    attempts = []
+
+    async def one(each: StepConnection) -> None:
+        await each.send(MetadataRequest(topics=[topic], allow_auto_topic_creation=False), 3)
+
+    async def step(each: StepConnection) -> None:
+        attempts.append(each)
+        await each.gather(one(each) for _ in range(MANY))
+
+    with ThreadPoolExecutor() as pool:
+        called = pool.submit(connection.call, "ask", step, timeout_seconds=30.0)
+        wait_until(lambda: broker.asked > 0, what="requests that wait for an answer")
+        broker.crash()
+        wait_until(lambda: len(attempts) > 1, timeout=20, what="another attempt")
+        broker.patience = 10 * MANY
+        broker.released.set()
+        broker.come_back(stack)
+        called.result()
