@@ -50,8 +50,8 @@ class TopicKept:
     """What a salvage kept of a topic of the old primary, and the state when it began to read.
 
     `path`: its folder. `ends`: the old primary's high watermarks; `live`: the live cluster's log; `offsets`: a digest
-    of the committed offsets on the topic there; `tails`: one of the last records of both logs; `live_batches`: the live
-    log's last batches by partition, where they could be read.
+    of the committed offsets on the topic there; `tails`: one of the last records of its log, and those of the live log
+    by partition; `live_batches`: the live log's last batches by partition, where they could be read.
     """
 
     path: str

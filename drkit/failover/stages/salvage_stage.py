@@ -241,12 +241,15 @@ class TopicAtSalvage:
 
 @dataclass(frozen=True, slots=True)
 class _Tail:
-    """The last records of a topic's log: their digest, why not all were read in time, and the partitions that have
-    any there."""
+    """The last records of a topic's log: their digests by partition, why not all were read in time, and the partitions
+    that have any there."""
 
-    digest: str
+    digests: dict[int, str]
     unread: str
     held: frozenset[int]
+
+    def __str__(self) -> str:
+        return ",".join(f"{number}:{digest}" for number, digest in sorted(self.digests.items()))
 
 
 def topics_at_salvage(
@@ -279,7 +282,7 @@ def topics_at_salvage(
             of,
             logs[name],
             offsets_digest(each for each in offsets if each.topic == name),
-            f"{tails[name].digest} {live_tails[live_names[name]].digest}",
+            f"{_digest(str(tails[name]))} {live_tails[live_names[name]]}",
             live_names[name] in compacted,
             tails[name].unread or live_tails[live_names[name]].unread,
         )
@@ -321,8 +324,16 @@ def _tails(
             there = list(last.values())
         late = next((f"on {alias}: {seen[place].reason}" for place in wanted if seen[place].late), "")
         having = frozenset(number for number, _, found in there if isinstance(found, tuple))
-        tails[name] = _Tail(hashlib.sha256(repr(there).encode()).hexdigest(), late, having)
+        records: dict[int, list[object]] = {number: [] for number in ends[name]}
+        for each in there:
+            records[each[0]].append(each)
+        tails[name] = _Tail({number: _digest(repr(each)) for number, each in records.items()}, late, having)
     return tails
+
+
+def _digest(text: str) -> str:
+    """Short, as a run keeps one of each partition."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def with_last_records(context: StageContext, live: str, kept: Mapping[str, TopicKept]) -> set[TopicPartition]:
@@ -335,8 +346,9 @@ def with_last_records(context: StageContext, live: str, kept: Mapping[str, Topic
     return {
         TopicPartition(name, number)
         for name, tail in tails.items()
-        if not tail.unread and kept[name].tails.split()[1:] == [tail.digest]
-        for number in tail.held
+        for before in (kept[name].tails.partition(" ")[2].split(","),)
+        for number in tail.held  # what is not read in time is no record that was kept
+        if f"{number}:{tail.digests[number]}" in before
     }
 
 

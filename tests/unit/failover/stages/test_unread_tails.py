@@ -42,7 +42,10 @@ def probing(monkeypatch):
 
     def admin(alias):
         def probe(places, **_):
-            return {place: answers.get(alias, ProbedRecord(place.offset, 1, 2)) for place in places}
+            def of(place):
+                return answers.get((alias, place.tp.partition), answers.get(alias, ProbedRecord(place.offset, 1, 2)))
+
+            return {place: of(place) for place in places}
 
         return SimpleNamespace(probe_records=probe, compacted=lambda _: context.compacted)
 
@@ -95,6 +98,19 @@ def test_a_log_whose_last_records_are_those_that_were_kept_is_the_same_one(probi
     for another in (ProbedRecord(4, 1, 3), ProbedRecord(4, 2, 2), LATE):
         answers["dr"] = another
         assert with_last_records(context, "dr", kept) == set()
+
+
+@pytest.mark.parametrize("now", [ProbedRecord(9, 1, 2), LATE], ids=["written anew and removed", "not read in time"])
+def test_what_happened_to_the_last_records_of_one_partition_says_nothing_of_another(probing, monkeypatch, now):
+    context, answers = probing
+    context.compacted = {"t"}
+    other = TopicPartition("t", 1)
+    log = LiveLog("live", {0: 0, 1: 0}, {0: 5, 1: 5})
+    monkeypatch.setattr(salvage_stage, "live_logs", lambda *_: {"t": log})
+    kept = {"t": TopicKept("/kept", 0, {}, log, "", topics_at_salvage(context, "primary", "dr", [TOPIC])["t"].tails)}
+    assert with_last_records(context, "dr", kept) == {TP, other}
+    answers["dr", 0] = now
+    assert with_last_records(context, "dr", kept) == {other}
 
 
 def test_a_log_without_last_records_is_not_shown_to_be_the_same_one_by_having_none(probing):
