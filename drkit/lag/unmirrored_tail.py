@@ -293,7 +293,8 @@ def _compare(reading: _Reading, tail: _Tail) -> _Seen:
             if there is None and not asked:
                 asked, cleaner = True, reading.cleaner(tail.target)
                 last = _last_of_keys(held) if cleaner is not None else {}
-            if there is None and cleaner is not None and cleaner.may_have_removed(record):
+            # a cleaner removes what a tombstone deletes before the tombstone
+            if there is None and cleaner is not None and key not in last and cleaner.may_have_removed(record):
                 removed.pop(key, None)
                 alone.discard(key)
                 continue

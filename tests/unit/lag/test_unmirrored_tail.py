@@ -95,6 +95,16 @@ def test_a_tombstone_that_no_cleaner_can_have_removed_yet_was_never_mirrored(com
     assert compare(3, {0: A, 1: B, 2: Written("a", None, YOUNG)}, {0: A, 1: B}).first == {TP: 2}
 
 
+def test_a_tombstone_was_never_there_where_the_target_still_holds_what_it_deletes(compare: Any) -> None:
+    """A target that was set back to before it: no cleaner removes a tombstone before that."""
+    assert compare(3, {0: A, 1: B, 2: GONE}, {0: A, 1: B}).first == {TP: 2}
+    assert compare(3, {1: B, 2: GONE}, {0: A, 1: B}).first == {TP: 2}, "the source's cleaner has removed it"
+
+
+def test_a_tombstone_behind_which_both_hold_a_later_record_of_its_key_is_no_other_record(compare: Any) -> None:
+    assert compare(3, {0: GONE, 1: B, 2: A}, {1: B, 2: A}) == SAME
+
+
 def test_a_value_behind_a_tombstone_that_was_removed_was_never_mirrored(compare: Any) -> None:
     found = compare(3, {0: B, 1: GONE, 2: A}, {0: B})
     assert (found.first, found.same_until) == ({TP: 2}, {TP: 1})
