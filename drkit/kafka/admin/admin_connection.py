@@ -260,21 +260,29 @@ class StepConnection:
         """Nothing more is sent. Any thread may call it."""
         self._ended = True
 
-    async def send(self, request: Any, node_id: int | None = None, *, timeout_seconds: float | None = None) -> Any:
+    async def send(
+        self,
+        request: Any,
+        node_id: int | None = None,
+        *,
+        timeout_seconds: float | None = None,
+        sent: Callable[[], None] = lambda: None,
+    ) -> Any:
         """Send one protocol request; None: to any broker.
 
-        `timeout_seconds` bounds this one request, to leave time for others after it. The client knows the brokers that
+        `timeout_seconds` bounds this one request, to leave time for others after it. `sent` is called once the request
+        may reach a broker: one that fails before is never carried out. The client knows the brokers that
         were up when it connected and refreshes its metadata only every five minutes, so an unknown broker triggers a
         refresh.
         """
         until = self._until if timeout_seconds is None else self._until.within(timeout_seconds)
         node = self._manager.least_loaded_node() if node_id is None else node_id
         try:
-            sent = await self._begun(request, node, until)
+            begun = await self._begun(request, node, until, sent)
         except kafka_errors.UnknownBrokerIdError:
             await self._manager.cluster.refresh_metadata()
-            sent = await self._begun(request, node, until)
-        return await (sent if timeout_seconds is None else self._manager.wait_for(sent, until.left * 1000))
+            begun = await self._begun(request, node, until, sent)
+        return await (begun if timeout_seconds is None else self._manager.wait_for(begun, until.left * 1000))
 
     async def begin(self, request: Any, node_id: int) -> Awaitable[Any]:
         """As `send`, but returns once it is sent; awaiting what it returns gives the response. At most four at a time
@@ -286,13 +294,19 @@ class StepConnection:
             raise
         return begun
 
-    async def _begun(self, request: Any, node_id: int | None, until: Deadline) -> Any:
+    async def _begun(
+        self, request: Any, node_id: int | None, until: Deadline, sent: Callable[[], None] = lambda: None
+    ) -> Any:
         self._check_over()
         connection = await self._manager.ready(node_id, until)
         self._check_over()
         if self._permission is not None and request.API_KEY in _CHANGES and not self._permission.holds():
             raise PermissionLapsed
-        return connection.send_request(request)
+        takes = connection.connected and not connection.paused  # else the library refuses it
+        begun = connection.send_request(request)
+        if takes:
+            sent()
+        return begun
 
     def _check_over(self) -> None:
         if self._ended or self._until.passed:

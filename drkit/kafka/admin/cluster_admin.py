@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
 from kafka import errors as kafka_errors
 from kafka.protocol.admin import (
@@ -221,8 +222,10 @@ class ClusterAdmin(ClusterClient):
             chunk = first_to_create(left.values())
             while chunk:
                 sent_before = set(asked)
-                asked.update(topic.name for topic in chunk)
-                response = await connection.send(create_request(chunk, connection.timeout_seconds))
+                response = await connection.send(
+                    create_request(chunk, connection.timeout_seconds),
+                    sent=partial(asked.update, [topic.name for topic in chunk]),
+                )
                 for topic in response.topics:
                     error = error_class(topic.error_code)
                     if topic.error_code and error.retriable:

@@ -349,6 +349,10 @@ def delete_exact(
     failures: dict[str, str] = {}
     unanswered = 0  # a broker that stood still may carry it out yet, also behind a later attempt's answer
 
+    def sent() -> None:
+        nonlocal unanswered
+        unanswered += 1
+
     async def step(connection: StepConnection) -> None:
         nonlocal unanswered
         version = connection.supports(DeleteTopicsRequest)
@@ -362,14 +366,14 @@ def delete_exact(
                 remedy="Try again",
                 sent_before=unanswered > 0,
             )
-        unanswered += 1
         response = await connection.send(
             DeleteTopicsRequest(
                 topics=[state(name=None, topic_id=topic_id) for topic_id in ids],
                 topic_names=[],
                 timeout_ms=int(connection.timeout_seconds * 1000),
                 min_version=_WITH_IDS,
-            )
+            ),
+            sent=sent,
         )
         unanswered -= 1
         for result in response.responses:
@@ -382,7 +386,7 @@ def delete_exact(
 
     if topics:
         connection.call("delete topics", step)
-    if failures and unanswered:
+    if failures and unanswered > 0:
         name, why = next(iter(failures.items()))
         raise Unreachable(
             f"topic {name} can't be deleted on {connection.alias}: {why}",

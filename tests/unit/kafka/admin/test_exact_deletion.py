@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ from drkit.kafka.admin.topic_requests import TooLate, delete_exact
 from drkit.model.errors import Unreachable
 
 SILENT, REFUSED, BUSY = None, kafka_errors.TopicDeletionDisabledError, kafka_errors.NotControllerError
+UNSENT = kafka_errors.NodeNotReadyError
 TOPICS = {"t": "AAAAAAAAAAAAAAAAAAAAAQ"}
 
 
@@ -20,8 +22,11 @@ def deletion(*answers: Any, late: bool = False) -> dict[str, str]:
     """What a deletion says that is answered so, attempt by attempt. `late`: the last one comes too late."""
     left = list(answers)
 
-    async def send(request: Any) -> Any:
+    async def send(request: Any, *, sent: Callable[[], None]) -> Any:
         answer = left.pop(0)
+        if answer is UNSENT:
+            raise UNSENT
+        sent()
         if answer is SILENT:
             raise kafka_errors.KafkaTimeoutError
         (topic,) = request.topics
@@ -43,6 +48,7 @@ def deletion(*answers: Any, late: bool = False) -> dict[str, str]:
 
 def test_a_refusal_says_why() -> None:
     assert list(deletion(BUSY, REFUSED)) == ["t"]
+    assert list(deletion(UNSENT, REFUSED)) == ["t"], "the first attempt reached no broker"
 
 
 def test_a_refusal_behind_an_attempt_without_an_answer_does_not_count_as_one() -> None:
@@ -52,7 +58,9 @@ def test_a_refusal_behind_an_attempt_without_an_answer_does_not_count_as_one() -
 
 
 @pytest.mark.parametrize(
-    ("answers", "sent_before"), [((BUSY,), False), ((SILENT,), True), ((SILENT, BUSY), True)], ids=str
+    ("answers", "sent_before"),
+    [((BUSY,), False), ((UNSENT,), False), ((SILENT,), True), ((SILENT, BUSY), True)],
+    ids=str,
 )
 def test_what_is_too_late_says_whether_an_attempt_before_got_no_answer(answers: Any, sent_before: bool) -> None:
     with pytest.raises(TooLate) as told:

@@ -325,3 +325,25 @@ def test_what_waits_for_room_on_a_connection_that_is_lost_is_tried_again(
         broker.released.set()
         broker.come_back(stack)
         called.result()
+
+
+@pytest.mark.parametrize("reached", [True, False], ids=["silent", "lost"])
+def test_a_request_counts_as_sent_only_if_a_connection_took_it(
+    brokers: list[FakeBroker], connection: AdminConnection, reached: bool
+) -> None:
+    broker = brokers[2]
+    topic = MetadataRequest.MetadataRequestTopic(name=NAME)
+    sent = []
+
+    async def step(each: StepConnection) -> None:
+        request = MetadataRequest(topics=[topic], allow_auto_topic_creation=False)
+        await each.send(request, 3, sent=lambda: sent.append(1))
+
+    if reached:
+        broker.silent = True
+    else:
+        broker.crash()
+        wait_until(lambda: 3 not in sessions(connection), what="the loss to be noticed")
+    with pytest.raises(Unreachable):
+        connection.call("ask", step, timeout_seconds=0.5)
+    assert bool(sent) is reached
