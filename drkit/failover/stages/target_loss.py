@@ -40,7 +40,8 @@ from drkit.model.wording import and_more, counted
 class TargetLoss:
     """`lost`: by `topic:partition` of the link's source, how many offsets are gone whose records the source may still
     hold; `told`: what is gone, in words; `at_most`: some of that may be there. `unsure`: those of `lost` that count
-    only as nobody says whether retention has removed them. `unknown`: of what nothing can be said, and why, in words.
+    only as nobody says whether retention has removed them. `unknown`: of what nothing can be said, and why, in words;
+    `by_size`: the same of what a retention by size may have removed since clients write there, which stops no move.
     """
 
     lost: dict[str, int] = field(default_factory=dict)
@@ -48,6 +49,7 @@ class TargetLoss:
     at_most: bool = False
     unsure: set[str] = field(default_factory=set)
     unknown: list[str] = field(default_factory=list)
+    by_size: list[str] = field(default_factory=list)
 
     def add(self, tp: TopicPartition, count: int, what: str) -> None:
         """So many offsets of a partition are gone (0: none that the source still has)."""
@@ -262,9 +264,9 @@ def _add_removed(
     """What no retention removed at the beginnings of the target's logs, as far as the source has them, or may."""
     if not removed:
         return
-    unsure, why = dict[TopicPartition, str](), ""
+    unsure, by_size, why = dict[TopicPartition, str](), set[TopicPartition](), ""
     try:
-        purged = _purged(context, removed, target, epochs, unsure)
+        purged = _purged(context, removed, target, epochs, unsure, by_size)
     except DrkitError as error:
         purged, why = {}, f" ({error.what})"
     for tp, (begin, until) in removed.items():
@@ -273,6 +275,10 @@ def _add_removed(
         if count is None:
             source = context.link.id.source
             found.unknown.append(f"{which}): whether {source} has them, and retention kept them, isn't known{why}")
+        elif tp in by_size:
+            found.by_size.append(
+                f"{which}): whether its retention by size did that isn't known, as clients write there"
+            )
         elif tp in unsure:
             found.add(tp, count, f"{which}; whether retention did that isn't known: {unsure[tp]})")
             found.unsure.add(str(tp))
@@ -287,12 +293,12 @@ def _purged(
     target: _Target,
     epochs: Mapping[str, int],
     unsure: dict[TopicPartition, str],
+    by_size: set[TopicPartition],
 ) -> dict[TopicPartition, int]:
     """How many offsets of these ranges of the target the source has still, and retention would have kept; without
     partitions of which that isn't known. `unsure` collects those of which only the source's part is known, with the
-    reason: retention may have removed all that counts.
-
-    Once clients write to the target, its log may be larger than when retention by size removed something.
+    reason: retention may have removed all that counts. `by_size`: those that a retention by size may have removed; once
+    clients write to the target, its log may be larger than it was then.
 
     Raises:
         DrkitError: a cluster or the store doesn't answer, the source was replaced, or may not be read.
@@ -323,7 +329,9 @@ def _purged(
         return found
     sized, policy = not context.commit_begun, link.settings_policy
     try:
-        purged = find_purged(source, cluster, missing, policy, at_ms=to_millis(now()), sized=sized, unknown=unsure)
+        purged = find_purged(
+            source, cluster, missing, policy, at_ms=to_millis(now()), sized=sized, unknown=unsure, by_size=by_size
+        )
     except DrkitError as error:
         purged = {}
         unsure |= dict.fromkeys(missing, error.what)
@@ -362,10 +370,10 @@ def _source_offset(rows: Sequence[OffsetMapping], place: int) -> int:
 def with_target_loss(context: StageContext, facts: Facts) -> tuple[Facts, str]:
     """The facts with what the target has lost since counted as lost, and a sentence about it, "" for nothing."""
     found = target_loss(context, facts)
-    if not found.unknown and not found.told:
+    said = [*found.unknown, *found.by_size]
+    if not said and not found.told:
         return facts, ""
     source, target = context.link.id.source, context.link.id.target
-    said = list(found.unknown)
     if found.told:
         said.append(
             f"{target} has lost {found.offsets()} since the run counted what is missing "
@@ -376,6 +384,6 @@ def with_target_loss(context: StageContext, facts: Facts) -> tuple[Facts, str]:
         loss,
         reason="; ".join(filter(None, (loss.reason, *said))),
         upper_bound=loss.upper_bound or bool(found.lost),
-        lower_bound=loss.lower_bound or bool(found.unknown),
+        lower_bound=loss.lower_bound or bool(found.unknown or found.by_size),
     )
     return replace(facts, loss=loss), "".join(f"; {each}" for each in said)

@@ -83,6 +83,7 @@ def find_purged(
     at_ms: int,
     sized: bool = True,
     unknown: dict[TopicPartition, str] | None = None,
+    by_size: set[TopicPartition] | None = None,
 ) -> dict[TopicPartition, OffsetRange]:
     """The parts of these ranges that the source still holds and retention would have kept on the target.
 
@@ -93,6 +94,7 @@ def find_purged(
         policy: the link's.
         at_ms: when they went.
         sized: whether the target's log is still as large as then; else a retention by size explains all that it may.
+        by_size: collects those, if not `sized`.
         unknown: collects those of which that can't be found out, with the reason; None: the first one raises.
 
     Raises:
@@ -103,6 +105,8 @@ def find_purged(
     young = _young(source, {tp: each for tp, each in missing.items() if tp in retentions}, retentions, at_ms)
     found = _as_small(target if sized else None, {tp: missing[tp] for tp in young}, retentions)
     left = {tp: young[tp] for tp in found}
+    if by_size is not None and not sized:
+        by_size |= young.keys() - found
     # last: ranges that both sides have removed meanwhile, or without records, aren't missing
     first = source.probe_records(
         [LogPosition(tp, stretch.begin) for tp, stretch in left.items()], seconds=_PEEK_SECONDS

@@ -197,6 +197,18 @@ def test_a_last_batch_that_the_cleaner_of_the_target_wrote_anew_is_no_loss(own: 
     assert f"nothing shows that dr still holds what it held of {unread}:0" in (loss.reason or "")
 
 
+@pytest.mark.parametrize("unread", [{"retention_bytes": "100000000"}], indirect=True)
+def test_what_a_retention_by_size_may_have_removed_since_clients_write_there_is_not_exactly_nothing(
+    own: OwnLink, unread: str
+) -> None:
+    done = failover(own, Mode.UNPLANNED, "close", lambda: purged(own, unread))
+    assert done.error is None, done.error
+    loss = done.machine.facts.loss
+    assert loss is not None
+    assert (loss.records, loss.lower_bound, loss.upper_bound) == (0, True, False)
+    assert f"{unread}:0 (offsets 0 to {PURGED - 1} were removed): whether its retention by size" in (loss.reason or "")
+
+
 def test_what_retention_takes_on_both_sides_is_no_loss(own: OwnLink, unread: str) -> None:
     def taken() -> None:
         with own.estate() as estate:

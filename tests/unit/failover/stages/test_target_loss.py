@@ -120,14 +120,15 @@ def tail(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 @pytest.fixture(autouse=True)
 def purges(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Whether `retention` explains what is missing, and whether that was asked with the logs' sizes (`sized`)."""
-    told: dict[str, Any] = {"retention": False, "sized": [], "raises": None, "unknown": {}}
+    told: dict[str, Any] = {"retention": False, "sized": [], "raises": None, "unknown": {}, "by_size": set()}
 
     def purged(_source: Any, _target: Any, missing: Mapping[TopicPartition, Missing], *_: Any, **how: Any) -> Any:
         told["sized"].append(how["sized"])
         if told["raises"] is not None:
             raise told["raises"]
-        if told["unknown"]:
+        if told["unknown"] or told["by_size"]:
             how["unknown"] |= told["unknown"]
+            how["by_size"] |= told["by_size"]
             return {}
         return {} if told["retention"] else {tp: each.stretch for tp, each in missing.items()}
 
@@ -168,6 +169,22 @@ def test_the_size_of_a_log_says_nothing_of_retention_once_clients_write_there(
     asked.commit_begun = begun
     target_loss(asked, asked.facts)
     assert purges["sized"] == [not begun]
+
+
+def test_what_a_retention_by_size_may_have_removed_since_makes_the_loss_a_lower_bound(purges: dict[str, Any]) -> None:
+    """Somebody may have deleted it; counted it would be a loss after each failover of such a topic."""
+    purges["by_size"] = {TP}
+    asked = context(Cluster({"t:0": (150, 600)}), Cluster({"t:0": (0, 500)}), {"t:0": held(100, 600)})
+    found = target_loss(asked, asked.facts)
+    assert (found.lost, found.told, found.unknown) == ({}, [], []), "it stops no move"
+    facts, said = with_target_loss(asked, asked.facts)
+    assert facts.loss is not None
+    assert (facts.loss.records, facts.loss.lower_bound, facts.loss.upper_bound) == (0, True, False)
+    assert facts.loss.reason == (
+        "t:0 (offsets 100 to 149 were removed): whether its retention by size did that isn't known, as clients write "
+        "there"
+    )
+    assert facts.loss.reason in said
 
 
 @pytest.mark.parametrize(

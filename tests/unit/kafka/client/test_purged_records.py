@@ -13,6 +13,7 @@ from drkit.kafka.client.record_probe import LogPosition, OffsetRange, ProbedReco
 from drkit.model.errors import Refused, Unreachable
 from drkit.model.topic_policy import TopicSettings
 from drkit.model.topology import TopicPartition
+from tests.support.links.retaining_cluster import RetainingCluster
 
 READ, HIDDEN, SILENT = TopicPartition("read", 0), TopicPartition("hidden", 0), TopicPartition("silent", 0)
 MISSING = {tp: Missing(OffsetRange(5, 9), tp, emptied=False) for tp in (READ, HIDDEN, SILENT)}
@@ -51,6 +52,24 @@ def test_what_is_not_known_of_some_hides_no_purge_of_others() -> None:
         HIDDEN: "drkit may not read the retention of hidden on primary (grant DESCRIBE_CONFIGS)",
         SILENT: "silent:0 on primary can't be read at 5: no leader",
     }
+
+
+@pytest.mark.parametrize(("emptied", "age"), [(False, "young"), (False, "old"), (True, "young")])
+def test_what_only_a_retention_by_size_may_explain_is_named_where_the_size_does_not_tell(
+    emptied: bool, age: str
+) -> None:
+    cluster: Any = RetainingCluster()
+    cluster.settings |= {"retention.bytes": "100", "retention.ms": "1000000"}
+    cluster.stamps = dict.fromkeys(range(100), 10_000_000 if age == "young" else 0)
+    by_size: set[TopicPartition] = set()
+    missing = {READ: Missing(OffsetRange(5, 9), READ, emptied=emptied)}
+    found = find_purged(
+        cluster, cluster, missing, TopicSettings(), at_ms=10_000_000, sized=False, unknown={}, by_size=by_size
+    )
+    assert found == ({READ: OffsetRange(5, 9)} if emptied else {}), "no retention by size empties a log"
+    assert by_size == ({READ} if (emptied, age) == (False, "young") else set()), (
+        "retention by time explains what is old"
+    )
 
 
 @pytest.mark.parametrize(("tp", "error"), [(HIDDEN, Refused), (SILENT, Unreachable)])
