@@ -42,8 +42,8 @@ class ProvenPartition(NamedTuple):
 class LinkCopy:
     """A link's state in its topic. `written_at`: when its last record was written; `records`: the number of keys.
 
-    `unproven`: watermarks whose rows aren't those that they count. `counted`: of these, the number of rows that the
-    watermark counts and the chain over them. `headless`: those whose first rows were deleted from the topic.
+    `unproven`: watermarks whose rows aren't those that they count. `counted`: the number of rows that each watermark
+    counts, and the chain over them. `headless`: those whose first rows were deleted from the topic.
     `begins`: the first offset of the topic; beyond 0 records were deleted: compaction keeps it. `unreadable`: keys with
     undecodable values.
     """
@@ -136,8 +136,9 @@ def copy_of(link: Link, topic: str, found: Mapping[bytes, SmallTopicRecord]) -> 
     for tp, (mark, count, chain) in sorted(marks.items()):
         there = sorted(blocks[tp, mark.epoch])
         rows = proven_rows(tp, mark.epoch, there, count, chain)
+        copy.counted[tp] = count, chain
         if rows is None:
-            copy.unproven[tp], copy.counted[tp] = mark, (count, chain)
+            copy.unproven[tp] = mark
             if [block.number for block in there] != list(range(len(there))) or not there:
                 copy.headless.add(tp)
         else:

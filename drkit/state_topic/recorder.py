@@ -35,7 +35,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.admin_connection import Reachability
@@ -58,6 +58,7 @@ from drkit.state_topic.records import (
     Key,
     RowBlocks,
     StateKind,
+    begins_with,
     key_bytes,
     read_key,
     section_of,
@@ -95,6 +96,15 @@ Records = dict[bytes, bytes | None]
 
 _COMPARED = frozenset({StateKind.TOPIC, StateKind.WATERMARK, StateKind.ROWS})
 """Kinds of records whose loss in the store a comparison with the topic shows (`guard.check_knows_all`)."""
+
+
+class _SeenRows(NamedTuple):
+    """All mapping rows of a partition, as an opening found them: how many, and the chain over them; `mark`: its
+    watermark then."""
+
+    mark: Watermark
+    size: int
+    chain: str
 
 
 class _NotCompared(Exception):
@@ -167,6 +177,7 @@ class Recorder:
         self._sections: dict[Key, set[bytes]] = defaultdict(set)
         self._refreshed_at = 0.0
         self._blocks: dict[TopicPartition, RowBlocks] = {}
+        self._seen: dict[TopicPartition, _SeenRows] = {}  # what the last opening that could tell found
         self._written: dict[TopicPartition, tuple[Watermark, float]] = {}
         self._failed: bool | None = None  # an earlier process may have reported a failure
         self._failing_since: float | None = None
@@ -361,9 +372,7 @@ class Recorder:
             copy = copy_of(self._link, self._topic, found)
             copy.begins = connection.begins(self._admin, self._topic)  # after: what was deleted meanwhile is lost, too
             check_knows_all(self._link, self._store, copy, self._admin)
-            self._note_unproven(copy)
-            if self._whole:  # a command looks only at what it writes
-                self._looked_from = begins
+            self._note_unproven(copy, begins)
             proven = set(copy.partitions)
         else:
             connection.create(self._admin, self._topic)
@@ -400,26 +409,47 @@ class Recorder:
                 }
         return True
 
-    def _note_unproven(self, copy: LinkCopy) -> None:
-        """Put on record whose rows the copy doesn't prove, before it gets those that the store has."""
+    def _note_unproven(self, copy: LinkCopy, began: int) -> None:
+        """Put on record whose rows the copy doesn't prove, before it gets those that the store has. `began`: where the
+        topic began before it was read."""
         with self._lock:
-            taken_over = set(self._taken_over)
+            taken_over, noted = set(self._taken_over), dict(self._marks)
 
-        def known(tp: TopicPartition, rows: Sequence[OffsetMapping]) -> bool:
-            blocks = None if tp in taken_over else self._blocks.get(tp)
+        def known(mark: Watermark, rows: Sequence[OffsetMapping]) -> bool:
             pairs = [(row.source_offset, row.target_offset) for row in rows]
-            return blocks is not None and blocks.epoch == rows[0].epoch and blocks.begin(pairs)
+            blocks, own = (None, None) if mark.tp in taken_over else (self._blocks.get(mark.tp), noted.get(mark.tp))
+            if blocks is not None:
+                found = blocks.epoch == mark.epoch and blocks.begin(pairs)
+            else:
+                found = self._has_seen(mark, pairs, own)
+            if not found:
+                return False
+            self._seen[mark.tp] = _SeenRows(mark, len(pairs), RowBlocks(mark.epoch, pairs).chain)
+            return True
 
         told = {(each.kind, each.place) for each in self._store.problems(self._link.id)}
         written = None if self._whole else {str(tp) for tp in taken_over}  # the others' rows a command leaves alone
-        found = unproven_rows(copy, self._store, self._link, known, now(), looked_from=self._looked_from)
-        for problem in found:
+        problems = unproven_rows(copy, self._store, self._link, known, now(), looked_from=self._looked_from)
+        for problem in problems:
             if written is not None and problem.place not in written:
                 continue
             if (problem.kind, problem.place) not in told:
                 log.warning("%s: %s", self._link.id, problem.reason)
                 self._store.put_problem(self._link.id, problem)
             self.changed(StateKind.PROBLEM)
+        if self._whole:  # a command looks only at what it writes
+            self._looked_from = began
+            self._seen |= {tp: _SeenRows(each.watermark, *copy.counted[tp]) for tp, each in copy.partitions.items()}
+
+    def _has_seen(self, mark: Watermark, pairs: Sequence[tuple[int, int]], noted: Watermark | None) -> bool:
+        """Whether an opening found that these were all rows, and the store has kept the watermark since; or, where this
+        process has noted one (`noted`), found the first of them, and the store has that watermark."""
+        seen = self._seen.get(mark.tp)
+        if seen is None or seen.mark.epoch != mark.epoch or not begins_with(pairs, seen.size, seen.chain):
+            return False
+        last = seen.mark if noted is None else noted
+        same = (last.source_through, last.target_end) == (mark.source_through, mark.target_end)
+        return same and (noted is not None or len(pairs) == seen.size)
 
     def _to_be_opened_again(self) -> bool:
         """Whether it is time, or the topic was recreated (after a deletion), or records of it were deleted."""
@@ -462,6 +492,8 @@ class Recorder:
             stale, self._stale = self._stale - unproven, set(unproven)
             marks = {tp: mark for tp, mark in self._marks.items() if tp not in unproven}
         gone = {tp for tp in self._blocks if not forgot.isdisjoint((None, tp.topic))}
+        if forgot:
+            self._seen = {tp: seen for tp, seen in self._seen.items() if forgot.isdisjoint((None, tp.topic))}
         for tp in unproven | gone:  # others may have added rows to those that were known
             self._blocks.pop(tp, None)
         try:

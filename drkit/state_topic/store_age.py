@@ -219,7 +219,7 @@ def unproven_rows(
     copy: LinkCopy,
     store: Store,
     link: Link,
-    known: Callable[[TopicPartition, Sequence[OffsetMapping]], bool],
+    known: Callable[[Watermark, Sequence[OffsetMapping]], bool],
     at: datetime,
     *,
     looked_from: int,
@@ -231,7 +231,8 @@ def unproven_rows(
         copy: the copy, with its `begins`.
         store: the store.
         link: a configured link.
-        known: whether the caller has seen that these are all rows of a partition, as long as the store had them.
+        known: whether the caller has seen that these are all rows of a watermark's partition, as long as the store had
+            them.
         at: now.
         looked_from: where the copy began when it was last looked through for this; 0: it wasn't. What it lacks since,
             though it begins there still, it never had.
@@ -249,7 +250,7 @@ def unproven_rows(
             link.id, tp, f"they were written anew to its copy on {link.id.target}, which had lost them", at
         )
         for tp, rows in zip(found, rows_of, strict=True)
-        if rows and doubt_of_rows(_NOT_PROVEN, marks[tp], rows) is not None and not known(tp, rows)
+        if rows and doubt_of_rows(_NOT_PROVEN, marks[tp], rows) is not None and not known(marks[tp], rows)
     ]
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -484,3 +484,44 @@ def test_a_partition_that_comes_after_a_cut_is_in_no_doubt(topic, store, monkeyp
         wait_until(lambda: new in copied(topic).partitions, what="the record of the new partition")
         assert topic.read > read, "it was compared before"
         assert not in_doubt(store)
+
+
+def reopened(topic, monkeypatch) -> None:
+    """Wait until each opening that has begun by now, and another one, are over; as after a quarter of an hour."""
+    with monkeypatch.context() as patched:
+        patched.setattr(recorder, "REOPEN_SECONDS", 0.0)
+        patched.setattr(recorder, "SETTLE_SECONDS", 0.0)
+        read = topic.read
+        wait_until(lambda: topic.read > read + 4, what="openings")
+
+
+def add(mirror, store, tp, *rows) -> dict[TopicPartition, int]:
+    """Mirror these rows of a partition under a new claim."""
+    generation = store.next_generation(LINK.id)
+    store.claim(LINK.id, [(tp, 1)], generation)
+    claims = {tp: generation}
+    mirror.append_mappings(LINK.id, [replace(row(*each), partition=tp.partition) for each in rows], claims)
+    mirror.put_watermarks(LINK.id, [replace(mark(30, 28), partition=tp.partition)], claims)
+    return claims
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("lost", [False, True], ids=["whole store", "store that lost a row"])
+def test_rows_of_partitions_that_stand_still_are_known_through_openings(
+    topic, store, tmp_path, monkeypatch, workers, lost
+):
+    """Also those of another worker, which the copy has proven to this one; but not what the store has lost since."""
+    monkeypatch.setattr(recorder, "HEARTBEAT_SECONDS", 3600.0)
+    store.put_topic_states(LINK.id, [TopicState("t", "t", "s", "t-id", 1, 2, created_by_drkit=True)])
+    both = {TP, TopicPartition("t", 1)}
+    with worker(store) as first, worker(store) if workers == 2 else nullcontext(first) as second:
+        for mirror, tp in zip((first, second), sorted(both), strict=True):
+            add(mirror, store, tp, *ROWS)
+        wait_until(lambda: set(copied(topic).partitions) == both, what="the record of both")
+        reopened(topic, monkeypatch)
+        topic.cut()
+        if lost:
+            lose(tmp_path, "DELETE FROM mapping WHERE source_offset = 11 AND partition = 1")
+        monkeypatch.setattr(recorder, "HEARTBEAT_SECONDS", 0.0)  # only now a worker notices
+        wait_until(lambda: set(copied(topic).partitions) == both, what="the record of both, written anew")
+    assert {each.place for each in in_doubt(store)} == ({"t:1"} if lost else set())
