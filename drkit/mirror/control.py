@@ -53,6 +53,9 @@ from drkit.store.link_notes import (
 )
 
 _TRIES = 10
+OF_ALL_TOPICS = (ROWS_UNPROVEN, SETTINGS_HELD)
+"""Kinds that may be acknowledged of every topic at once: one reason is behind all of them (what is known of the store,
+a default that was rolled out)."""
 _BY_NAME = frozenset(
     {
         *(DELETION_HELD, RECORDS_MISPLACED, RECORDS_RETURNED, RECOVERED_FROM_LOGS, SETTINGS_HELD, SOURCE_GAP),
@@ -204,7 +207,7 @@ def acknowledge(
     Of a link that was failed over, what asks for no decision about its mirroring can be acknowledged: it is cleared,
     and nothing is removed on the target, which is its clients' now.
 
-    `all_topics`: held settings are accepted of every topic that has such a problem; other kinds that need a topic's
+    `all_topics`: one of `OF_ALL_TOPICS` is acknowledged of every topic that has it; other kinds that need a topic's
     name need it all the same.
 
     Raises:
@@ -248,8 +251,8 @@ def acknowledge(
             f"{kind} can't be acknowledged: {and_more(topics)} can't go on as long as its cause is there",
             remedy=f"{found[0].remedy}{'' if kind in _NOT_RETRIED else retry}",
         )
-    if topic is None and kind in _BY_NAME and not (all_topics and kind == SETTINGS_HELD):
-        every = " (or --all-topics, for each of them)" if kind == SETTINGS_HELD else ""
+    if topic is None and kind in _BY_NAME and not (all_topics and kind in OF_ALL_TOPICS):
+        every = " (or --all-topics, for each of them)" if kind in OF_ALL_TOPICS else ""
         raise Refused(
             f"{kind} is acknowledged for one topic at a time: it concerns {and_more(topics)}",
             remedy=f"Name it: `drkit link acknowledge '{link.id}' {kind} --topic {topics[0]}`{every}",

@@ -12,7 +12,7 @@ from rich.markup import escape
 from drkit.cli.output import NOTHING_CHANGED
 from drkit.cli.wiring.context import Invocation, verb
 from drkit.model.errors import ConfigError, Refused
-from drkit.model.link_state import SETTINGS_HELD, SOURCE_GAP, LinkControl
+from drkit.model.link_state import SOURCE_GAP, LinkControl
 from drkit.model.runs import CLUSTER_ID
 from drkit.model.topology import Link, LinkId
 from drkit.model.wording import and_more, counted
@@ -135,7 +135,7 @@ def acknowledge_problem(
     kind: Annotated[str, typer.Argument(help="The kind of problem, as `drkit status` shows it.", metavar="PROBLEM")],
     topic: TopicOption = None,
     all_topics: Annotated[
-        bool, typer.Option("--all-topics", help="With settings_held: every topic of which settings are held.")
+        bool, typer.Option("--all-topics", help="With settings_held or rows_unproven: every topic that has it.")
     ] = False,
     compacted: Annotated[
         bool,
@@ -148,17 +148,17 @@ def acknowledge_problem(
     """Acknowledge a problem that was read and is left as it is: records that it names as missing count as given up.
 
     A kind that gives up records which the source still holds, deletes a topic, or has records removed on the target
-    needs --topic (settings_held also takes --all-topics).
+    needs --topic (settings_held and rows_unproven also take --all-topics).
     """
-    from drkit.mirror.control import acknowledge
+    from drkit.mirror.control import OF_ALL_TOPICS, acknowledge
     from drkit.mirror.runtime.events import problem_document
 
     if compacted and kind != SOURCE_GAP:
         raise ConfigError(f"--compacted says nothing about {kind}", remedy=f"Use it with {SOURCE_GAP}, or leave it out")
-    if all_topics and (topic is not None or kind != SETTINGS_HELD):
+    if all_topics and (topic is not None or kind not in OF_ALL_TOPICS):
         raise ConfigError(
             f"--all-topics says nothing about {kind if topic is None else f'the one topic {topic}'}",
-            remedy=f"Use it with {SETTINGS_HELD} and without --topic, or leave it out",
+            remedy=f"Use it with {' or '.join(OF_ALL_TOPICS)} and without --topic, or leave it out",
         )
     chosen = _link(run, link)
     _check_restored(run, chosen)

@@ -19,6 +19,7 @@ from drkit.model.errors import Refused
 from drkit.model.link_state import (
     DELETION_HELD,
     FOLLOWED_SETTINGS,
+    ROWS_UNPROVEN,
     SETTINGS_HELD,
     Direction,
     LinkControl,
@@ -428,6 +429,16 @@ def test_another_kind_takes_no_more_than_one_topic_at_a_time(world: World) -> No
     world.store.put_problem(LINK.id, Problem(DELETION_HELD, "orders", None, "why", "how", halted=False, since=now()))
     with pytest.raises(Refused, match="one topic at a time"):
         acknowledge(world.store, LINK, DELETION_HELD, all_topics=True)
+
+
+def test_an_operator_who_vouches_for_the_store_does_so_for_all_topics_at_once(store: Store) -> None:
+    for topic in ("orders", "payments"):
+        store.put_problem(LINK.id, Problem(ROWS_UNPROVEN, topic, 0, "why", "how", halted=False, since=now()))
+    with pytest.raises(Refused, match="one topic at a time") as told:
+        acknowledge(store, LINK, ROWS_UNPROVEN)
+    assert "--all-topics" in told.value.remedy
+    _, done = acknowledge(store, LINK, ROWS_UNPROVEN, all_topics=True)
+    assert ({problem.topic for problem in done}, store.problems(LINK.id)) == ({"orders", "payments"}, [])
 
 
 def test_another_topic_of_that_name_has_settings_of_its_own(world: World) -> None:
