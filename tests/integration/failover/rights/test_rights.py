@@ -15,7 +15,7 @@ import pytest
 
 from drkit.cli.wiring.page_sources import page_sources
 from drkit.failover.context.interfaces import Ports
-from drkit.failover.context.state_machine import State
+from drkit.failover.context.state_machine import Mode, State
 from drkit.failover.planning.failback_planner import make_failback_plan
 from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.run.service import run_failback, run_failover
@@ -26,6 +26,7 @@ from drkit.lab import Lab
 from drkit.lab.toolchain import ensure
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.runs import FenceMethod
+from drkit.model.topology import TopicPartition
 from drkit.observe.page.decision import Answer
 from tests.support.collection.sampling import some_of
 from tests.support.commands.rights import Grants, as_exact, printed, run
@@ -161,6 +162,34 @@ def test_each_command_is_carried_out_with_exactly_its_rights(
     only("fence")
     assert [each["fenced"] for each in run("fence", exact)["links"]] == [True]
     exact.store.close()
+
+
+def test_what_dr_lost_since_counts_at_most_without_the_right_to_read_its_retention_on_the_source(
+    own: OwnLink, secure_lab: Lab, grants: Grants
+) -> None:
+    """A failover's rights don't have it: what retention may have removed can't be told from what somebody deleted."""
+    exact = as_exact(own, secure_lab)
+    grants.give(printed(exact, "--command", "mirror"))
+    topic = own.create("primary", "orders")
+    own.produce("primary", topic, texts("before", 50))
+    assert mirror(exact) == 100
+    grants.clear()
+    grants.give(printed(exact, "--command", "failover"))
+
+    def watch(stage: str, _record: object, _text: str) -> None:
+        if stage == "close":
+            with own.estate() as estate:
+                estate.admin("dr").delete_records({TopicPartition(topic, 0): 5})
+
+    with exact.estate() as estate:
+        plan = make_plan(estate, PlanRequest("dr", mode=Mode.UNPLANNED))
+        done = run_failover(estate, plan, accept_unfenced=False, watch=watch)
+    exact.store.close()
+    assert done.error is None, done.error
+    loss = done.machine.facts.loss
+    assert loss is not None
+    assert (loss.records, loss.upper_bound) == (5, True)
+    assert f"drkit may not read the retention of {topic} on primary (grant DESCRIBE_CONFIGS)" in (loss.reason or "")
 
 
 def test_a_plan_misses_every_right_that_its_run_cannot_do_without(own: OwnLink, exact: OwnLink, grants: Grants) -> None:
