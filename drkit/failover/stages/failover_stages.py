@@ -164,14 +164,14 @@ class Translate:
         if snapshot.source.reachable and (unread := unread_since(context.facts.ends, shown)):
             raise not_readable(self.source, unread)
         found = target_loss(context, context.facts)
-        if (found.unknown or found.unsure) and not found.lost.keys() - found.unsure:
+        if (found.unknown or found.unsure) and not found.certain:
             may = f"{self.target} may have lost {found.offsets()} since it was drained to: {and_more(found.told)}"
             anew = f"drkit resume {context.run} --cancel takes the run back; then fail over again"
             raise PartlyDone(
                 "; ".join((*found.unknown, *([may] if found.unsure else ()))),
                 meaning="A planned move loses nothing or does nothing, and no group has moved",
-                remedy=f"Once all brokers of {self.source} and {self.target} answer: drkit resume {context.run}. If it "
-                f"stays so: {seed_anew(context, self.target) if self.back else anew}",
+                remedy=f"Once all brokers of {self.source} and {self.target} answer, and drkit has the rights named: "
+                f"drkit resume {context.run}. If it stays so: {seed_anew(context, self.target) if self.back else anew}",
             )
         if not found.lost:
             return []

@@ -39,15 +39,15 @@ from drkit.model.wording import and_more, counted
 @dataclass(slots=True)
 class TargetLoss:
     """`lost`: by `topic:partition` of the link's source, how many offsets are gone whose records the source may still
-    hold; `told`: what is gone, in words; `at_most`: some of that may be there. `unsure`: those of `lost` that count
-    only as nobody says whether retention has removed them. `unknown`: of what nothing can be said, and why, in words;
+    hold; `told`: what is gone, in words; `at_most`: some of that may be there. `unsure`: how many of `lost` count only
+    as nobody says whether retention has removed them. `unknown`: of what nothing can be said, and why, in words;
     `by_size`: the same of what a retention by size may have removed since clients write there, which stops no move.
     """
 
     lost: dict[str, int] = field(default_factory=dict)
     told: list[str] = field(default_factory=list)
     at_most: bool = False
-    unsure: set[str] = field(default_factory=set)
+    unsure: int = 0
     unknown: list[str] = field(default_factory=list)
     by_size: list[str] = field(default_factory=list)
 
@@ -56,6 +56,11 @@ class TargetLoss:
         self.told.append(what)
         if count:
             self.lost[str(tp)] = self.lost.get(str(tp), 0) + count
+
+    @property
+    def certain(self) -> bool:
+        """Whether some is gone whatever retention has removed."""
+        return sum(self.lost.values()) > self.unsure
 
     def offsets(self) -> str:
         """How many are gone, in words."""
@@ -281,7 +286,7 @@ def _add_removed(
             )
         elif tp in unsure:
             found.add(tp, count, f"{which}; whether retention did that isn't known: {unsure[tp]})")
-            found.unsure.add(str(tp))
+            found.unsure += count
             found.at_most = True
         elif count:
             found.add(tp, count, f"{which})")

@@ -147,6 +147,8 @@ def _retentions(
         for cluster, topic, hidden in zip((source, target), (tp.topic, each.target.topic), denied, strict=True):
             if unknown is not None and hidden and topic in hidden:
                 unknown[tp] = f"drkit may not read the retention of {topic} on {cluster.alias} (grant DESCRIBE_CONFIGS)"
+        if unknown is not None and tp not in unknown and not (tp.topic in ours and each.target.topic in theirs):
+            unknown[tp] = f"no broker tells the retention of {tp.topic} on both sides"
     return {
         tp: retention_of(ours[tp.topic], theirs[each.target.topic], policy, tp.topic)
         for tp, each in missing.items()

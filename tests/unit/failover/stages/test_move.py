@@ -253,17 +253,22 @@ def test_a_planned_move_stops_where_a_partition_of_the_source_can_t_be_read_any_
     [
         (TargetLoss(unknown=["nobody knows"]), PartlyDone, "nobody knows"),
         (
-            TargetLoss({"t:0": 3}, ["t:0 (gone)"], at_most=True, unsure={"t:0"}),
+            TargetLoss({"t:0": 3}, ["t:0 (gone)"], at_most=True, unsure=3),
             PartlyDone,
             "dr may have lost up to 3 offsets since it was drained to: t:0 (gone)",
         ),
         (
-            TargetLoss({"t:0": 3, "t:1": 2}, ["t:0 (gone)", "t:1 (gone)"], at_most=True, unsure={"t:0"}),
+            TargetLoss({"t:0": 3, "t:1": 2}, ["t:0 (gone)", "t:1 (gone)"], at_most=True, unsure=3),
             Refused,
             "dr has lost up to 5 offsets since it was drained to: t:0 (gone), t:1 (gone)",
         ),
+        (
+            TargetLoss({"t:0": 250}, ["t:0 (its end)", "t:0 (its begin)"], at_most=True, unsure=50),
+            Refused,
+            "dr has lost up to 250 offsets since it was drained to: t:0 (its end), t:0 (its begin)",
+        ),
     ],
-    ids=["unknown", "retention, perhaps", "some surely"],
+    ids=["unknown", "retention, perhaps", "some surely", "both of one partition"],
 )
 def test_a_planned_move_stops_where_its_target_lost_something_or_may_have(monkeypatch, found, error, said):
     monkeypatch.setattr(failover_stages, "target_loss", lambda *_: found)

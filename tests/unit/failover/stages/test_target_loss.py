@@ -252,7 +252,7 @@ def test_where_nobody_says_whether_retention_removed_a_beginning_all_that_the_so
     purges |= how
     asked = context(Cluster({"t:0": (150, 600)}), Cluster({"t:0": (30, 500)}), {"t:0": held(100, 600)})
     found = target_loss(asked, asked.facts)
-    assert (found.lost, found.at_most, found.unsure, found.unknown) == ({"t:0": 20}, True, {"t:0"}, [])
+    assert (found.lost, found.at_most, found.unsure, found.unknown) == ({"t:0": 20}, True, 20, [])
     assert found.told == ["t:0 (offsets 100 to 149 were removed; whether retention did that isn't known: no leader)"]
     loss = with_target_loss(asked, asked.facts)[0].loss
     assert loss is not None

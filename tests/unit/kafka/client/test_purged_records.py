@@ -15,12 +15,12 @@ from drkit.model.topic_policy import TopicSettings
 from drkit.model.topology import TopicPartition
 from tests.support.links.retaining_cluster import RetainingCluster
 
-READ, HIDDEN, SILENT = TopicPartition("read", 0), TopicPartition("hidden", 0), TopicPartition("silent", 0)
-MISSING = {tp: Missing(OffsetRange(5, 9), tp, emptied=False) for tp in (READ, HIDDEN, SILENT)}
+READ, HIDDEN, SILENT, UNTOLD = (TopicPartition(name, 0) for name in ("read", "hidden", "silent", "untold"))
+MISSING = {tp: Missing(OffsetRange(5, 9), tp, emptied=False) for tp in (READ, HIDDEN, SILENT, UNTOLD)}
 
 
 class Cluster(SimpleNamespace):
-    """Topics without a retention; it hides the settings of one, and nobody leads another."""
+    """Topics without a retention; it hides the settings of one, knows nothing of one, and nobody leads another."""
 
     alias = "primary"
 
@@ -28,7 +28,7 @@ class Cluster(SimpleNamespace):
         if denied is None and "hidden" in names:
             raise Refused("not allowed", remedy="")
         (denied if denied is not None else set()).update(names & {"hidden"})
-        return {name: {"cleanup.policy": "delete"} for name in names - {"hidden"}}
+        return {name: {"cleanup.policy": "delete"} for name in names - {"hidden", "untold"}}
 
     def probe_records(self, places: Iterable[LogPosition], **_: Any) -> dict[LogPosition, ProbedRecord]:
         return {
@@ -51,6 +51,7 @@ def test_what_is_not_known_of_some_hides_no_purge_of_others() -> None:
     assert unknown == {
         HIDDEN: "drkit may not read the retention of hidden on primary (grant DESCRIBE_CONFIGS)",
         SILENT: "silent:0 on primary can't be read at 5: no leader",
+        UNTOLD: "no broker tells the retention of untold on both sides",
     }
 
 
