@@ -9,6 +9,7 @@ from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from drkit.config import ClusterConfig
+from drkit.kafka.admin.admin_connection import StepConnection
 from drkit.kafka.groups.group_admin import GroupAdmin
 from drkit.kafka.groups.offsets_topic import partition_of
 from drkit.lab import Lab
@@ -91,13 +92,13 @@ def test_coordinators_are_looked_up_once(groups: GroupAdmin, topic: str, monkeyp
     for name in names:
         assert groups.commit_many({name: {TopicPartition(topic, 0): (1, "")}}) == {}
     sent: list[str] = []
-    send = groups._connection.send
+    send = StepConnection.send
 
-    async def counting(request, *args, **kwargs):
+    async def counting(step, request, *args, **kwargs):
         sent.append(type(request).__name__)
-        return await send(request, *args, **kwargs)
+        return await send(step, request, *args, **kwargs)
 
-    monkeypatch.setattr(groups._connection, "send", counting)
+    monkeypatch.setattr(StepConnection, "send", counting)
     assert len(groups.fetch(names).offsets) == 20
     assert len(groups.fetch(names).offsets) == 20
     assert [name for name in sent if name.startswith("FindCoordinator")] == ["FindCoordinatorRequest"]
