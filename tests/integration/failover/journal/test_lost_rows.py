@@ -48,13 +48,13 @@ def aborted(own: OwnLink, topic: str, count: int, partitions: Sequence[int] = (0
     producer.abort_transaction(30)
 
 
-def with_gaps(own: OwnLink) -> str:
-    """A topic of one partition with three aborted transactions, so four mapping rows on a link that translates."""
-    topic = own.create("primary", "t", partitions=1)
+def with_gaps(own: OwnLink, partitions: int = 1) -> str:
+    """A topic with three aborted transactions in each partition, so four mapping rows on a link that translates."""
+    topic, numbers = own.create("primary", "t", partitions=partitions), list(range(partitions))
     for batch in "abc":
-        own.produce("primary", topic, texts(batch, 20, [0]))
-        aborted(own, topic, 5)
-    own.produce("primary", topic, texts("d", 5, [0]))
+        own.produce("primary", topic, texts(batch, 20, numbers))
+        aborted(own, topic, 5, numbers)
+    own.produce("primary", topic, texts("d", 5, numbers))
     return topic
 
 
@@ -152,11 +152,7 @@ def test_rows_that_the_copy_does_not_prove_place_no_group_exactly_in_a_plan_or_i
     """A late writer has replaced the copy's rows, and the store has lost one: nobody knows that it has. Status and
     translate said so, and the failover's plan called the same positions exact."""
     own = own_link(lab, tmp_path, unique_name, extra='offsets = "translate"')
-    topic = own.create("primary", "t", partitions=2)
-    for batch in "abc":
-        own.produce("primary", topic, texts(batch, 20, [0, 1]))
-        aborted(own, topic, 5, [0, 1])
-    own.produce("primary", topic, texts("d", 5, [0, 1]))
+    topic = with_gaps(own, partitions=2)
     group = own.commit("primary", "g", topic, {0: 58, 1: 58})
     mirror(own)
     places = {value: offset for offset, value in own.records("dr", topic)[0].items()}
@@ -191,11 +187,7 @@ def test_rows_that_a_mirror_wrote_to_the_copy_anew_stay_in_doubt_until_an_operat
     """The copy then proves what the store has left, and every position was exact; the one that the lost row placed
     skipped five records."""
     own = own_link(lab, tmp_path, unique_name, extra='offsets = "translate"')
-    topic = own.create("primary", "t", partitions=2)
-    for batch in "abc":
-        own.produce("primary", topic, texts(batch, 20, [0, 1]))
-        aborted(own, topic, 5, [0, 1])
-    own.produce("primary", topic, texts("d", 5, [0, 1]))
+    topic = with_gaps(own, partitions=2)
     at = next(offset for offset, value in own.records("primary", topic)[0].items() if value == "b-0-3")
     group = own.commit("primary", "g", topic, {0: at, 1: at})
     mirror(own)
