@@ -129,7 +129,7 @@ class Load:
                 "enable.idempotence": True,
                 "compression.type": shape.get("codec", "lz4"),
                 "batch.num.messages": shape.get("per_batch", 1_000),
-                "batch.size": self._batch_bytes,
+                "batch.size": shape.get("batch_bytes", self._batch_bytes),
                 "message.max.bytes": _LARGEST_BYTES,
                 "linger.ms": 0 if alone else 20,
                 "delivery.timeout.ms": 50_000,
@@ -148,7 +148,7 @@ class Load:
             dropped = what == "left_out" or number % _DROPPED_EVERY == 0
             if key is not None and self._alters == "filter" and dropped:
                 key = DROPPED + key
-            value: bytes | None = b"v%d" % number + _padding(number, shape.get("size", 0))
+            value: bytes | None = b"v%d" % number + _padding(number, shape.get("size", 0)) + b"=" * shape.get("even", 0)
             if what == "tombstones" and number % 2:
                 value = None
             headers: Headers = [("n", b"%d" % number), ("empty", None)] if what == "headers" else []

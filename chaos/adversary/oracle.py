@@ -143,6 +143,11 @@ class Seen:
         """Whether a problem blames a foreign writer, which there never is."""
         return any(problem["kind"] == "foreign_writer" for problem in self.problems)
 
+    @property
+    def disowned(self) -> bool:
+        """Whether a problem says that others' records are among the filler, which there never are."""
+        return any(problem["kind"] == "alignment_refused" for problem in self.problems)
+
 
 def _begin(problem: dict[str, Any], otherwise: int) -> int:
     first = problem["unsure_from"]
@@ -212,7 +217,7 @@ def _copies(seen: Seen, journal: Journal, wanted: Sequence[bytes], present: Sequ
     at = _places(present)
     strange = [record.offset for record in present if record.digest not in journal.of_due]
     aborted = [offset for each, offsets in at.items() if _is(journal, each, aborted=True) for offset in offsets]
-    if strange and not seen.halted:
+    if strange and (not seen.halted or seen.disowned):
         yield f"{len(strange)} records on the target are none of the source's, at {_some(strange)}"
     if aborted:
         yield f"{len(aborted)} aborted records are on the target, at {_some(aborted)}"

@@ -36,6 +36,7 @@ class Plan:
     """See the module docstring. `alters`: transform, filter, provenance or nothing; `settings`: the source topic's.
 
     `committed`: whether the link mirrors only committed records. `audits`: whether its end is audited, too.
+    `overrides`: those of the link's `topic_settings`.
     """
 
     seed: int
@@ -47,6 +48,7 @@ class Plan:
     numbers: tuple[int, ...]
     committed: bool = True
     audits: bool = False
+    overrides: dict[str, str] = field(default_factory=dict)
 
     def only(self, numbers: Iterable[int]) -> Plan:
         """The same link with some of the actions, by their numbers in the whole plan."""
@@ -57,6 +59,7 @@ class Plan:
     def lines(self) -> list[str]:
         """A readable form."""
         settings = f", {json.dumps(self.settings)}" if self.settings else ""
+        settings += f", overridden {json.dumps(self.overrides)}" if self.overrides else ""
         link = (
             f"link: offsets {self.offsets}, alters {self.alters or 'nothing'}, "
             f"{'committed' if self.committed else 'all'} records; {self.partitions} partitions{settings}"
@@ -106,7 +109,10 @@ def make(seed: int) -> Plan:
     if any(each.options.get("left_out") for each in set_back):  # else a batch's checksum says that it was replaced
         alters, settings = "filter", {**settings, "cleanup.policy": "compact,delete"}
     undone = _undone(seed, partitions)
-    actions = (*early, *late, *refused, *undone, *set_back, *_held(seed, partitions, kinds))
+    overrides, large = _overridden(seed, partitions)
+    if large:  # the source takes them compressed as they are, and not otherwise
+        settings = {name: value for name, value in settings.items() if name != "compression.type"} | _SMALL
+    actions = (*early, *late, *large, *refused, *undone, *set_back, *_held(seed, partitions, kinds))
     return Plan(
         seed=seed,
         offsets=offsets,
@@ -117,6 +123,7 @@ def make(seed: int) -> Plan:
         numbers=tuple(range(len(actions))),
         committed=committed,
         audits=audited and not alters,  # altered records can't be audited
+        overrides=overrides,
     )
 
 
@@ -177,6 +184,9 @@ _ACCEPTED_DOWN_FROM = 60_000
 _UNDONE_FROM = 40_000
 """Seeds from here on include purges that a broker's crash undoes, too."""
 
+_OVERRIDDEN_FROM = 100_000
+"""Seeds from here on include links that override settings of their topics."""
+
 _ALIGNING = ("after_rows", "after_send", "after_answer", "before_trim", "after_trim")
 _HALTS = frozenset({"cut", "lose_disk", "recreate", "set_target", "restore_store"})
 _JUDGED_AFTER = frozenset({"cut", "lose_disk", "purge", "recreate", "freeze", "kill_at", "restore_store", "set_target"})
@@ -234,6 +244,32 @@ def _set_back(seed: int, partitions: int, kinds: set[str]) -> list[Action]:
             Action("kill", {"back": True}),
         ]
     return [Action("set_back", options), *later]
+
+
+def _overridden(seed: int, partitions: int) -> tuple[dict[str, str], list[Action]]:
+    """In half of the plans from `_OVERRIDDEN_FROM` on: overrides of the link; and, where these concern the compression,
+    batches that are too large for the topic as soon as a broker compresses them in another way. They have their own
+    random choices, as above."""
+    chance = random.Random(f"adversary overridden {seed}")  # noqa: S311 - as above
+    if seed < _OVERRIDDEN_FROM or chance.random() >= 0.5:  # noqa: PLR2004 - half of them
+        return {}, []
+    name, value = chance.choice(
+        [
+            ("compression.type", "uncompressed"),
+            ("compression.type", "uncompressed"),
+            ("compression.type", "gzip"),
+            ("compression.type", "lz4"),
+            ("max.message.bytes", "10000"),
+            ("max.message.bytes", "2000000"),
+            ("retention.bytes", "1000000000"),
+            ("segment.bytes", "1048576"),
+        ]
+    )
+    if name != "compression.type":
+        return {name: value}, []
+    even = {"codec": "zstd", "per_batch": 1_000, "even": 100, "batch_bytes": 100_000}
+    large = [Action("produce", _batch(chance, partitions) | {"count": chance.choice([600, 2_000])} | even)]
+    return {name: value}, large
 
 
 def _accepted_down(seed: int, late: Sequence[Action]) -> list[Action]:
@@ -326,13 +362,16 @@ def _isolation(chance: random.Random, late: list[Action], partitions: int) -> bo
     return committed
 
 
+_SMALL = {"max.message.bytes": "20000"}
+
+
 def _settings(chance: random.Random) -> dict[str, str]:
     found: dict[str, str] = {}
     codec = chance.choice(["producer", "producer", "producer", "lz4", "gzip", "snappy", "uncompressed", "zstd"])
     if codec != "producer":
         found["compression.type"] = codec
     if chance.random() < 0.2:  # noqa: PLR2004 - one of five
-        found["max.message.bytes"] = "20000"
+        found |= _SMALL
     return found
 
 

@@ -100,6 +100,50 @@ def filler_stays() -> None:
     _put("drkit.kafka.client.filler:FillerTrimmer.trim", _answers(None))
 
 
+def _compression_followed() -> None:
+    """A standby's topics have the `compression.type` of the source or of the link's overrides, not `producer`."""
+    nothing: Any = "-"
+    _put("drkit.model.topics.standby:COMPRESSION", lambda _: nothing)
+
+
+def filler_known_by_its_bytes() -> None:
+    """Filler that the target's broker compressed again isn't recognised."""
+
+    def make(plain: Callable[..., Any]) -> Callable[..., Any]:
+        from drkit.kafka.client.filler import filler_payload  # noqa: PLC0415 - after the clocks are set
+
+        @wraps(plain)
+        def is_filler(batch: Any, producers: Any) -> bool:
+            return bool(plain(batch, producers)) and batch.records == filler_payload(batch.records_count)
+
+        return is_filler
+
+    _compression_followed()
+    _put("drkit.kafka.client.filler:is_filler", make)
+
+
+def compressed_by_the_target() -> None:
+    """The target's broker compresses batches again, which may make them too large; a refused size is tried again,
+    unreported.
+    """
+    _compression_followed()
+    _put("drkit.mirror.engine.engine_state:BatchLimits.lower", _answers(None))
+    _put("drkit.mirror.health.stalls:Stalls.check", _answers(None))
+
+
+def digests_believed() -> None:
+    """An audit by digests doesn't ask whether the source still holds what they were made of, nor compares it."""
+
+    def make(plain: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(plain)
+        def source_held(*known: Any) -> dict[Any, int]:
+            return dict.fromkeys(plain(*known), 2**63 - 1)
+
+        return source_held
+
+    _put("drkit.audit.compare.scope:source_held", make)
+
+
 def problems_not_heeded() -> None:
     """A position that is exact by the mapping is reported as exact, regardless of recorded problems."""
     _put("drkit.mapping.store_translator:heed", lambda _: lambda answer, *__: answer)
@@ -160,6 +204,9 @@ PLANTS: dict[str, Callable[[], None]] = {
         appends_without_a_condition,
         trimmed_without_proof,
         filler_stays,
+        filler_known_by_its_bytes,
+        compressed_by_the_target,
+        digests_believed,
         problems_not_heeded,
         ends_always_stable,
         purges_not_seen,

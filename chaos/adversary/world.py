@@ -121,6 +121,7 @@ offsets = "{plan.offsets}"
 {_ALTERS[plan.alters]}
 {"" if plan.committed else 'isolation = "read_uncommitted"'}
 {_SMALL_BUFFER if any(action.kind == "refuse" for action in plan.actions) else ""}
+{_overridden(plan.overrides)}
 """
         )
         self.create_source()
@@ -321,3 +322,9 @@ offsets = "{plan.offsets}"
         if code:
             return {"translation": "unavailable", "target_offset": None, "reason": said["error"]["what"]}
         return dict(said["positions"][0])
+
+
+def _overridden(settings: dict[str, str]) -> str:
+    """The table of a link's overrides."""
+    said = [f'"{name}" = "{value}"' for name, value in settings.items()]
+    return f"[links.topic_settings]\noverrides = {{ {', '.join(said)} }}" if said else ""

@@ -1,6 +1,7 @@
 """What the adversary's verdict rests on, without brokers: its oracle, its plans, how it minimises, where it patches."""
 
 import asyncio
+import hashlib
 import subprocess
 import sys
 from pathlib import Path
@@ -59,6 +60,7 @@ GONE = problem("target_purged", 0, 2)
 RETURNED = problem("records_returned", 1, 3)
 DIFFER = problem("offsets_differ")
 BLAMED = problem("foreign_writer", 2, halted=True)
+DISOWNED = problem("alignment_refused", halted=True)
 ANEW = problem("topic_recreated", halted=True)
 NOT_THERE = problem("target_recreated", halted=True)
 
@@ -118,6 +120,7 @@ def at_most(end):
         ("abd", "abc", {"gone": {"c": DEAD}, "problems": [HALTED], "lag": 1}),
         ("abc", "ab", {"problems": [HALTED], "lag": 1}),
         ("abc", "ababc", {"history": 2}),
+        ("abc", "X", {"problems": [STUCK], "lag": 3}),
         ("abcd", "acdbcd", {"problems": [COPIED]}),
         ("abcd", "acdbcd", {"problems": [COPIED, BLAMED]}),
         ("abd", "abc", {"gone": {"c": DEAD}, "problems": [BLAMED], "lag": 1}),
@@ -164,6 +167,7 @@ def test_what_holds_is_no_finding(source, target, options):
         ("ad", "abd", {"gone": {"b": DEAD}, "problems": [STUCK]}, "the source lost"),
         ("ab", "abc", {"gone": {"c": DEAD}, "excused": frozenset({b"c"})}, "the source lost"),
         ("abc", "abcX", {}, "none of the source's"),
+        ("abc", "X", {"problems": [DISOWNED], "lag": 3}, "none of the source's"),
         ("abc", "abc", {"before": [b"h"]}, "vanished"),
         ("abc", "ab", {"problems": [HALTED]}, "status says lag 0"),
         ("abc", "..c", {"problems": [GONE]}, "status says lag 0"),
@@ -254,13 +258,18 @@ def test_a_record_that_comes_back_is_gone_no_longer():
     assert known.records[b"b"].gone is None
 
 
-@given(st.integers(0, 20_000))
+@given(st.integers(0, 120_000))
 def test_a_seed_is_a_plan(seed):
     plan = make(seed)
     assert plan == make(seed)
     assert plan.only(plan.numbers) == plan
-    assert plan.actions[-1].kind != "quiet"
+    assert plan.actions[-1].kind != "quiet" or seed >= 40_000  # one is a part of a purge that is undone
     assert [str(a) for a in plan.only(plan.numbers[1:]).actions] == [str(a) for a in plan.actions[1:]]
+
+
+def test_plans_of_lower_seeds_do_not_change():
+    said = "\n".join(line for seed in range(0, 100_000, 97) for line in make(seed).lines())
+    assert hashlib.blake2b(said.encode(), digest_size=8).hexdigest() == "4e63009b903c439f"
 
 
 @given(st.sets(st.integers(0, 30), min_size=1, max_size=4))
