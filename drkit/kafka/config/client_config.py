@@ -147,9 +147,9 @@ def aiokafka_config(cluster: ClusterConfig) -> dict[str, Any]:
 
 @_naming_the_cluster
 def java_properties(cluster: ClusterConfig) -> dict[str, str]:
-    """Properties for a Java client (Kafka's tools; Spark, with ``kafka.`` put before each name).
+    """Properties for a Java client: Kafka's own tools. drkit's Spark jobs read with Python.
 
-    They contain certificates and keys as text: the nodes of a Spark cluster don't have drkit's files.
+    They contain certificates and keys as text, so they are one file to hand over.
 
     Raises:
         ConfigError: a value that Java's client can't express.
@@ -403,7 +403,7 @@ def _jaas(module: str, options: Mapping[str, str]) -> str:
 def _java_ssl(properties: Mapping[str, str]) -> dict[str, str]:
     if properties.get("enable.ssl.certificate.verification") == "false":
         raise _bad(
-            "enable.ssl.certificate.verification", "can't be false for Java clients (Spark, Kafka's tools); give a CA"
+            "enable.ssl.certificate.verification", "can't be false for Java clients (Kafka's own tools); give a CA"
         )
     java = {"ssl.endpoint.identification.algorithm": "https" if _checks_hostname(properties) else ""}
     if "ssl.ca.location" in properties:
@@ -418,7 +418,7 @@ def _java_ssl(properties: Mapping[str, str]) -> dict[str, str]:
         if _locked_by_pbes2(key):
             raise _bad(
                 "ssl.key.location",
-                "is locked by PBES2, which Kafka's Java clients (Spark's among them) can't open on Java 17; lock it "
+                "is locked by PBES2, which Java clients (Kafka's own tools) can't open on Java 17; lock it "
                 "with openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES, or keep it unlocked where only drkit can read it",
             )
         java["ssl.keystore.type"] = "PEM"

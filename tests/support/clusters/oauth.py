@@ -64,12 +64,13 @@ class Issuer:
 
 
 class Endpoint:
-    """A running endpoint: its address, its requests, and its answers."""
+    """A running endpoint: its address, its requests, its tokens, and its answers."""
 
     def __init__(self, issuer: Issuer) -> None:
         self.issuer = issuer
         self.url = ""
         self.asked: list[dict[str, str]] = []
+        self.issued: list[str] = []
         self.life_seconds = 3600.0
         self.answer: tuple[int, dict[str, Any]] | None = None
         """Status and document, instead of a token."""
@@ -83,6 +84,7 @@ class Endpoint:
         if login not in known or form.get("grant_type") != "client_credentials":
             return 401, {"error": "invalid_client", "error_description": "no such client"}
         token = self.issuer.token(CLIENT, self.life_seconds)
+        self.issued.append(token)
         return 200, {"access_token": token, "token_type": "Bearer", "expires_in": self.life_seconds}
 
 

@@ -99,7 +99,7 @@ def commit(world: Mirrored, topic: str, group: str) -> None:
 
 
 def ask_by_java(world: Mirrored, alias: str, topic: str, toolchain: Toolchain, *options: str) -> None:
-    """One of Kafka's own tools takes what Spark's connector is given, too."""
+    """One of Kafka's own tools takes the same settings."""
     settings = world.folder / f"{alias}.properties"
     settings.write_text(java_properties_text(java_properties(world.config.clusters[alias])))
     asked = ["--describe", "--entity-type", "topics", "--entity-name", topic]
