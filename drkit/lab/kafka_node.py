@@ -177,6 +177,11 @@ def command(toolchain: Toolchain, node: Node, lab: Path, folder: Path, layout: L
     ]
 
 
+def lock_file(folder: Path) -> Path:
+    """What a broker locks while it uses its data."""
+    return folder / "data" / ".lock"
+
+
 def _escaped(value: str) -> str:
     """A value for a Java properties file: Latin-1, with other characters as escapes."""
     text = value.replace("\\", "\\\\").replace("\n", "\\n")

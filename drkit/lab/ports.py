@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 
+from drkit.lab.process import named
 from drkit.model.errors import Refused
 
 _LOWEST = 15_000
@@ -64,7 +65,7 @@ def holder(port: int) -> str:
         for connection in psutil.net_connections("tcp"):
             here = connection.laddr
             if here and here.port == port and connection.status == psutil.CONN_LISTEN and connection.pid:
-                return f"pid {connection.pid} ({psutil.Process(connection.pid).name()})"
+                return named(connection.pid)
     except psutil.Error:
         return "another process"
     return "another process"

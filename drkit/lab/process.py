@@ -11,6 +11,7 @@ where all processes are known.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -132,10 +133,51 @@ def send(process: psutil.Process, number: signal.Signals) -> bool:
 
 def gone(process: psutil.Process) -> bool:
     """Whether the process has ended (reaps a child of this process)."""
+    return ending(process) is not None
+
+
+def ending(process: psutil.Process) -> str | None:
+    """How the process ended (reaps a child of this process), or ``""`` for another one's child; None while it lives."""
     with suppress(ChildProcessError):
-        reaped, _ = os.waitpid(process.pid, os.WNOHANG)
-        return reaped == process.pid
-    return not process.is_running() or not _alive(process)
+        reaped, status = os.waitpid(process.pid, os.WNOHANG)
+        if reaped != process.pid:
+            return None
+        code = os.waitstatus_to_exitcode(status)
+        return f"exit code {code}" if code >= 0 else f"killed by signal {-code}"
+    return None if process.is_running() and _alive(process) else ""
+
+
+def named(pid: int) -> str:
+    """A process in a message: `pid 123 (nginx)`; raises psutil.Error if it can't be looked at."""
+    return f"pid {pid} ({psutil.Process(pid).name()})"
+
+
+_LOCKS = Path("/proc/locks")
+_LOCK_FIELDS = 6
+"""Of a line there: number, kind, how, mode, pid, device and inode."""
+
+
+def lock_holder(path: Path) -> str | None:
+    """Another process that holds a lock on the file: `pid 123 (java)`, or `another process`; None: nobody, or there is
+    no such file."""
+    try:
+        with path.open("rb") as file:
+            inode = os.fstat(file.fileno()).st_ino
+            fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _holder_of(inode)
+    except OSError:
+        return None
+    return None
+
+
+def _holder_of(inode: int) -> str:
+    with suppress(OSError, psutil.Error, ValueError):
+        for line in _LOCKS.read_text(encoding="ascii").splitlines():
+            fields = line.split()
+            if len(fields) >= _LOCK_FIELDS and fields[5].rpartition(":")[2] == str(inode):
+                return named(int(fields[4]))
+    return "another process"
 
 
 def lives(pid: int) -> bool:

@@ -111,7 +111,7 @@ def cql_answers(node: Node) -> frozenset[int] | None:
 
 _POLL_SECONDS = 0.05
 _PROBE_SECONDS = 0.1
-_LOG_LINES = 15
+_LOG_LINES = 30
 
 Expected = Mapping[Node, frozenset[int]]
 """The nodes that must answer, with the node ids that each must list then."""
@@ -212,10 +212,12 @@ class Starter:
             if seen is not None and seen >= expected:
                 self.say(f"{node.name} answers after {time.monotonic() - began:.1f} s")
                 return
-            if running is None or process.gone(running):
+            ended = "" if running is None else process.ending(running)
+            if ended is not None:
+                how = f" ({ended})" if ended else ""
                 raise DrkitError(
-                    f"{node.name} ended while it was starting",
-                    meaning=self._last_words(node),
+                    f"{node.name} ended while it was starting{how}",
+                    meaning="\n".join([*self._held(node), self._last_words(node)]),
                     remedy="Correct the cause that its log names, and run the command again",
                 )
             if time.monotonic() > deadline:
@@ -225,6 +227,13 @@ class Starter:
                     remedy="If the machine is busy, allow more time with --timeout",
                 )
             stop.wait(_PROBE_SECONDS)
+
+    def _held(self, node: Node) -> list[str]:
+        """What of a node that ended another process holds: a sentence each, for an error message."""
+        ports = [f"its port {port} is taken by {holder(port)}" for port in node.ports if not is_free(port)]
+        lock = kafka_node.lock_file(self.folder.node(node.name))  # Cassandra has none
+        locker = process.lock_holder(lock)
+        return [*ports, *([f"{lock} is locked by {locker}"] if locker else [])]
 
     def _last_words(self, node: Node) -> str:
         """The end of a node's logs, for an error message."""

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import jsonschema
@@ -19,7 +20,7 @@ from typer.testing import CliRunner
 
 from drkit.cli.application import application
 from drkit.config import load_config
-from drkit.lab import Lab, process
+from drkit.lab import Lab, kafka_node, process
 from drkit.lab.layout import LabDir
 from drkit.lab.process import kill
 from drkit.model.errors import ConfigError, DrkitError, Refused
@@ -244,6 +245,11 @@ def test_down_keeps_the_data_if_told_to_and_takes_paused_nodes_down(tmp_path: Pa
     _create(lab, unique_name)
     assert lab.down(keep_data=True) == ["primary-1"]
     assert _states(lab) == {"primary-1": "down"}
+    with _locked(kafka_node.lock_file(folder / "nodes" / "primary-1")) as holder:
+        with pytest.raises(DrkitError, match=r"primary-1 ended while it was starting \(exit code 1\)") as caught:
+            Lab.up(folder)
+        assert f"is locked by pid {holder} (" in caught.value.meaning
+        assert "Failed to acquire lock" in caught.value.meaning, "the broker's own words"
     lab = Lab.up(folder)
     assert unique_name in _topics(lab)
     lab.pause("primary")
@@ -251,6 +257,20 @@ def test_down_keeps_the_data_if_told_to_and_takes_paused_nodes_down(tmp_path: Pa
     assert lab.down() == ["primary-1"]
     assert process.marked(folder) == {}
     assert [path.name for path in folder.iterdir()] == ["notes.txt"]
+
+
+@contextmanager
+def _locked(file: Path) -> Iterator[int]:
+    """Another process, of this pid, holds a lock on the file."""
+    program = (
+        "import fcntl, sys; opened = open(sys.argv[1], 'w'); fcntl.lockf(opened, fcntl.LOCK_EX); print(flush=True)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", f"{program}; sys.stdin.read()", str(file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline()
+        yield other.pid
 
 
 def test_down_works_although_the_labs_own_file_is_damaged(

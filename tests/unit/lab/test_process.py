@@ -74,6 +74,36 @@ def test_a_program_that_only_mentions_a_mark_is_not_a_node(tmp_path: Path, conso
         kill([child])
 
 
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("raise SystemExit(3)", "exit code 3"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "killed by signal 9"),
+    ],
+)
+def test_how_a_process_ended_is_told(program: str, said: str, console: Path):
+    child = process.spawn([sys.executable, "-c", program], console)
+    assert wait_until(lambda: process.ending(child), what="its end") == said
+
+
+def test_who_holds_a_lock_is_told_by_name_while_it_is_held(tmp_path: Path, console: Path):
+    file = tmp_path / ".lock"
+    assert process.lock_holder(file) is None, "there is no such file"
+    file.touch()
+    assert process.lock_holder(file) is None
+    lock = "import fcntl, signal, sys; opened = open(sys.argv[1], 'r+'); fcntl.lockf(opened, fcntl.LOCK_EX)\n"
+    child = process.spawn(
+        [sys.executable, "-c", f"{lock}print('ready', flush=True); signal.pause()", str(file)], console
+    )
+    try:
+        wait_until(lambda: "ready" in console.read_text(), what="the lock")
+        held = f"pid {child.pid} ({child.name()})" if Path("/proc/locks").exists() else "another process"
+        assert process.lock_holder(file) == held
+    finally:
+        kill([child])
+    assert process.lock_holder(file) is None
+
+
 def test_a_killed_process_is_gone_and_was_reaped(spawned: psutil.Process):
     kill([spawned])
     assert process.gone(spawned)
