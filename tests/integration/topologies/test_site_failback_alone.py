@@ -8,7 +8,6 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
-from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
 
 from drkit.failover.context.state_machine import Kind, State
@@ -24,9 +23,10 @@ from drkit.failover.snapshot.choose_links import links_away
 from drkit.model.runs import ACCEPT_SALVAGE_ONLY, ACCEPT_UNFENCED
 from drkit.model.topology import LinkId
 from tests.integration.topologies.test_site_failback import Failing, by_verb, is_back, topic_id, valid, values
+from tests.support.clusters.topics import delete_records
 from tests.support.clusters.topologies import Net, write
 from tests.support.collection.sampling import some_of
-from tests.support.links.sites import LINKS, TIMEOUT, A, B, Site
+from tests.support.links.sites import LINKS, A, B, Site
 
 pytestmark = [pytest.mark.lab, some_of("failbacks of links of a site", 1)]
 
@@ -152,8 +152,7 @@ def test_a_gap_that_nobody_has_seen_is_not_accepted_with_those_that_were(away: S
         calls.append(1)
         if len(calls) == len(LINKS):
             admin = AdminClient({"bootstrap.servers": away.net.sides["c"].bootstrap})
-            place = ClientPartition(away.topics["a"], 0, 5)
-            admin.delete_records([place])[place].result(TIMEOUT)
+            delete_records(admin, away.topics["a"], 5)
 
     means = FailbackMeans(
         replace(ports, salvager=Failing(ports.salvager, before=cut)), accept_unfenced=True, accept_salvage_only=True

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from drkit.config import ClusterConfig, Config, load_config
@@ -30,7 +30,7 @@ from drkit.model.topology import TopicPartition as Place
 from drkit.store import open_store
 from drkit.store.api import Store
 from tests.support.clusters.lab import USERS
-from tests.support.clusters.topics import create_topic
+from tests.support.clusters.topics import create_topic, delete_records, has_no_leader_yet
 from tests.support.commands.running import Commands, Running, on_threads
 from tests.support.links.log_reader import Record, read_partition
 from tests.support.wait import wait_until
@@ -61,9 +61,8 @@ class Side:
         wait_until(lambda: self.partitions(topic) == partitions, what=f"{partitions} partitions of {topic}")
 
     def purge(self, topic: str, before: int, partition: int = 0) -> None:
-        """DeleteRecords: remove the records below an offset."""
-        place = TopicPartition(topic, partition, before)
-        self.admin.delete_records([place])[place].result(20)
+        """Remove the records below an offset."""
+        delete_records(self.admin, topic, before, partition)
 
     def partitions(self, topic: str) -> int:
         """The number of partitions of a topic; 0: it doesn't exist."""
@@ -94,8 +93,8 @@ class Side:
             try:
                 return consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
             except KafkaException as error:
-                if error.args[0].retriable() or error.args[0].code() == KafkaError.NOT_LEADER_FOR_PARTITION:
-                    return None  # a new topic
+                if has_no_leader_yet(error):
+                    return None
                 raise
 
         try:

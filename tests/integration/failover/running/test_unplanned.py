@@ -37,6 +37,7 @@ from drkit.model.offsets import Certainty
 from drkit.model.topology import TopicPartition
 from drkit.observe.status import link_statuses
 from drkit.store.workers import mirror_at_work
+from tests.support.clusters.topics import delete_records
 from tests.support.collection.sampling import some_of
 from tests.support.commands.kafka_tools import consumer_groups
 from tests.support.links.estates import TIMEOUT, mirror, mirroring, own_link, texts, without_primary
@@ -195,8 +196,7 @@ def test_what_the_target_no_longer_has_counts_as_lost(own, lab):
     own.commit("primary", "reader", cut, {0: 20})
     mirror(own)
     target = AdminClient(own.client("dr"))
-    place = ClientPartition(purged, 0, 25)
-    target.delete_records([place])[place].result(TIMEOUT)
+    delete_records(target, purged, 25)
     with own.estate(without_primary(own)) as estate:
         loss = make_plan(estate, PlanRequest("dr")).loss
     assert (loss.records, loss.lower_bound) == (0, True)

@@ -73,8 +73,7 @@ def test_offsets_that_differ_and_conservative_positions_are_no_alarm(mirrored: M
         plain.produce(purged, value=b"%d" % number)
     assert plain.flush(20) == 0
     with stands_at(mirrored, purged, 1):
-        for done in mirrored.source.admin.delete_records([TopicPartition(purged, 0, 3)]).values():
-            done.result(20)
+        mirrored.source.purge(purged, 3)
     with mirrored.running():
         wait_until(lambda: mirrored.problems("offsets_differ"), what="the remark")
         wait_until(lambda: mirrored.store.group_positions(mirrored.link.id), what="the group's position")
