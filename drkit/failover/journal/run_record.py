@@ -130,6 +130,20 @@ def begin(
     return Run(plan.kind, State.PLANNED, facts)
 
 
+def _without_plan(store: Store, run: str) -> Refused:
+    """What is said of a run that has none: of a kind that has no plan, which may have changed much, or killed."""
+    kind = next((each.kind for each in store.runs() if each.run == run), None)
+    if kind is not None and kind not in KINDS:
+        return Refused(
+            f"run {run} is of kind {kind}: neither a failover nor a failback",
+            remedy=f"drkit runs lists all runs with their kinds; drkit runs {run} shows this one",
+        )
+    return Refused(
+        f"run {run} is neither a failover nor a failback, or was killed before its plan was written",
+        remedy="Nothing was changed by it; plan again",
+    )
+
+
 def load_run(store: Store, run: str) -> RunRecord:
     """A run from its journal.
 
@@ -141,10 +155,7 @@ def load_run(store: Store, run: str) -> RunRecord:
     text = journal.read(PLAN)
     body = json.loads(text) if text is not None else {}
     if not isinstance(body, dict) or body.get("kind") not in KINDS:
-        raise Refused(
-            f"run {run} is neither a failover nor a failback, or was killed before its plan was written",
-            remedy="Nothing was changed by it; plan again",
-        )
+        raise _without_plan(store, run)
     kind = Kind(body["kind"])
     plan_text = json.dumps(body["plan"])
     plan: Plan = plan_from_json(plan_text) if kind is Kind.FAILOVER else failback_plan_from_json(plan_text)

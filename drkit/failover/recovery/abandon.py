@@ -165,7 +165,7 @@ def _summary(estate: ClusterContext, run: str) -> RunSummary:
         raise Refused(f"there is no run {run}", remedy="`drkit runs` lists them")
     if found.kind not in KINDS:
         raise Refused(
-            f"run {run} is a {found.kind}: it concerns no link",
+            f"run {run} is of kind {found.kind}: neither a failover nor a failback",
             meaning="Only a failover, a failback or a reprotect can be abandoned",
             remedy=f"drkit resume {run} removes what a rehearsal left" if found.kind == "rehearsal" else "`drkit runs`",
         )

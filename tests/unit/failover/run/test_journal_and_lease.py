@@ -162,8 +162,16 @@ def test_an_unknown_run_is_refused(store):
 
 def test_another_kind_of_run_is_no_failover(store):
     Journal(store, "R").write("audit", "begun", {"kind": "audit"})
-    with pytest.raises(Refused, match="neither a failover nor a failback"):
+    with pytest.raises(Refused, match="neither a failover nor a failback, or was killed before its plan was written"):
         load_run(store, "R")
+
+
+def test_a_run_of_another_kind_is_not_said_to_have_changed_nothing(store):
+    Journal(store, "R").write("fence", "begun", {})
+    store.put_run(RunSummary("R", "fence", "closed", now(), now(), "primary->dr primary"))
+    with pytest.raises(Refused, match="run R is of kind fence: neither a failover nor a failback") as refused:
+        load_run(store, "R")
+    assert refused.value.remedy == "drkit runs lists all runs with their kinds; drkit runs R shows this one"
 
 
 def test_which_run_is_resumed(store):
