@@ -55,7 +55,9 @@ class OwnLink:
         return f"{self.name}.{suffix}"
 
     def client(self, alias: str) -> dict[str, str]:
-        return {"bootstrap.servers": self.config.clusters[alias].bootstrap_servers}
+        """Properties of a plain client: drkit's address and credentials."""
+        cluster = self.config.clusters[alias]
+        return {"bootstrap.servers": cluster.bootstrap_servers, **cluster.properties()}
 
     # -- actions on the clusters -------------------------------------------------------------------
 

@@ -14,24 +14,25 @@ from typing import Any
 import pytest
 
 from drkit.cli.wiring.page_sources import page_sources
-from drkit.failover.context.interfaces import Ports
-from drkit.failover.context.state_machine import Mode, State
+from drkit.failover.context.state_machine import Mode
 from drkit.failover.planning.failback_planner import make_failback_plan
 from drkit.failover.planning.failover_planner import PlanRequest, make_plan
+from drkit.failover.run.runner import RunResult
 from drkit.failover.run.service import run_failback, run_failover
 from drkit.failover.stages import scrub_stage
 from drkit.failover.stages.late_commits import commits_end
 from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC
 from drkit.lab import Lab
-from drkit.lab.toolchain import ensure
+from drkit.lab.toolchain import Toolchain, ensure
 from drkit.model.errors import DrkitError, Refused
 from drkit.model.runs import FenceMethod
 from drkit.model.topology import TopicPartition
 from drkit.observe.page.decision import Answer
+from tests.support.clusters.secured import verb
 from tests.support.collection.sampling import some_of
 from tests.support.commands.rights import Grants, as_exact, printed, run
 from tests.support.links.estates import OwnLink, mirror, texts
-from tests.support.recovery.failback_ports import ReadingAuditor, ReadingSalvager, RealMirror
+from tests.support.recovery.failback_ports import reading_ports
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900), some_of("rights of commands", 2)]
 
@@ -65,12 +66,15 @@ def gone_over(own: OwnLink, exact: OwnLink) -> tuple[str, str]:
     return topic, group
 
 
-def fail_back(own: OwnLink, exact: OwnLink, folder: Path):
-    ports = Ports(RealMirror(exact), ReadingSalvager(own), ReadingAuditor(own), folder / "salvage")
+def fail_back(exact: OwnLink, folder: Path) -> RunResult:
     with exact.estate() as estate:
         plan = make_failback_plan(estate, "primary")
-        return plan, run_failback(
-            estate, plan, ports, cluster_id=estate.admin("primary").cluster_id(), accept_unfenced=False
+        return run_failback(
+            estate,
+            plan,
+            reading_ports(exact, folder / "salvage"),
+            cluster_id=estate.admin("primary").cluster_id(),
+            accept_unfenced=False,
         )
 
 
@@ -104,10 +108,12 @@ SHOWN_TO_DOCTOR = (
 """Checks of what a failover doesn't need, for which doctor has optional rights."""
 
 
+@pytest.mark.spark
 def test_each_command_is_carried_out_with_exactly_its_rights(
-    own: OwnLink, secure_lab: Lab, grants: Grants, tmp_path: Path
+    own: OwnLink, exact: OwnLink, secure_lab: Lab, grants: Grants, toolchain: Toolchain, tmp_path: Path
 ) -> None:
-    exact = as_exact(own, secure_lab)
+    """The failback's salvage and audit are Spark's."""
+    del toolchain  # fetched before a command runs
 
     def only(command: str) -> None:
         grants.clear()
@@ -147,10 +153,10 @@ def test_each_command_is_carried_out_with_exactly_its_rights(
     own.produce("dr", topic, texts("on-dr", 5))
     on_dr = own.values("dr", topic)
     only("failback")
-    plan, back = fail_back(own, exact, tmp_path)
-    assert back.error is None
-    assert back.machine.state is State.CLOSED
-    assert (plan.only_here, back.evidence.fenced) == (6, True)
+    words = ("--yes", "--cluster-id", secure_lab.cluster_id("primary"), "--salvage-dir", str(tmp_path / "kept"))
+    back = verb(exact, "failback", *words, schema="failover")
+    assert (back["state"], back["evidence"]["fenced"], back["salvaged"]["records"]) == ("closed", True, 6)
+    assert (back["audit"]["verdict"], {stage["outcome"] for stage in back["stages"]}) == ("clean", {"ok"})
     assert own.values("primary", topic) == on_dr
 
     only("mirror")
@@ -161,7 +167,6 @@ def test_each_command_is_carried_out_with_exactly_its_rights(
     assert (unplanned["state"], unplanned["evidence"]["fenced"]) == ("closed", True)
     only("fence")
     assert [each["fenced"] for each in run("fence", exact)["links"]] == [True]
-    exact.store.close()
 
 
 def test_what_dr_lost_since_counts_at_most_without_the_right_to_read_its_retention_on_the_source(
@@ -341,7 +346,7 @@ def test_a_failback_tells_behind_the_fence_which_right_it_will_lack(
     assert {right["operation"] for right in of_groups} == {"read", "delete"}
     grants.take("primary", [right for right in of_groups if right["operation"] == operation])
     with pytest.raises(Refused, match=f"drkit lacks {operation.capitalize()} on 1 group of primary: {group}") as caught:
-        fail_back(own, exact, tmp_path)
+        fail_back(exact, tmp_path)
     assert without in caught.value.meaning
     assert "drkit acls --command failback" in caught.value.remedy
     assert [each.kind for each in own.store.runs()] == ["failover"]
@@ -388,7 +393,7 @@ def test_a_failback_that_may_not_read_the_coordinators_log_says_what_nobody_know
         return ends
 
     monkeypatch.setattr(scrub_stage, "commits_end", ends_before_a_commit)
-    _, result = fail_back(own, exact, tmp_path)
+    result = fail_back(exact, tmp_path)
     assert result.error is None
     (scrub,) = [stage for stage in result.stages if stage.name == "scrub"]
     assert "positions that groups committed on them within the last moment before aren't known" in scrub.reason

@@ -11,19 +11,18 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from drkit.failover.context.interfaces import Ports
 from drkit.failover.context.state_machine import State
 from drkit.failover.journal.journal import StageRecord
-from drkit.failover.planning.failback_planner import make_failback_plan
 from drkit.failover.planning.failover_planner import PlanRequest, make_plan
-from drkit.failover.run.service import run_failback, run_failover
+from drkit.failover.run.service import run_failover
 from drkit.lab import Lab
+from drkit.lab.toolchain import Toolchain
 from drkit.state_topic.records import state_topic
 from drkit.store import open_store
+from tests.support.clusters.secured import verb
 from tests.support.collection.sampling import some_of
 from tests.support.commands.rights import Grants, as_exact, printed, run
 from tests.support.links.estates import OwnLink, mirror, mirroring, own_link, texts
-from tests.support.recovery.failback_ports import ReadingAuditor, ReadingSalvager, RealMirror
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900), some_of("rights of ways out", 1)]
@@ -50,10 +49,6 @@ def mirrored(own: OwnLink) -> tuple[str, str]:
     group = own.commit("primary", "billing", topic, {0: 50, 1: 20})
     assert mirror(own) == 100
     return topic, group
-
-
-def ports_of(own: OwnLink, exact: OwnLink, folder: Path) -> Ports:
-    return Ports(RealMirror(exact), ReadingSalvager(own), ReadingAuditor(own), folder / "salvage")
 
 
 def delete(own: OwnLink, alias: str, topic: str) -> None:
@@ -100,9 +95,12 @@ def test_a_run_is_given_up_and_another_resumed_with_exactly_the_rights(
     assert run("link", exact, "trim", str(exact.link.id))["trimmed"] == []
 
 
+@pytest.mark.spark
 def test_a_cluster_is_reprotected_with_exactly_the_rights(
-    own: OwnLink, exact: OwnLink, grants: Grants, tmp_path: Path
+    own: OwnLink, exact: OwnLink, grants: Grants, secure_lab: Lab, toolchain: Toolchain, tmp_path: Path
 ) -> None:
+    """Salvage, seed and audit are Spark's."""
+    del toolchain  # fetched before a command runs
     topic, _ = mirrored(own)
     own.produce("primary", topic, texts("never-mirrored", 3))
     only(grants, exact)
@@ -111,11 +109,10 @@ def test_a_cluster_is_reprotected_with_exactly_the_rights(
         assert done.error is None
     own.produce("dr", topic, texts("on-dr", 5))
     only(grants, exact, "--command", "reprotect")
-    with exact.estate() as estate:
-        plan = make_failback_plan(estate, "primary", for_good=True)
-        assert plan.obstacles == ()
-        kept = run_failback(estate, plan, ports_of(own, exact, tmp_path), cluster_id=plan.target.cluster_id or "")
-    assert (kept.error, kept.machine.state) == (None, State.CLOSED)
+    words = ("--yes", "--cluster-id", secure_lab.cluster_id("primary"), "--engine", "spark")
+    kept = verb(exact, "reprotect", *words, "--salvage-dir", str(tmp_path / "kept"), schema="failover")
+    assert (kept["state"], kept["salvaged"]["records"], kept["audit"]["verdict"]) == ("closed", 6, "clean")
+    assert {stage["outcome"] for stage in kept["stages"]} == {"ok"}
     assert own.values("primary", topic) == own.values("dr", topic)
 
 
