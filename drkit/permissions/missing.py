@@ -125,10 +125,9 @@ _Why = tuple[Resource, bool, tuple[str, ...], tuple[str, ...]]
 
 
 def _uses(config: Config, link: Link, command: Command, side: Side, names: Names) -> Iterator[_Use]:
-    alias = cluster_of(link, side)
     for each in needs_of(command):
         need = each.need
-        if each.side is not side or need.who is not Who.DRKIT or not condition_holds(need.when, config, link, alias):
+        if each.side is not side or need.who is not Who.DRKIT or not condition_holds(each, config, link):
             continue
         for operation in need.operations:
             if on := _names(each, link, operation, names):

@@ -17,7 +17,7 @@ from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.groups.offsets_topic import OFFSETS_TOPIC
 from drkit.kafka.protocol.transaction_log import TRANSACTIONS_TOPIC
 from drkit.model.runs import JOURNAL_TOPIC
-from drkit.model.topic_policy import AclMode, Deletions
+from drkit.model.topic_policy import AclMode
 from drkit.model.topics.name_patterns import Stretch, stretches
 from drkit.model.topology import REHEARSAL_GROUPS, Link, OffsetMode, TopicPolicy, worker_group
 from drkit.model.wording import and_more
@@ -184,7 +184,7 @@ def rights_of(
         for command in wanted:
             for each in needs_of(command):
                 alias = cluster_of(link, each.side)
-                if not condition_holds(each.need.when, config, link, alias, replay_to):
+                if not condition_holds(each, config, link, replay_to):
                     continue
                 who = each.need.who
                 if who is Who.WRITER and config.clusters[alias].fence.client is None:
@@ -211,21 +211,20 @@ def cluster_of(link: Link, side: Side) -> str:
     return link.id.source if side is Side.SOURCE else link.id.target
 
 
-def condition_holds(
-    when: NeededWhen | None, config: Config, link: Link, alias: str, replay_to: str | None = None
-) -> bool:
-    """Whether a right under this condition is needed for a link on a cluster."""
-    commanded = config.clusters[alias].fence.command is not None
+def condition_holds(each: NeedOf, config: Config, link: Link, replay_to: str | None = None) -> bool:
+    """Whether a need's condition holds for a configured link; one of its way back, for that."""
+    commanded = config.clusters[cluster_of(link, each.side)].fence.command is not None
+    carried = link.reversed() if each.turned else link
     return {
         None: True,
-        NeededWhen.ACLS: link.acls is not AclMode.OFF,
-        NeededWhen.PRESERVE: link.offsets is OffsetMode.PRESERVE,
-        NeededWhen.DELETIONS: link.deletions is Deletions.MIRROR,
-        NeededWhen.CANARY: link.canary,
+        NeededWhen.ACLS: carried.acls is not AclMode.OFF,
+        NeededWhen.PRESERVE: carried.offsets is OffsetMode.PRESERVE,
+        NeededWhen.DELETIONS: carried.mirrors_deletions,
+        NeededWhen.CANARY: carried.canary_topic is not None,
         NeededWhen.FENCED_BY_RULES: not commanded,
         NeededWhen.FENCED_BY_COMMAND: commanded,
         NeededWhen.REPLAY: replay_to is not None,
-    }[when]
+    }[each.need.when]
 
 
 def patterns_of(each: NeedOf, link: Link, replay_to: str | None = None) -> tuple[list[ResourcePattern], list[str]]:

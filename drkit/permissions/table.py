@@ -237,6 +237,21 @@ TABLE: tuple[Need, ...] = (
     ),
     *(
         Need(
+            *_of(_LOOKING, side, _S.TOPICS, _O.DESCRIBE_CONFIGS),
+            "tell what retention or the log cleaner removed from a loss",
+            "what the target lacks at its beginning is not counted as lost, which is said",
+            optional=True,
+        )
+        for side in Side
+    ),
+    Need(
+        *_of(frozenset({_C.STATUS, _C.MIRROR, _C.AUDIT}), Side.TARGET, _S.CLUSTER, _O.DESCRIBE),
+        "see the sizes of logs, to tell retention by size from a loss",
+        "what retention by size may have removed counts as lost",
+        optional=True,
+    ),
+    *(
+        Need(
             *_of(_LOOKING, side, _S.GROUPS, _O.DESCRIBE),
             "after a failover, see groups on the former primary that no move has taken",
             "such groups are not told",
@@ -362,6 +377,18 @@ TABLE: tuple[Need, ...] = (
         optional=True,
     ),
     Need(
+        *_of(frozenset({_C.MIRROR}), Side.SOURCE, _S.CLUSTER, _O.DESCRIBE_CONFIGS),
+        "see how long a transaction may be open (`transaction.max.timeout.ms`)",
+        "of one that no coordinator is known to have it is not told whether anybody will end it (`transaction_open`)",
+        optional=True,
+    ),
+    Need(
+        *_of(frozenset({_C.MIRROR}), Side.TARGET, _S.CLUSTER, _O.DESCRIBE_CONFIGS),
+        "see how long brokers remember a producer (`producer.id.expiration.ms`)",
+        "half a day counts, also where they forget it earlier",
+        optional=True,
+    ),
+    Need(
         *_of(frozenset({_C.MIRROR}), Side.TARGET, _S.WORKERS, _O.READ),
         "share a link's partitions among workers",
         "no worker is given a partition",
@@ -465,6 +492,16 @@ TABLE: tuple[Need, ...] = (
         "read timestamps for `--consistent`; compare the last mirrored records of both sides, where no mirror runs",
         "no consistent instant can be found; without a mirror, what is lost is a lower bound",
         optional=True,
+    ),
+    *(
+        Need(
+            *_of(_FAILING_OVER, side, _S.TOPICS, _O.DESCRIBE_CONFIGS),
+            "tell what retention or the log cleaner removed from a loss",
+            "where records of the target are removed meanwhile, a planned move stops before its commit, and an "
+            "unplanned one counts them as lost at most",
+            optional=True,
+        )
+        for side in Side
     ),
     Need(
         *_of(_CLOSING, Side.SOURCE, _S.CLUSTER, _O.ALTER),
@@ -605,6 +642,19 @@ TABLE: tuple[Need, ...] = (
         "the plan is refused",
     ),
     Need(
+        *_of(frozenset({_C.FAILBACK}), Side.SOURCE, _S.CLUSTER, _O.ALTER),
+        "refuse what a mirror that did not leave in order still sends",
+        "the run says that such a mirror may still write there (`UNFENCED`)",
+        optional=True,
+    ),
+    Need(
+        *_of(_GOING_BACK, Side.TARGET, _S.TOPICS, _O.DELETE),
+        "remove filler that a killed broker shows again",
+        "the run says so, and such empty records are brought back",
+        optional=True,
+        when=NeededWhen.PRESERVE,
+    ),
+    Need(
         *_of(_GOING_BACK, Side.SOURCE, _S.CLUSTER, _O.ALTER),
         "let the mirror into the closed cluster, and clients at the switch",
         "the run stops at the reversal",
@@ -621,12 +671,6 @@ TABLE: tuple[Need, ...] = (
         *_of(frozenset({_C.SALVAGE, _C.AUDIT}), Side.TARGET, _S.TOPICS, _O.READ, _O.DESCRIBE_CONFIGS),
         "read records and settings",
         "the audit, or the salvage, is refused",
-    ),
-    Need(
-        *_of(frozenset({_C.AUDIT}), Side.TARGET, _S.CLUSTER, _O.DESCRIBE),
-        "see the sizes of logs, to tell retention by size from a loss",
-        "what retention by size may have removed counts as lost",
-        optional=True,
     ),
     Need(
         *_of(frozenset({_C.SALVAGE}), Side.TARGET, _S.REPLAY_TOPIC, _O.READ, _O.WRITE),

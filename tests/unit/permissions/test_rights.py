@@ -12,10 +12,11 @@ from drkit.cli.views.acls_view import PrintedRights, kafka_acls_commands, kafka_
 from drkit.config import Config
 from drkit.model.topics.name_patterns import Stretch, stretches
 from drkit.permissions.resolve import EVERY_NAME, Principal, PrincipalOrigin, given_principal, principal_of, rights_of
-from drkit.permissions.table import TABLE, Command, Resource, Side, Subject, Who, needs_of
+from drkit.permissions.table import TABLE, Command, NeededWhen, Resource, Side, Subject, Who, needs_of
 from tools.manual.permissions_page import permissions_page
 
 ROOT = Path(__file__).parents[3]
+FENCE = {"command": ["/bin/close"], "unfence": ["/bin/open"]}
 CLUSTERS = {"primary": {"bootstrap_servers": "p:1"}, "dr": {"bootstrap_servers": "d:1"}}
 
 
@@ -121,12 +122,83 @@ def test_an_optional_right_stands_in_for_none_that_is_needed():
 def test_what_a_link_does_not_do_needs_no_right():
     read = config(topics=["flights"], groups=["billing"], offsets="translate")
     assert "delete" not in rights(read, Command.MIRROR, cluster="dr")["topic", "flights"]
-    assert ("cluster", "kafka-cluster") not in rights(read, Command.MIRROR, cluster="dr")
+    looks = {"describe", "describe_configs"}
+    assert rights(read, Command.MIRROR, cluster="dr")["cluster", "kafka-cluster"] == looks
     deleting = config(topics=["flights"], groups=["billing"], offsets="translate", deletions="mirror", acls="standby")
     assert "delete" in rights(deleting, Command.MIRROR, cluster="dr")["topic", "flights"]
-    assert rights(deleting, Command.MIRROR, cluster="dr")["cluster", "kafka-cluster"] == {"alter"}
+    assert rights(deleting, Command.MIRROR, cluster="dr")["cluster", "kafka-cluster"] - looks == {"alter"}
     canary = config(topics=["flights"], groups=["billing"], canary=True)
     assert "write" in rights(canary, Command.MIRROR, cluster="primary")["topic", "drkit.canary.primary.dr"]
+
+
+COMMANDED = {**CLUSTERS, **{alias: {**each, "fence": FENCE} for alias, each in CLUSTERS.items()}}
+CONDITIONS = {
+    NeededWhen.ACLS: (config(acls="standby"), config(acls="off")),
+    NeededWhen.PRESERVE: (config(offsets="preserve"), config(offsets="translate")),
+    NeededWhen.DELETIONS: (config(deletions="mirror"), config(deletions="keep")),
+    NeededWhen.CANARY: (config(canary=True), config(canary=False)),
+    NeededWhen.FENCED_BY_RULES: (config(), config(COMMANDED)),
+    NeededWhen.FENCED_BY_COMMAND: (config(COMMANDED), config()),
+}
+"""Of each condition: a configuration where it holds, and one where it doesn't."""
+
+
+@pytest.mark.parametrize(("when", "configured"), CONDITIONS.items())
+def test_a_conditional_right_is_printed_exactly_where_its_condition_holds(when, configured):
+    def reasons(read: Config) -> set[tuple[Command, str]]:
+        found = rights_of(read, [each.link() for each in read.links], tuple(Command))
+        return {
+            (why.command, why.purpose)
+            for each in found
+            for right in each.rights
+            for why in right.reasons
+            if why.operation in operations[why.purpose]
+        }
+
+    rows = [each for each in TABLE if each.when is when]
+    always = {(command, each.purpose) for each in TABLE if each.when is not when for command in each.commands}
+    operations = {each.purpose: each.operations for each in TABLE}
+    expected = {(command, each.purpose) for each in rows for command in each.commands} - always
+    assert expected
+    holds, holds_not = configured
+    assert expected <= reasons(holds)
+    assert not expected & reasons(holds_not)
+
+
+def test_every_condition_is_tried():
+    assert {*CONDITIONS, NeededWhen.REPLAY} == set(NeededWhen)
+
+
+def test_a_replay_needs_its_topic_and_its_transactional_id_only_where_there_is_one():
+    read = config(topics=["flights"], groups=["billing"])
+    wanted = {("topic", "again"): {"read", "write"}, ("transactional_id", "drkit-replay-again"): {"write"}}
+    without = rights(read, Command.SALVAGE, cluster="dr")
+    assert rights(read, Command.SALVAGE, cluster="dr", replay_to="again") == {**without, **wanted}
+    assert not any("replay" in name or kind == "transactional_id" for kind, name in without)
+
+
+def test_the_way_back_carries_no_deletions():
+    """So it needs no look at the controllers of the cluster that serves."""
+    read = config(topics=["flights"], groups=["billing"], deletions="mirror")
+    (found,) = [each for each in rights_of(read, [read.links[0].link()], [Command.FAILBACK]) if each.cluster == "dr"]
+    purposes = {why.purpose for right in found.rights for why in right.reasons}
+    assert not any("before a deletion is believed" in each for each in purposes)
+
+
+def test_what_a_loss_is_told_by_is_optional_for_who_fails_over():
+    read = config(topics=["flights"], groups=["billing"])
+    for command in (Command.STATUS, Command.FAILOVER, Command.REHEARSE):
+        for alias in ("primary", "dr"):
+            found = rights_of(read, [read.links[0].link()], [command])
+            (right,) = [
+                right
+                for each in found
+                for right in each.rights
+                if (each.cluster, right.on.name, right.operation.value)
+                in {(alias, "flights", "describe_configs"), (alias, "flights", "alter_configs")}
+            ]
+            assert right.optional
+            assert any("tell what retention" in why.purpose for why in right.reasons)
 
 
 def test_a_failback_needs_what_the_mirror_of_the_way_back_needs():
@@ -145,19 +217,18 @@ def test_the_page_needs_what_the_plan_of_a_failover_looks_at_and_changes_nothing
     source, target = (rights(read, Command.SERVE, cluster=alias) for alias in ("primary", "dr"))
     assert source["group", "billing"] == {"describe"}
     assert source["topic", "__consumer_offsets"] == target["topic", "__consumer_offsets"] == {"describe"}
-    assert (target["topic", "flights"], target["group", "billing"]) == ({"read"}, {"read"})
+    assert (target["topic", "flights"], target["group", "billing"]) == ({"read", "describe_configs"}, {"read"})
     assert source["cluster", "kafka-cluster"] == {"alter"}, "whether it may be fenced"
     changing = {"create", "write", "delete", "alter_configs"}
     assert not any(changing & operations for found in (source, target) for operations in found.values())
 
 
 def test_a_fence_by_command_needs_a_writer_and_no_rules():
-    fence = {"command": ["/bin/close"], "unfence": ["/bin/open"]}
-    read = config({**CLUSTERS, "primary": {"bootstrap_servers": "p:1", "fence": fence}}, topics=["flights"])
+    read = config({**CLUSTERS, "primary": {"bootstrap_servers": "p:1", "fence": FENCE}}, topics=["flights"])
     found = rights(read, Command.FAILOVER, cluster="primary")
     assert ("cluster", "kafka-cluster") not in found
     assert "write" in found["topic", "flights"], "it is shown to drkit itself"
-    writer = {**fence, "client": {"security.protocol": "PLAINTEXT"}}
+    writer = {**FENCE, "client": {"security.protocol": "PLAINTEXT"}}
     read = config({**CLUSTERS, "primary": {"bootstrap_servers": "p:1", "fence": writer}}, topics=["flights"])
     assert "write" not in rights(read, Command.FAILOVER, cluster="primary")["topic", "flights"]
     assert Who.WRITER in {each.who for each in rights_of(read, [read.links[0].link()], [Command.FAILOVER])}
@@ -194,7 +265,7 @@ def test_as_commands_of_kafkas_tool():
     begin = "kafka-acls.sh --bootstrap-server p:1,p:2 --command-config admin-primary.properties --add "
     assert all(each.startswith(f"{begin}--allow-principal User:drkit ") for each in commands)
     assert any(each.endswith("--topic orders. --resource-pattern-type prefixed") for each in commands)
-    assert any(each.endswith("--operation Alter --cluster") for each in commands)
+    assert any(each.endswith("--operation Alter --operation DescribeConfigs --cluster") for each in commands)
     assert any("--group '*' --resource-pattern-type literal" in each for each in commands)
     text = kafka_acls_text([printed(given_principal("drkit"))])
     assert "# cluster primary, principal User:drkit\n" in text
@@ -217,7 +288,7 @@ def test_as_a_kafka_user():
     rules = {(each["resource"]["type"], each["resource"].get("name")): each for each in listed}
     assert rules["topic", "orders."]["resource"]["patternType"] == "prefix"
     assert "AlterConfigs" in rules["topic", "flights"]["operations"]
-    assert rules["cluster", None]["operations"] == ["Alter"]
+    assert rules["cluster", None]["operations"] == ["Alter", "DescribeConfigs"]
     certified = yaml.safe_load(strimzi_user(printed(given_principal("User:CN=drkit"))) or "")
     assert certified["spec"]["authentication"] == {"type": "tls-external"}
     assert strimzi_user(printed(given_principal("User:CN=drkit,O=shop"))) is None

@@ -6,7 +6,8 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 
 from drkit.cli.wiring.page_sources import page_sources
 from drkit.failover.context.state_machine import Mode
+from drkit.failover.journal.journal import StageRecord
 from drkit.failover.planning.failback_planner import make_failback_plan
 from drkit.failover.planning.failover_planner import PlanRequest, make_plan
 from drkit.failover.run.runner import RunResult
@@ -169,26 +171,60 @@ def test_each_command_is_carried_out_with_exactly_its_rights(
     assert [each["fenced"] for each in run("fence", exact)["links"]] == [True]
 
 
+def removed_from_dr(own: OwnLink, topic: str, at: str) -> Callable[[str, StageRecord | None, str], None]:
+    """What watches a run, and removes the first 5 records of a partition of dr once that stage has ended."""
+
+    def watch(stage: str, record: StageRecord | None, _text: str) -> None:
+        if stage == at and record is not None:
+            with own.estate() as estate:
+                estate.admin("dr").delete_records({TopicPartition(topic, 0): 5})
+
+    return watch
+
+
+def test_what_retention_removes_on_dr_meanwhile_stops_no_planned_move_with_its_rights(
+    own: OwnLink, exact: OwnLink, grants: Grants
+) -> None:
+    hour = 3_600_000
+    topic = own.create("primary", "orders", retention_ms=str(hour))
+    own.produce("primary", topic, texts("about-an-hour-old", 10), stamp=int(time.time() * 1000) - hour + 20_000)
+    group = own.commit("primary", "billing", topic, {0: 10, 1: 10})
+    mirror(exact)
+    grants.clear()
+    grants.give(printed(exact, "--command", "failover"))
+    with exact.estate() as estate:
+        plan = make_plan(estate, PlanRequest("dr", mode=Mode.PLANNED))
+        done = run_failover(estate, plan, accept_unfenced=False, watch=removed_from_dr(own, topic, "drain"))
+    assert done.error is None, done.error
+    assert (done.evidence.rpo_records, done.evidence.rpo_lower_bound) == (0, False)
+    assert own.committed("dr", group) == {(topic, 0): 10, (topic, 1): 10}
+
+
 def test_what_dr_lost_since_counts_at_most_without_the_right_to_read_its_retention_on_the_source(
     own: OwnLink, secure_lab: Lab, grants: Grants
 ) -> None:
-    """A failover's rights don't have it: what retention may have removed can't be told from what somebody deleted."""
+    """What retention may have removed can't be told from what somebody deleted."""
     exact = as_exact(own, secure_lab)
     grants.give(printed(exact, "--command", "mirror"))
     topic = own.create("primary", "orders")
     own.produce("primary", topic, texts("before", 50))
     assert mirror(exact) == 100
     grants.clear()
-    grants.give(printed(exact, "--command", "failover"))
-
-    def watch(stage: str, _record: object, _text: str) -> None:
-        if stage == "close":
-            with own.estate() as estate:
-                estate.admin("dr").delete_records({TopicPartition(topic, 0): 5})
-
+    rights = printed(exact, "--command", "failover")
+    grants.give(rights)
+    shows = [
+        each for each in rights["primary"] if (each["resource"], each["operation"]) == ("topic", "describe_configs")
+    ]
+    assert all(each["optional"] for each in shows)
+    grants.take("primary", shows)
+    (warned,) = [each for each in run("doctor", exact)["links"][0]["checks"] if each["check"] == "rights"]
+    assert warned["outcome"] == "warn"
+    assert (
+        f"drkit lacks DescribeConfigs on 1 topic of primary: {topic}: where records of the target" in warned["reason"]
+    )
     with exact.estate() as estate:
         plan = make_plan(estate, PlanRequest("dr", mode=Mode.UNPLANNED))
-        done = run_failover(estate, plan, accept_unfenced=False, watch=watch)
+        done = run_failover(estate, plan, accept_unfenced=False, watch=removed_from_dr(own, topic, "verify"))
     exact.store.close()
     assert done.error is None, done.error
     loss = done.machine.facts.loss

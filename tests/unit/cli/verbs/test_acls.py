@@ -60,7 +60,8 @@ def test_one_document_by_cluster_and_principal(acls):
     given = document(acls("--output", "json", "--principal", "boss", "--cluster", "dr", "--command", "status"))
     assert [(each["cluster"], each["principal"]) for each in given["clusters"]] == [("dr", "User:boss")]
     operations = {(right["name"], right["operation"]) for right in given["clusters"][0]["rights"]}
-    of_topics = {(topic, operation) for topic in ("flights", "orders.") for operation in ("describe", "read")}
+    reads = ("describe", "read", "describe_configs")
+    of_topics = {(topic, operation) for topic in ("flights", "orders.") for operation in reads}
     others = {("kafka-cluster", "describe"), ("__drkit_state.primary.dr.", "read"), ("billing", "describe")}
     assert operations == {*of_topics, *others}
 
