@@ -88,18 +88,26 @@ class StatusHistory:
     """The rings of links, in memory and in the store.
 
     Args:
-        store: holds them; samples taken while it doesn't answer are lost at a restart.
+        store: holds them; samples taken while it doesn't answer are lost at a restart. None: `begin` gives it later.
         links: the links; their history is read from the store at once.
     """
 
-    def __init__(self, store: LinkStore, links: Iterable[LinkId]) -> None:
-        self._store = store
+    def __init__(self, store: LinkStore | None, links: Iterable[LinkId]) -> None:
+        self._store: LinkStore | None = None
         self._lock = threading.Lock()
         self._links = {link: _LinkHistory() for link in links}
-        self.reason: str | None = None
+        self.reason: str | None = "the store has not answered yet"
         """Why the last samples aren't in the store; None if they are."""
-        for link, history in self._links.items():
-            self._read(link, history)
+        if store is not None:
+            self.begin(store)
+
+    def begin(self, store: LinkStore) -> None:
+        """Read the history from the store, and keep what comes there."""
+        self.reason = None
+        with self._lock:
+            for link, history in self._links.items():
+                self._read(store, link, history)
+        self._store = store
 
     def add(self, statuses: Sequence[LinkStatus], at: datetime) -> None:
         """Add a poll's sample of each link; a link without a status gets an unknown sample."""
@@ -131,6 +139,8 @@ class StatusHistory:
         }
 
     def _keep(self, link: LinkId, ring: Ring, step: int, values: Values) -> None:
+        if self._store is None:
+            return
         body = json.dumps({"at": step * ring.step, "v": values}, separators=(",", ":"))
         try:
             self._store.put_notes(link, ring.kind, {f"{step % ring.slots:05d}": body})
@@ -139,11 +149,11 @@ class StatusHistory:
         else:
             self.reason = None
 
-    def _read(self, link: LinkId, history: _LinkHistory) -> None:
+    def _read(self, store: LinkStore, link: LinkId, history: _LinkHistory) -> None:
         at = now().timestamp()
         for ring in RINGS:
             try:
-                notes = self._store.notes(link, ring.kind)
+                notes = store.notes(link, ring.kind)
             except DrkitError as error:
                 self.reason = error.what
                 continue

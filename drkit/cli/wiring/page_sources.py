@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 from drkit.cli.wiring.readiness import ONLY_UNFENCED, UNFINISHED, DryRun, dry_run, recovery_checks
 from drkit.config import Config, load_config
@@ -50,10 +50,7 @@ _TRIED = 5
 
 def page_sources(config: Config, store: Store, links: Sequence[Link], timeout_seconds: float | None) -> Sources:
     """What the page of these links is made from; `timeout_seconds` as `--timeout` gives it."""
-    targets: dict[str, list[str]] = {}
-    for link in links:
-        targets.setdefault(link.id.target, []).append(str(link.id))
-    all_of_them = len(links) == len(config.links)
+    targets, all_of_them = _targets(links), len(links) == len(config.links)
     runs, drills = _Runs(store), _KeptDrills(Drills(default_drills()))
 
     def decisions() -> list[Decision]:
@@ -86,6 +83,33 @@ def page_sources(config: Config, store: Store, links: Sequence[Link], timeout_se
         targets={to: tuple(names) for to, names in targets.items()},
         named=not all_of_them,
     )
+
+
+def sources_without_store(config: Config, links: Sequence[Link], why: Callable[[], DrkitError]) -> Sources:
+    """The same while the store is away: the drills of this machine; of all else nothing is known, and `why`."""
+
+    def nothing(*_: object) -> Never:
+        raise why()
+
+    drills = _KeptDrills(Drills(default_drills()))
+    return Sources(
+        statuses=nothing,
+        decisions=nothing,
+        earlier=nothing,
+        run=nothing,
+        drills=drills.rows,
+        drill=drills.report,
+        targets={to: tuple(names) for to, names in _targets(links).items()},
+        named=len(links) != len(config.links),
+    )
+
+
+def _targets(links: Sequence[Link]) -> dict[str, list[str]]:
+    """The clusters that these links lead to, and the links' names."""
+    found: dict[str, list[str]] = {}
+    for link in links:
+        found.setdefault(link.id.target, []).append(str(link.id))
+    return found
 
 
 def _refuse_changed(config: Config) -> None:

@@ -240,7 +240,7 @@ class Board:
     def reconfigure(self, sources: Sources, objectives: Objectives) -> None:
         """Use other sources for the same links from the next poll on, which comes soon."""
         self.sources, self.objectives = sources, objectives
-        for each in (self.status, self.decision):
+        for each in (self.status, self.decision, self.earlier):
             each.soon()
 
     def start(self) -> None:

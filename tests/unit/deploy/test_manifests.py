@@ -107,8 +107,9 @@ def test_a_pod_is_restricted_and_its_commands_are_drkits(name):
 def test_probes_ask_what_the_command_serves(name):
     (container,) = PODS[name]["spec"]["containers"]
     ports = {each["name"]: each["containerPort"] for each in container["ports"]}
-    served = {"mirror": {"/livez", "/readyz"}, "page": {"/livez", "/healthz", "/login"}}[name]
-    assert container["livenessProbe"]["httpGet"]["path"] == "/livez", "what else fails, a restart doesn't mend"
+    served = {"mirror": {"/livez", "/readyz"}, "page": {"/livez", "/login"}}[name]
+    for probe in ("startupProbe", "livenessProbe"):
+        assert container[probe]["httpGet"]["path"] == "/livez", "what else fails, a restart doesn't mend"
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         asked = container[probe]["httpGet"]
         assert asked["port"] in ports

@@ -18,6 +18,7 @@ from drkit.cli.output import LogFormat, OutputMode, OutputWriter
 from drkit.cli.process.hangup import Hangups, hangups
 from drkit.cli.process.interrupts import stop_on_signals
 from drkit.cli.process.worker_processes import WorkerProcesses, end_with_parent, wait_for, watchdog_seconds
+from drkit.cli.wiring.awaited_store import WAIT_SECONDS, once_it_answers
 from drkit.cli.wiring.context import (
     Invocation,
     LinksOption,
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_WAIT_SECONDS = 2.0
 _LINE_SECONDS = 10.0
 _SHOWN = 12
 _STYLE = {"mirroring": "bold green", "degraded": "bold red", "paused": "bold yellow", "waiting": "bold yellow"}
@@ -142,17 +142,14 @@ def _links_to_run(
     """The links in the direction in which they flow now; a service waits for its store."""
     from drkit.mirror.control import link_to_run
 
-    while True:
-        try:
-            return [link_to_run(run.store(create=True), each) for each in run.links_like(link)]
-        except Unreachable as error:
-            if not waits:
-                raise
-            for each in run.links_like(link):
-                health.tell(str(each.id), WAITING, error.what)
-            log.warning("waiting for the store: %s", error)
-            if stop.wait(_WAIT_SECONDS):
-                return []
+    def read() -> list[Link]:
+        return [link_to_run(run.store(create=True), each) for each in run.links_like(link)]
+
+    def tell(error: Unreachable) -> None:
+        for each in run.links_like(link):
+            health.tell(str(each.id), WAITING, error.what)
+
+    return once_it_answers(read, stop, tell) or [] if waits else read()
 
 
 def _reload_on(hangup_signals: Hangups, run: Invocation, workers: list[_Worker], *, until_caught_up: bool) -> None:
@@ -267,7 +264,7 @@ class _Worker(threading.Thread):
                         raise
                     self._listener.health.tell(str(self.link.id), WAITING, error.what)
                     log.warning("%s can't begin: %s", self.link.id, error)
-                    if self._stop_event.wait(_WAIT_SECONDS):
+                    if self._stop_event.wait(WAIT_SECONDS):
                         return
                 else:
                     return
