@@ -42,6 +42,8 @@ MECHANISMS = {
 }
 """SASL mechanisms that need no more than a user name and a password, and their JAAS modules."""
 OAUTHBEARER = "OAUTHBEARER"
+GSSAPI = "GSSAPI"
+"""Kerberos."""
 MSK_IAM = "AWS_MSK_IAM"
 """OAUTHBEARER to a broker, with tokens that AWS's signer makes."""
 _OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
@@ -53,11 +55,6 @@ _JAVA_MSK_IAM = {
 """Of AWS's library for Java clients, which has to be on their class path."""
 _OAUTH = "sasl.oauthbearer."
 _OAUTH_NEEDED = tuple(_OAUTH + name for name in ("method", "client.id", "client.secret", "token.endpoint.url"))
-_NO_GSSAPI = (
-    "can't be GSSAPI: confluent-kafka, through which drkit shares partitions and moves single records, is built for "
-    "PyPI without Kerberos (librdkafka: no provider for SASL mechanism GSSAPI). Give drkit a listener with "
-    "SCRAM-SHA-512, OAUTHBEARER or TLS certificates"
-)
 
 
 _P = ParamSpec("_P")
@@ -225,8 +222,10 @@ def _check_sasl(properties: dict[str, str], *, needed: bool) -> None:
     if "sasl.mechanisms" not in properties:
         raise _bad("sasl.mechanisms", f"is missing: security.protocol is {properties['security.protocol']}")
     properties["sasl.mechanisms"] = mechanism = properties["sasl.mechanisms"].upper()
-    if mechanism == "GSSAPI":
-        raise _bad("sasl.mechanisms", _NO_GSSAPI)
+    if mechanism == GSSAPI:
+        from drkit.kafka.config.kerberos import why_not  # noqa: PLC0415 - asks the installed clients
+
+        raise _bad("sasl.mechanisms", why_not())
     if mechanism not in {*MECHANISMS, OAUTHBEARER, MSK_IAM}:
         known = ", ".join((*MECHANISMS, OAUTHBEARER, MSK_IAM))
         raise _bad("sasl.mechanisms", f"must be one of {known}; others can't be mapped to every client")

@@ -174,7 +174,7 @@ def test_what_a_client_can_not_express_is_an_error(pem: Path) -> None:
     ("properties", "named"),
     [
         ({"security.protocol": "TLS"}, "security.protocol"),
-        ({**SASL, "sasl.mechanisms": "GSSAPI"}, "sasl.mechanisms can't be GSSAPI: confluent-kafka"),
+        ({**SASL, "sasl.mechanisms": "GSSAPI"}, "sasl.mechanisms can't be GSSAPI: "),
         ({**SASL, "sasl.mechanisms": "DIGEST"}, "sasl.mechanisms must be one of"),
         ({**SASL, "sasl.oauthbearer.scope": "x"}, "sasl.oauthbearer.scope"),
         ({**OAUTH, "sasl.username": "me"}, "sasl.username"),
