@@ -284,7 +284,10 @@ def _remedy(link: Link, *, mirrors: bool) -> str:
     if not mirrors:
         return "Start drkit mirror: it puts them"
     status = f"drkit status --link '{link.id}'"
-    return f"The mirror puts them within seconds; what {link.id.target} refuses is a problem in {status}"
+    return (
+        f"The mirror puts them within seconds, after a change of topic_settings once it has reloaded its configuration "
+        f"(SIGHUP); what {link.id.target} refuses is a problem in {status}"
+    )
 
 
 ACCESS_RULES = "access rules"
@@ -359,14 +362,17 @@ def compared_rules(
         noted: drkit's own ACLs on the target, with their roles.
         there: the target's ACLs.
         again: those that drkit removed there once.
-        mirrors: whether a mirror runs, which puts what differs.
+        mirrors: whether a mirror runs, which puts what differs, by the `acls` that it began with.
     """
     ids = link.id
     if link.acls is AclMode.OFF:
         lacking = sorted(set(ours) - set(there))
         if lacking:
             why = f'{ids.target} lacks {_some(lacking)} of {ids.source}, and acls = "off" puts none'
-            remedy = f'Set acls = "standby" on the link, or put them on {ids.target} before clients move there'
+            remedy = (
+                f'Set acls = "standby" on the link and start its mirror again, or put them on {ids.target} before '
+                "clients move there"
+            )
             return Check(ACCESS_RULES, CheckOutcome.WARN, why, remedy)
         return Check(
             ACCESS_RULES, CheckOutcome.OK, f"{ids.target} has the {counted(len(ours), 'rule')} of {ids.source}"
@@ -388,7 +394,8 @@ def compared_rules(
         )
         if mirrors:
             remedy = (
-                f"The mirror does so within seconds; what it holds, or {ids.target} refuses, is a problem in status"
+                f'A mirror that began with acls = "{link.acls.value}" does so within seconds; one that began with '
+                f"another value has to be started again. What it holds, or {ids.target} refuses, is a problem in status"
             )
         return Check(ACCESS_RULES, CheckOutcome.WARN, "; ".join(parts), remedy)
     due = sum(role is AclRole.DUE and rule not in there for rule, role in wanted.items())

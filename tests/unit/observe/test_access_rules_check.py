@@ -23,7 +23,7 @@ def test_a_link_that_copies_no_rules_names_those_that_are_missing() -> None:
     assert found.reason == (
         "dr lacks 1 rule ('allow User:app to write topic orders') of primary, and acls = \"off\" puts none"
     )
-    assert 'acls = "standby"' in found.remedy
+    assert 'Set acls = "standby" on the link and start its mirror again' in found.remedy
     assert compared_rules(OFF, OURS, {}, {READ, WRITE}, mirrors=True).outcome is CheckOutcome.OK
     assert compared_rules(OFF, set(), {}, {READ}, mirrors=True).outcome is CheckOutcome.OK, (
         "more there is the target's own"
@@ -49,6 +49,8 @@ def test_what_the_mirror_would_put_remove_or_note_is_told() -> None:
     )
     gone = compared_rules(STANDBY, {READ}, {READ: AclRole.ON, WRITE: AclRole.ON}, {READ, WRITE}, mirrors=True)
     assert gone.reason == "dr still has 1 rule ('allow User:app to write topic orders')"
+    assert 'A mirror that began with acls = "standby" does so within seconds' in gone.remedy
+    assert "one that began with another value has to be started again" in gone.remedy, "no SIGHUP changes that"
     again = compared_rules(STANDBY, {READ}, {READ: AclRole.ON}, {READ, WRITE}, {WRITE}, mirrors=True)
     assert (again.outcome, again.reason) == (
         CheckOutcome.WARN,
