@@ -673,8 +673,8 @@ TABLE: tuple[Need, ...] = (
         "the audit, or the salvage, is refused",
     ),
     Need(
-        *_of(frozenset({_C.SALVAGE}), Side.TARGET, _S.REPLAY_TOPIC, _O.READ, _O.WRITE),
-        "write what was salvaged, once",
+        *_of(frozenset({_C.SALVAGE}), Side.TARGET, _S.REPLAY_TOPIC, _O.READ, _O.WRITE, _O.DESCRIBE_CONFIGS),
+        "write what was salvaged, once, and warn of what the topic's settings remove",
         "the replay is refused",
         when=NeededWhen.REPLAY,
     ),

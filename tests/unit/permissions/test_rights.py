@@ -171,7 +171,10 @@ def test_every_condition_is_tried():
 
 def test_a_replay_needs_its_topic_and_its_transactional_id_only_where_there_is_one():
     read = config(topics=["flights"], groups=["billing"])
-    wanted = {("topic", "again"): {"read", "write"}, ("transactional_id", "drkit-replay-again"): {"write"}}
+    wanted = {
+        ("topic", "again"): {"read", "write", "describe_configs"},
+        ("transactional_id", "drkit-replay-again"): {"write"},
+    }
     without = rights(read, Command.SALVAGE, cluster="dr")
     assert rights(read, Command.SALVAGE, cluster="dr", replay_to="again") == {**without, **wanted}
     assert not any("replay" in name or kind == "transactional_id" for kind, name in without)
