@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ import psutil
 from chaos.adversary import oracle
 from chaos.adversary.fault_points import told_in
 from chaos.adversary.oracle import DEAD, PURGED
-from chaos.adversary.plan import Action
-from chaos.adversary.world import LINK, Cluster, World
+from chaos.adversary.plan import REMOVES_ALL, Action
+from chaos.adversary.world import FOREVER, LINK, Cluster, World
 from chaos.soak.clusters import Content, SoakError
 from drkit.drill.environment.waiting import wait_for
+from drkit.model.errors import ExitCode
 
 PROVENANCE = "drkit."
 """The prefix of the headers that a link with provenance adds."""
@@ -27,6 +29,7 @@ _AWAKE_CPU_SECONDS = 0.5
 """A worker that has worked so long since it woke up has sent what it had decided to send."""
 _DIES_WITHIN_SECONDS = 4.0
 _FORGETS_WITHIN_SECONDS = 3.0
+_REMOVES_WITHIN_SECONDS = 4.0
 _ANSWERS_WITHIN_SECONDS = 40.0
 
 _TAKEN_UP_SECONDS = 5.0  # topics are checked every three
@@ -35,6 +38,17 @@ _RAISED, _ABOVE_LIMIT = "5000000", 2_000_000
 _LOWERED, _ABOVE_LOWERED = "10000", 15_000
 _LATE_SECONDS = 1.5  # a sender that waits for three counts as stuck, and its partitions are not read any more
 _LEARNS_SECONDS = 0.5  # a broker applies a new limit a moment after its response
+
+_FAIL_OVER = (
+    "failover",
+    "--to",
+    LINK.split("->")[1],
+    "--unplanned",
+    "--accept-unfenced",
+    "--accept-loss",
+    "unknown",
+    "--yes",
+)
 
 Settle = Callable[..., dict[str, Any] | None]
 
@@ -45,22 +59,24 @@ class Actions:
     Args:
         world: the run's topic, link, store and workers.
         settle: waits until the mirror is idle (and at least so many seconds); returns the link's status.
+        say: called with a readable line about what came of an action.
 
     `touched`: the partitions of the target from which something was removed, on purpose or by a fault, since it was
     last cleared.
     """
 
-    def __init__(self, world: World, settle: Settle) -> None:
+    def __init__(self, world: World, settle: Settle, say: Callable[[str], None]) -> None:
         self._world = world
         self._settle = settle
+        self._say = say
         self.touched: set[int] = set()
         self.history: dict[int, int] = {}
         """Partition → begin of the current incarnation on the target, once one was given up."""
 
     def play(self, action: Action) -> None:
         """Play an action."""
-        if action.kind == "kill_at":  # so that a worker can die in its very first steps
-            self._world.arm(action.options["point"], action.options["pass_by"], signal.SIGKILL)
+        if action.options.get("point"):  # so that a worker can die in its very first steps
+            self._world.arm(action.options["point"], action.options.get("pass_by", 0), signal.SIGKILL)
         if not action.early:
             self._world.start()
         getattr(self, action.kind)(**action.options)
@@ -281,6 +297,23 @@ class Actions:
                 self.touched.update(range(world.partitions))
             world.target.set(world.topic, name, value)
 
+    def set_removing(self, side: str, name: str, value: str, mirror: str) -> None:
+        """A setting by which brokers remove records is changed, while a mirror is live, frozen, killed or stopped; one
+        that would remove all new ones, too, is soon set back."""
+        world, cluster = self._world, self._world.side(side)
+        self._settle()
+        if not self._number(cluster):
+            return
+        with world.mirror(mirror):
+            cluster.set(world.topic, name, value)
+            if (name, value) in REMOVES_ALL:
+                time.sleep(_REMOVES_WITHIN_SECONDS)
+                cluster.set(world.topic, name, world.plan.settings.get(name, FOREVER.get(name)))
+                time.sleep(_FORGETS_WITHIN_SECONDS)
+        self._settle(_TAKEN_UP_SECONDS)  # a live mirror may have followed, and follow again
+        self.touched.update(range(world.partitions))
+        self._look(PURGED)
+
     def forget_producers(self) -> None:
         """The target forgets every producer."""
         self._world.target.set_broker("producer.id.expiration.ms", "100")
@@ -416,6 +449,15 @@ class Actions:
         self._world.restore_store()
         self._world.start()
 
+    def lose_store(self, partition: int, count: int, mirror: str, **shape: Any) -> None:
+        """The store's files are removed, and a new one is filled from the copy on the target."""
+        if self._settle(_TAKEN_UP_SECONDS) is None:  # a copy has begun
+            raise SoakError("drkit status fails")
+        self._world.load.write(self._place(partition), count, shape)
+        self._world.lose_store(mirror)
+        self._world.recover_store()
+        self._world.start()
+
     # -- the operator ------------------------------------------------------------------------------
 
     def accept(self, *, needed: bool, purged: bool, twice: bool, mirror: str = "live") -> None:
@@ -465,6 +507,64 @@ class Actions:
         finally:
             world.ask("link", "resume", LINK, "--topic", world.topic)
 
+    def fail_over(self, partition: int, count: int, part: float, point: str, mirror: str, **shape: Any) -> None:
+        """The last action: the source dies, while a mirror is live or killed before, and the link is failed over.
+        Judged is what consumers of the target read then. `part`: where the group stands in the log; `point`: the fault
+        point at which the mirror dies while it mirrors the last records, "": none."""
+        world = self._world
+        number = self._number(world.source)
+        stands = {each: self._within(each, part) for each in range(number)}
+        world.source.commit(world.topic, world.topic, stands)
+        if not point:
+            self._settle(_TAKEN_UP_SECONDS)  # a mirror captures the group
+        world.load.write(self._place(partition), count, shape)
+        if point and (worker := world.worker) is not None:
+            end = world.source.ends(world.topic, self._place(partition), committed=world.plan.committed)[1]
+            self._wait(
+                _ANSWERS_WITHIN_SECONDS,
+                lambda: worker.process.poll() is not None or self._mirrored(self._place(partition)) >= end,
+            )
+            world.disarm()
+        if point or mirror == "killed":
+            world.kill()
+        left = {each: world.source.read(world.topic, each, committed=world.plan.committed) for each in range(number)}
+        with world.source.away():
+            world.expect_end()
+            code, said = world.ask(*_FAIL_OVER)
+            outcome = said.get("error") or {
+                each["partition"]: (each["source_offset"], each["target_offset"], each["translation"])
+                for each in said["groups"]
+            }
+            self._say(f"      the failover ends with {code}: {outcome}")
+            if code not in {ExitCode.OK, ExitCode.REFUSED, ExitCode.OBJECTIVE_MISSED}:
+                world.ended.append(f"the failover ends with {code}: {said.get('error')}")
+            elif code != ExitCode.REFUSED:
+                self._judge_failed_over(stands, left, said["groups"])
+        world.source.wait_ready(world.topic, number)
+        world.over = True
+
+    def _within(self, partition: int, part: float) -> int:
+        world = self._world
+        start, end = world.source.ends(world.topic, partition, committed=world.plan.committed)
+        return start + int((end - start) * part)
+
+    def _judge_failed_over(
+        self, stands: dict[int, int], left: dict[int, Content], groups: Sequence[dict[str, Any]]
+    ) -> None:
+        world = self._world
+        status = world.status() or {}
+        moved = {each["partition"]: each for each in groups if each["topic"] == world.topic}
+        committed = world.target.committed(world.topic, world.topic, stands)
+        for number in range(world.target.partitions(world.topic)):
+            answer = moved.get(number)
+            there = committed.get(number)
+            if answer is not None and answer["target_offset"] != there:
+                world.ended.append(f"partition {number}, failed over: the group stands at {there}, not as in {answer}")
+            seen = replace(self._seen(number, status, source=left[number]), paused=True)
+            exact = answer is not None and answer["translation"] == "exact"
+            to = None if answer is None or there is None else (answer["source_offset"], there, exact)
+            world.ended += oracle.failed_over(seen, world.journal, stands[number], to)
+
     def _judge_held(self, partition: int, before: frozenset[bytes]) -> None:
         world, status = self._world, self._reached()
         wrong = oracle.while_held(self._seen(partition, status, before), world.journal)
@@ -491,12 +591,18 @@ class Actions:
         wait_for("a status of both clusters", _ANSWERS_WITHIN_SECONDS, ask)
         return found[-1]
 
-    def _seen(self, partition: int, status: dict[str, Any], given_up: frozenset[bytes] = frozenset()) -> oracle.Seen:
+    def _seen(
+        self,
+        partition: int,
+        status: dict[str, Any],
+        given_up: frozenset[bytes] = frozenset(),
+        source: Content | None = None,
+    ) -> oracle.Seen:
         world, topic = self._world, self._world.topic
         there = world.target.partitions(topic) > partition
         return oracle.Seen(
             partition,
-            world.source.read(topic, partition, committed=world.plan.committed),
+            source or world.source.read(topic, partition, committed=world.plan.committed),
             world.target.read(topic, partition, committed=False, ignore=PROVENANCE) if there else Content([], 0, 0),
             next((p for p in status.get("partitions", ()) if (p["topic"], p["partition"]) == (topic, partition)), None),
             [p for p in status.get("problems", ()) if p["topic"] == topic and p["partition"] in {None, partition}],

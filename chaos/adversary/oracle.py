@@ -292,37 +292,66 @@ def _claims(seen: Seen, missing: Sequence[int]) -> Iterator[str]:
 
 
 def _positions(seen: Seen, wanted: Sequence[tuple[int, bytes]], missing: Sequence[int] = ()) -> Iterator[str]:
-    offsets = [offset for offset, _ in wanted]
-    theirs = [record.offset for record in seen.target.records]
+    for position in sorted({*positions(seen.source), *missing[:1], *missing[len(missing) // 2 :][:1]}):
+        said = seen.translate(position)
+        if said["target_offset"] is not None:
+            exact = said["translation"] == "exact"
+            yield from _position(seen, wanted, position, said["target_offset"], exact=exact)
+
+
+def _position(
+    seen: Seen, wanted: Sequence[tuple[int, bytes]], position: int, answer: int, *, exact: bool
+) -> Iterator[str]:
+    """The findings about a source position's target position."""
     first_at: dict[bytes, int] = {}
     for record in seen.target.records:
         if record.offset >= seen.history:
             first_at.setdefault(record.digest, record.offset)
-    for position in sorted({*positions(seen.source), *missing[:1], *missing[len(missing) // 2 :][:1]}):
-        said = seen.translate(position)
-        answer = said["target_offset"]
-        following = _following(seen, offsets, position)
+    following = _following(seen, [offset for offset, _ in wanted], position)
+    if answer > seen.target.end:
+        yield f"source position {position} goes to {answer}, the target ends at {seen.target.end}"
+    if exact:
         due = wanted[following] if following < len(wanted) else None
-        if answer is None:
-            continue
-        if answer > seen.target.end:
-            yield f"source position {position} goes to {answer}, the target ends at {seen.target.end}"
-        next_at = bisect_left(theirs, answer)
-        found = seen.target.records[next_at] if next_at < len(theirs) else None
-        if said["translation"] == "exact":
-            still = seen.halted or seen.paused
-            unmirrored = still and found is None and all(each not in first_at for _, each in wanted[following:])
-            # At the end of a halted partition the next record is still to come, as in any log that is read to its end.
-            if (found.digest if found else None) != (due[1] if due else None) and not unmirrored:
-                yield (
-                    f"source position {position} is called exact at {answer}, where the next record is "
-                    f"{'none' if found is None else f'that at {found.offset}'}, and due is "
-                    f"{'none' if due is None else f'that of source {due[0]}, at {first_at.get(due[1])}'}"
-                )
-        else:
-            place = next((first_at[each] for _, each in wanted[following:] if each in first_at), answer)
-            if answer > place:
-                yield f"source position {position} goes to {answer}, which skips the record at {place}"
+        next_at = bisect_left(seen.target.records, answer, key=lambda record: record.offset)
+        found = seen.target.records[next_at] if next_at < len(seen.target.records) else None
+        still = seen.halted or seen.paused
+        unmirrored = still and found is None and all(each not in first_at for _, each in wanted[following:])
+        # At the end of a halted partition the next record is still to come, as in any log that is read to its end.
+        if (found.digest if found else None) != (due[1] if due else None) and not unmirrored:
+            yield (
+                f"source position {position} is called exact at {answer}, where the next record is "
+                f"{'none' if found is None else f'that at {found.offset}'}, and due is "
+                f"{'none' if due is None else f'that of source {due[0]}, at {first_at.get(due[1])}'}"
+            )
+    else:
+        place = next((first_at[each] for _, each in wanted[following:] if each in first_at), answer)
+        if answer > place:
+            yield f"source position {position} goes to {answer}, which skips the record at {place}"
+
+
+def failed_over(seen: Seen, journal: Journal, committed: int, moved: tuple[int, int, bool] | None) -> list[str]:
+    """The findings after the source died and its link was failed over: whatever a problem says, consumers read on.
+
+    Args:
+        seen: the partition; `source` as it was last, `paused`.
+        journal: the records.
+        committed: where a group stood on the source, last.
+        moved: the source offset that was translated, where the group stands on the target, whether that is called
+            exact; None: it wasn't moved.
+    """
+    due = [(record.offset, journal.records[record.digest].due) for record in seen.source.records]
+    wanted = [(offset, each) for offset, each in due if each is not None]
+    strange = [each.offset for each in seen.target.records if each.digest not in journal.of_due]
+    found = []
+    if strange and (not seen.halted or seen.disowned):
+        found.append(f"{len(strange)} records that consumers read are none of the source's, at {_some(strange)}")
+    if moved is not None:
+        position, answer, exact = moved
+        if answer < seen.target.start and committed >= seen.source.start:
+            found.append(f"the group stands at {answer}, but the log begins at {seen.target.start}")
+        found += _position(seen, wanted, position, answer, exact=exact)
+        found += _position(seen, wanted, committed, answer, exact=False)
+    return [f"partition {seen.partition}, failed over: {what}" for what in found]
 
 
 def _following(seen: Seen, offsets: Sequence[int], position: int) -> int:

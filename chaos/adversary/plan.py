@@ -94,7 +94,8 @@ def make(seed: int) -> Plan:
     chance = random.Random(f"adversary {seed}")  # noqa: S311 - repeatable, not secret
     partitions = chance.choice([1, 1, 2])
     early = [replace(action, early=True) for action in _early(chance, partitions)]
-    late = _late(chance, partitions, aligns=any(action.kind == "fill" for action in early))
+    aligns = any(action.kind == "fill" for action in early)
+    late = _late(chance, partitions, aligns=aligns)
     if seed >= _ACCEPTED_DOWN_FROM:
         late = _accepted_down(seed, late)
     offsets = chance.choice(["preserve", "preserve", "translate"])
@@ -112,7 +113,12 @@ def make(seed: int) -> Plan:
     overrides, large = _overridden(seed, partitions)
     if large:  # the source takes them compressed as they are, and not otherwise
         settings = {name: value for name, value in settings.items() if name != "compression.type"} | _SMALL
-    actions = (*early, *late, *large, *refused, *undone, *set_back, *_held(seed, partitions, kinds))
+    changed = _changed(seed, partitions)
+    aligns = aligns and offsets == "preserve" and not alters
+    last = _failed_over(seed, partitions, aligns=aligns) or _held(seed, partitions, kinds)
+    actions = (*early, *late, *large, *changed, *refused, *undone, *set_back, *last)
+    if last and last[0].options.get("point") == _ALIGNED:  # the worker dies as it aligns the partition
+        actions = (*early, *last)
     return Plan(
         seed=seed,
         offsets=offsets,
@@ -187,6 +193,13 @@ _UNDONE_FROM = 40_000
 _OVERRIDDEN_FROM = 100_000
 """Seeds from here on include links that override settings of their topics."""
 
+_CHANGED_FROM = 101_000
+"""Seeds from here on include settings that are changed on either side, and a store that is lost."""
+
+_FAILED_OVER_FROM = 102_000
+"""Seeds from here on may end with a failover."""
+
+_ALIGNED = "before_trim"
 _ALIGNING = ("after_rows", "after_send", "after_answer", "before_trim", "after_trim")
 _HALTS = frozenset({"cut", "lose_disk", "recreate", "set_target", "restore_store"})
 _JUDGED_AFTER = frozenset({"cut", "lose_disk", "purge", "recreate", "freeze", "kill_at", "restore_store", "set_target"})
@@ -270,6 +283,60 @@ def _overridden(seed: int, partitions: int) -> tuple[dict[str, str], list[Action
     even = {"codec": "zstd", "per_batch": 1_000, "even": 100, "batch_bytes": 100_000}
     large = [Action("produce", _batch(chance, partitions) | {"count": chance.choice([600, 2_000])} | even)]
     return {name: value}, large
+
+
+def _changed(seed: int, partitions: int) -> list[Action]:
+    """In half of the plans from `_CHANGED_FROM` on: a setting by which records may be removed is changed on one side,
+    or the store is lost. They have their own random choices, as above."""
+    chance = random.Random(f"adversary changed {seed}")  # noqa: S311 - as above
+    if seed < _CHANGED_FROM or chance.random() >= 0.5:  # noqa: PLR2004 - half of them
+        return []
+    found = []
+    for kind in chance.choice([("set_removing",), ("lose_store",), ("set_removing", "lose_store")]):
+        mirror = chance.choice(_EACH_STATE)
+        if kind == "set_removing":
+            side = chance.choice(["source", "target"])
+            name, value = chance.choice(_REMOVING[side])
+            found.append(Action(kind, {"side": side, "name": name, "value": value, "mirror": mirror}))
+        else:
+            options = {"mirror": "live" if mirror == "frozen" else mirror}
+            found.append(Action(kind, _batch(chance, partitions) | options))
+        found.append(Action("produce", _batch(chance, partitions)))
+    return found
+
+
+REMOVES_ALL = frozenset({("retention.bytes", "0"), ("retention.ms", "1")})
+_REMOVING = {
+    "source": [
+        ("retention.bytes", "0"),
+        ("retention.bytes", "50000000"),
+        ("retention.ms", "1"),
+        ("segment.bytes", "1048576"),
+        ("segment.ms", "1000"),
+        ("cleanup.policy", "compact,delete"),
+    ],
+    "target": [
+        ("retention.bytes", "0"),
+        ("segment.ms", "1000"),
+        ("cleanup.policy", "compact"),
+        ("cleanup.policy", "compact,delete"),
+    ],
+}
+
+
+def _failed_over(seed: int, partitions: int, *, aligns: bool) -> list[Action]:
+    """In a quarter of the plans from `_FAILED_OVER_FROM` on: the source dies, and the link is failed over. It has its
+    own random choices, as above."""
+    chance = random.Random(f"adversary failed over {seed}")  # noqa: S311 - as above
+    if seed < _FAILED_OVER_FROM or chance.random() >= 0.25:  # noqa: PLR2004 - a quarter
+        return []
+    point = chance.choice(["", "", "after_send", "before_watermarks"])
+    options = {
+        "part": chance.choice([0.0, 0.3, 0.7, 1.0]),
+        "point": _ALIGNED if aligns and chance.random() < 0.5 else point,  # noqa: PLR2004 - half
+        "mirror": chance.choice(["live", "killed"]),
+    }
+    return [Action("fail_over", _batch(chance, partitions) | options)]
 
 
 def _accepted_down(seed: int, late: Sequence[Action]) -> list[Action]:

@@ -106,6 +106,12 @@ def _compression_followed() -> None:
     _put("drkit.model.topics.standby:COMPRESSION", lambda _: nothing)
 
 
+def filler_stays_at_failover() -> None:
+    """The filler of an alignment that isn't finished is left to consumers by a failover."""
+    _put("drkit.failover.stages.failover_stages:trim_filler", _answers(""))
+    _put("drkit.failover.stages.failover_stages:trimmed_again", _answers(""))
+
+
 def filler_known_by_its_bytes() -> None:
     """Filler that the target's broker compressed again isn't recognised."""
 
@@ -204,6 +210,7 @@ PLANTS: dict[str, Callable[[], None]] = {
         appends_without_a_condition,
         trimmed_without_proof,
         filler_stays,
+        filler_stays_at_failover,
         filler_known_by_its_bytes,
         compressed_by_the_target,
         digests_believed,

@@ -48,7 +48,7 @@ class Run:
         self._known = re.compile(known) if known else None
         self._say = say
         self._world = World(self._source, self._target, folder, plan, plant)
-        self._actions = Actions(self._world, self._settle)
+        self._actions = Actions(self._world, self._settle, say)
         self._before: dict[int, list[bytes]] = {}
         self._now: dict[int, list[bytes]] = {}
         self._told: set[bytes] = set()
@@ -78,6 +78,9 @@ class Run:
                 self._say(f"  {number:3} {action} [{self._acted_at - begun:.1f} s]")
                 if action.kind == "quiet" and self._judge():
                     return self.findings
+            if self._world.over:
+                self.findings += self._world.ended
+                return self.findings
             self._world.start()
             self._judge()
             if self._plan.audits and self._at_rest:  # also of what is found: an audit has to find it, too

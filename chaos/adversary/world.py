@@ -8,14 +8,16 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka import Consumer, TopicPartition
+
 from chaos.adversary.load import Load
 from chaos.adversary.oracle import Journal
-from chaos.adversary.plan import Plan
+from chaos.adversary.plan import Action, Plan
 from chaos.adversary.plants import plant as plant_here
 from chaos.adversary.plants import unplant
 from chaos.soak.clusters import Content, SoakError, read
@@ -37,6 +39,26 @@ class Cluster(LabCluster):
         """Let the broker forget where the log of a partition begins. It is down meanwhile."""
         with stopped(self._lab, self._node) as disk:
             disk.forget_start(topic, partition)
+
+    def commit(self, group: str, topic: str, offsets: dict[int, int]) -> None:
+        """Commit a group's offsets, which has no members."""
+        with closing(self._member(group)) as consumer:
+            consumer.commit(offsets=[TopicPartition(topic, *each) for each in offsets.items()], asynchronous=False)
+
+    def committed(self, group: str, topic: str, partitions: Iterable[int]) -> dict[int, int | None]:
+        """What it committed of each partition."""
+        with closing(self._member(group)) as consumer:
+            found = consumer.committed([TopicPartition(topic, each) for each in partitions], timeout=20)
+        return {each.partition: each.offset if each.offset >= 0 else None for each in found}
+
+    def _member(self, group: str) -> Consumer:
+        return Consumer({"bootstrap.servers": self.bootstrap, "group.id": group, "log_level": 0})
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """The broker is dead during the body."""
+        with stopped(self._lab, self._node, cleanly=False):
+            yield
 
     def copy_disks(self, copy: Path) -> None:
         """Copy all data of the broker, including the controller's log. It is down meanwhile."""
@@ -69,7 +91,7 @@ _ALTERS = {
     "filter": 'filter = "chaos.adversary.callables:keeps"',
     "provenance": "provenance = true",
 }
-_FOREVER = {"retention.ms": "-1", "message.timestamp.before.max.ms": str(2**63 - 1)}
+FOREVER = {"retention.ms": "-1", "message.timestamp.before.max.ms": str(2**63 - 1)}
 _BATCH_BYTES = 500_000
 _SMALL_BUFFER = "buffer_bytes = 1048576"  # a backlog takes many responses, one while another ends the partition
 
@@ -97,12 +119,14 @@ class World:
         self.config = folder / "drkit.toml"
         self.worker: Worker | None = None
         self.ended: list[str] = []
+        self.over = False
+        """Whether the link was failed over: nothing is mirrored any more."""
         self._restored = False
         self._armed = False
         self._meant: set[subprocess.Popen[bytes]] = set()
         self._program = ("-m", "chaos.adversary.worker", str(self.control), plant)
         self._workers: list[Worker] = []
-        self._verbs = application(("status", "translate", "link", "audit", "store"))
+        self._verbs = application(("status", "translate", "link", "audit", "store", "failover"))
         plant_here(plant)  # `status` and `translate` run in this process
         self.config.write_text(
             f"""
@@ -133,12 +157,12 @@ offsets = "{plan.offsets}"
             size,
             self.journal,
             committed=plan.committed,
-            keyed="cleanup.policy" in plan.settings,
+            keyed="cleanup.policy" in plan.settings or any(_compacts(action) for action in plan.actions),
         )
 
     def create_source(self) -> None:
         """Create the topic according to the plan."""
-        self.source.create(self.topic, self.partitions, _FOREVER | self.plan.settings)
+        self.source.create(self.topic, self.partitions, FOREVER | self.plan.settings)
 
     def side(self, name: str) -> Cluster:
         """`source` or `target`."""
@@ -183,6 +207,11 @@ offsets = "{plan.offsets}"
             self.ended.append(f"worker {worker.number} ended with {code} after SIGTERM: {said}")
         worker.end_now()
 
+    def expect_end(self) -> None:
+        """From now on any worker may end by itself."""
+        self.look_after()
+        self._meant.update(worker.process for worker in self._workers)
+
     def arm(self, point: str, pass_by: int, number: signal.Signals) -> None:
         """The worker sends itself this signal when it has passed a fault point so many times."""
         draft = self.control.with_suffix(".draft")
@@ -216,7 +245,7 @@ offsets = "{plan.offsets}"
         if code == -signal.SIGKILL and self._armed and not self.control.exists():
             self._armed = False  # at its fault point
         elif code == _REFUSED and self._restored and any(_OLDER in line for line in worker.said(0, 12)):
-            self._recover_store()
+            self.recover_store()
         else:
             self.ended.append(f"worker {worker.number} ended by itself with {code}: {worker.said(0, 12)}")
         return True
@@ -273,12 +302,26 @@ offsets = "{plan.offsets}"
         self._restored = True
         return True
 
+    def lose_store(self, mirror: str) -> None:
+        """Remove the store's files, under a live mirror or none; a live one has to end by itself."""
+        worker = self.worker
+        if worker is None:
+            return
+        if mirror == "killed":
+            self.kill()
+        elif mirror == "stopped":
+            self.stop(worker)
+        self._meant.add(worker.process)
+        self._remove_store()
+        if mirror == "live" and worker.wait(_STOP_SECONDS) is None:
+            self.ended.append(f"worker {worker.number} runs on without its store: {worker.said(0, 6)}")
+
     def _remove_store(self) -> None:
         for suffix in ("", "-wal", "-shm"):
             self.store_file.with_name(self.store_file.name + suffix).unlink(missing_ok=True)
 
-    def _recover_store(self) -> None:
-        """Fill another store from the copy on the target, in place of one that is older than that."""
+    def recover_store(self) -> None:
+        """Fill another store from the copy on the target, in place of one that is older than that, or lost."""
         self._restored = False
         for worker in self._workers:
             if worker.process.poll() is None:
@@ -322,6 +365,11 @@ offsets = "{plan.offsets}"
         if code:
             return {"translation": "unavailable", "target_offset": None, "reason": said["error"]["what"]}
         return dict(said["positions"][0])
+
+
+def _compacts(action: Action) -> bool:
+    """Whether the source's topic is compacted from an action on."""
+    return action.options.get("name") == "cleanup.policy" and action.options.get("side") == "source"
 
 
 def _overridden(settings: dict[str, str]) -> str:

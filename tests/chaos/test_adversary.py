@@ -65,6 +65,7 @@ def test_more_seeds_find_nothing(play: Play, seed: int) -> None:
         ("appends_without_a_condition", 49, (11,)),
         ("trimmed_without_proof", 640, (0, 1, 2)),
         ("filler_stays", 29, (0, 1, 2, 3)),
+        ("filler_stays_at_failover", 102_044, (0, 1, 2)),
         ("filler_known_by_its_bytes", 353, (0, 1, 2)),
         ("compressed_by_the_target", 100_019, (4,)),
         ("digests_believed", 3305, (0, 2)),

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chaos.adversary.fault_points import PLACES, LateAnswers
-from chaos.adversary.oracle import DEAD, PURGED, Journal, Seen, Written, deviation, findings, to_excuse
+from chaos.adversary.oracle import DEAD, PURGED, Journal, Seen, Written, deviation, failed_over, findings, to_excuse
 from chaos.adversary.plan import FAULT_POINTS, make, minimise
 from chaos.adversary.plants import PLANTS
 from chaos.soak.clusters import Content, Record
@@ -233,6 +234,37 @@ def test_what_no_audit_may_call_clean(source, target, options, arrived, said):
     seen, known = looked_at(source, target, **options)
     known.arrived.update(each.encode() for each in arrived)
     assert said in (deviation(seen, known) or "")
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "problems", "committed", "moved", "said"),
+    [
+        ("abcd", "ab", [], 1, (1, 1, True), ""),
+        ("abcd", "ab", [], 3, (3, 2, False), ""),
+        ("abcd", "ab", [], 2, (2, 2, True), ""),
+        ("abcd", "ab", [], 2, (1, 1, True), ""),
+        ("abcd", "", [], 2, None, ""),
+        ("abcd", "abX", [STUCK], 1, None, ""),
+        ("abcd", "abX", [], 1, None, "1 records that consumers read are none of the source's, at 2"),
+        ("abcd", "abX", [DISOWNED], 1, None, "none of the source's"),
+        ("abcd", "abc", [], 1, (1, 2, True), "source position 1 is called exact at 2"),
+        ("abcd", "abc", [], 1, (1, 2, False), "source position 1 goes to 2, which skips the record at 1"),
+        ("abcd", "abc", [], 1, (2, 2, True), "source position 1 goes to 2, which skips the record at 1"),
+        ("abcd", "ab", [], 3, (3, 3, False), "the target ends at 2"),
+    ],
+)
+def test_what_consumers_find_after_a_failover(source, target, problems, committed, moved, said):
+    seen, known = looked_at(source, target, problems=problems, paused=True)
+    found = failed_over(seen, known, committed, moved)
+    assert any(said in each for each in found) if said else not found
+
+
+def test_a_group_that_stands_below_the_log_after_a_failover_is_found():
+    seen, known = looked_at("", "", paused=True)
+    seen = replace(seen, source=content("c", 2), target=content("c", 2))
+    said = ["partition 0, failed over: the group stands at 0, but the log begins at 2"]
+    assert failed_over(seen, known, 2, (2, 0, True)) == said
+    assert failed_over(seen, known, 1, (1, 0, True)) == []  # so it did on the source
 
 
 def test_only_copies_that_a_problem_names_are_excused_once_it_is_acknowledged():

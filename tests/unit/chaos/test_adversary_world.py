@@ -102,6 +102,26 @@ def test_a_fault_point_that_wasnt_reached_explains_no_death(world):
     assert len(world.ended) == 1
 
 
+def test_a_worker_that_runs_on_without_its_store_is_found(world, monkeypatch):
+    monkeypatch.setattr("chaos.adversary.world._STOP_SECONDS", 1.0)
+    world.start()
+    world.lose_store("live")
+    assert [each[:35] for each in world.ended] == ["worker 1 runs on without its store:"]
+
+
+def test_one_that_ends_without_its_store_is_none_and_after_a_failover_any_may_end(world):
+    world._program = ("-c", FAILS)
+    for end in (lambda: world.lose_store("live"), world.expect_end):
+        world.worker = world.another()
+        world.worker.process.wait(30)
+        world._meant.clear()
+        world._note_end = lambda _: False  # it runs when it is asked
+        end()
+        del world._note_end
+        world.look_after()
+    assert world.ended == []
+
+
 def test_a_record_that_the_source_refuses_breaks_the_run():
     load = Load("127.0.0.1:1", "t", "", 1_000, Journal(), committed=True)
     quiet = SimpleNamespace(flush=lambda _: 0)
