@@ -193,6 +193,14 @@ def test_prometheus_scrapes_the_job_that_the_alerts_name():
     assert named - {"$job"} <= jobs
 
 
+@pytest.mark.parametrize("fires", [True, False], ids=["fires", "doesn't fire"])
+@pytest.mark.parametrize("alert", [rule["alert"] for rule in rules()])
+def test_every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not(alert, fires):
+    cases = yaml.safe_load((ROOT / "tests/unit/deploy/alerts_test.yml").read_text())["tests"]
+    expected = [each for case in cases for each in case.get("alert_rule_test", ()) if each["alertname"] == alert]
+    assert any(bool(each["exp_alerts"]) is fires for each in expected)
+
+
 @pytest.mark.parametrize(
     "check",
     [
