@@ -62,8 +62,8 @@ class GroupStatus:
 class RecoveryPoint:
     """The loss of a failover now: records not on the target, and the age of the oldest.
 
-    `lower_bound`: the source, or a partition of it, doesn't answer or isn't listed, so `records` is the count of the
-    last check, or more. `reason`: why a value is unknown, or inexact.
+    `lower_bound`: a cluster, or a partition of it, doesn't answer, or the source doesn't list one, so `records` is the
+    count of the last check, or more. `reason`: why a value is unknown, or inexact.
     """
 
     records: int | None
@@ -76,8 +76,9 @@ class RecoveryPoint:
 class LinkStatus:
     """The status of one link. `worker`: the one that leads; `workers`: all that mirror it now, the leader first;
     `statistics`: their counters, a few seconds old. `refused`: clusters that answer but can't be used, and why;
-    `target_unread`: which partitions of the target, which answers, don't, and why; `store_compared_at`: when the store
-    was compared with its copy, as exact positions need; None: it couldn't be, or the link has no copy."""
+    `source_unread`, `target_unread`: which partitions of a cluster that answers don't, and why; `store_compared_at`:
+    when the store was compared with its copy, as exact positions need; None: it couldn't be, or the link has no
+    copy."""
 
     link: Link
     state: str
@@ -94,12 +95,20 @@ class LinkStatus:
     statistics: tuple[WorkerStatistics, ...] = ()
     unmovable: tuple[UnmovableGroup, ...] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
+    source_unread: str | None = None
     target_unread: str | None = None
     store_compared_at: datetime | None = None
 
     def unreached(self, alias: str) -> str:
         """Why a cluster isn't reachable, as a predicate: it is silent, or it answers but drkit can't use it."""
         return unreached(refused=alias in self.refused)
+
+    def silence(self, alias: str) -> str | None:
+        """That a cluster of the link, or some of its partitions, isn't read now, and why; None: all of it is."""
+        source = alias == self.link.id.source
+        if not (self.source_reachable if source else self.target_reachable):
+            return f"{alias} {self.unreached(alias)}"
+        return self.source_unread if source else self.target_unread
 
     @property
     def failed_over(self) -> bool:

@@ -202,9 +202,12 @@ def _link_status(
         ),
         unmovable=unmovable,
         problems=tuple(problems),
-        recovery_point=_recovery_point(partitions, source, watermarks, at, _sealed_at(control)),
+        recovery_point=_recovery_point(
+            partitions, source, watermarks, at, _sealed_at(control), target_silent=_silence("target", target)
+        ),
         workers=tuple(workers),
         statistics=statistics,
+        source_unread=source.unread("source"),
         target_unread=unread,
         store_compared_at=age.compared_at,
         refused={
@@ -493,18 +496,28 @@ def _sealed_at(control: LinkControl | None) -> datetime | None:
     return control.changed_at if control is not None and control.direction is Direction.SEALED else None
 
 
+def _silence(side: str, ends: ClusterLogEnds) -> str | None:
+    """That a source or target (`side`), or some of its partitions, doesn't answer, and why; None: all do."""
+    if ends.reachable:
+        return ends.unread(side)
+    return f"the {side} {unreached(refused=ends.refused)}: {ends.reason}"
+
+
 def _recovery_point(
     partitions: Sequence[PartitionStatus],
     source: ClusterLogEnds,
     watermarks: Mapping[TopicPartition, Watermark],
     at: datetime,
     sealed_at: datetime | None = None,
+    *,
+    target_silent: str | None = None,
 ) -> RecoveryPoint:
     """Records behind open transactions count in full, as in a failover's plan: the mirror can't read them yet. They
     wait since a high watermark beyond what is mirrored was first seen (`Watermark.waiting`). Of a source that doesn't
     show them now, those count that were last seen.
 
-    `sealed_at`: when the link was failed over, if it was; the loss was then as old as it ever gets.
+    `sealed_at`: when the link was failed over, if it was; the loss was then as old as it ever gets. `target_silent`:
+    why the target, or some of it, doesn't show what it still holds; None: it does.
     """
     unknown = [each for each in partitions if each.lag_records is None]
     if not partitions:
@@ -532,8 +545,9 @@ def _recovery_point(
     younger = [tp for tp, each in waiting.items() if each.at_most and each.since is not None]
     later |= {may_be_younger(younger)} if younger else set()
     if not source.reachable:
-        reason = f"the source {unreached(refused=source.refused)}: {source.reason}"
-    reason = "; ".join(filter(None, (reason, *sorted(later)))) or None
+        reason = _silence("source", source)
+    lost = None if target_silent is None else f"{target_silent}: what it has lost since the last look isn't counted"
+    reason = "; ".join(filter(None, (reason, lost, *sorted(later)))) or None
     if held:
         behind = behind_open_transactions(held)
         reason = behind if reason is None else f"{reason}; {behind}"
@@ -543,7 +557,7 @@ def _recovery_point(
     return RecoveryPoint(
         sum(p.lag_records or 0 for p in partitions) + held,
         oldest,
-        lower_bound=not source.reachable or unread is not None,
+        lower_bound=not source.reachable or unread is not None or target_silent is not None,
         reason=reason,
     )
 

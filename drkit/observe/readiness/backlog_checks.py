@@ -23,7 +23,7 @@ from drkit.model.topology import LinkId, TopicPartition
 from drkit.model.wording import and_more, counted
 from drkit.observe.drill_history import age_in_words
 from drkit.observe.link_status import LinkStatus, PartitionStatus
-from drkit.observe.readiness.check import Check, CheckOutcome
+from drkit.observe.readiness.check import Check, CheckOutcome, asked_again
 
 DISKS = "disks of the target"
 BROKERS = "brokers of the target"
@@ -44,12 +44,17 @@ def disk_check(status: LinkStatus, clusters: Clusters) -> Check:
     there = {TopicPartition(each.target_topic, each.partition) for each in status.partitions}
     replicas = {name: info.replication_factor for name, info in target.topics({tp.topic for tp in there}).items()}
     here: dict[TopicPartition, int] = {}
-    if status.source_reachable:
+    silent = status.silence(link.id.source)
+    if silent is None:
         ours = {TopicPartition(each.topic, each.partition) for each in status.partitions}
         sizes = clusters.admin(link.id.source, may_be_gone=True).log_sizes(ours)
         here = {TopicPartition(link.target_topic(tp.topic), tp.partition): size for tp, size in sizes.items()}
     have = target.log_sizes({tp for tp in there if tp.topic in replicas})
-    return judged_disks(link.id.target, target.disks(), to_come(here, have, replicas))
+    found = judged_disks(link.id.target, target.disks(), None if silent else to_come(here, have, replicas))
+    if silent is None or found.outcome is not CheckOutcome.OK:
+        return found
+    why = f"{found.reason}; how much is still to come isn't known: {silent}"
+    return Check(DISKS, CheckOutcome.UNKNOWN, why, asked_again(link.id.source))
 
 
 def to_come(
@@ -65,8 +70,8 @@ def to_come(
     return sum(max(0, size - there.get(tp, 0)) * replicas.get(tp.topic, 1) for tp, size in here.items())
 
 
-def judged_disks(target: str, disks: Sequence[Disk], coming: int) -> Check:
-    """The check of what was seen. Pure."""
+def judged_disks(target: str, disks: Sequence[Disk], coming: int | None) -> Check:
+    """The check of what was seen. Pure. `coming`: bytes that the source still has to send; None: not known."""
     shares = {each: each.usable / each.total for each in disks if each.usable is not None and each.total}
     if not shares or len(shares) < len(disks):
         why = f"brokers of {target} don't tell the room on their disks (Kafka before 3.3, or none that works)"
@@ -75,13 +80,14 @@ def judged_disks(target: str, disks: Sequence[Disk], coming: int) -> Check:
     fullest = min(shares, key=lambda each: shares[each])
     left = f"{(fullest.usable or 0) / _MIB:,.0f} MiB free ({shares[fullest]:.0%}) in {fullest.folder}"
     free = f"broker {fullest.broker} has {left}"
-    if coming > usable:
+    if coming is not None and coming > usable:
         room = f"{usable / _MIB:,.0f} MiB are free on {target}"
         why = f"about {coming / _MIB:,.0f} MiB are still to come and {room}; {free}"
         return Check(DISKS, CheckOutcome.WARN, why, _REMEDY.format(target=target))
     if shares[fullest] < _LEAST_SHARE:
         return Check(DISKS, CheckOutcome.WARN, free, _REMEDY.format(target=target))
-    return Check(DISKS, CheckOutcome.OK, f"the fullest: {free}; about {coming / _MIB:,.0f} MiB are still to come")
+    to_send = "" if coming is None else f"; about {coming / _MIB:,.0f} MiB are still to come"
+    return Check(DISKS, CheckOutcome.OK, f"the fullest: {free}{to_send}")
 
 
 def brokers_check(link: LinkId, clusters: Clusters) -> Check:
@@ -203,7 +209,11 @@ def retention_check(status: LinkStatus, clusters: Clusters, at: datetime) -> Che
         )
         for tp, each in limits.items()
     ]
-    return forecast(status.link.id.source, found, unknown)
+    forecasted = forecast(status.link.id.source, found, unknown)
+    silent = status.source_unread  # these partitions are as last seen
+    if silent is None or forecasted.outcome is not CheckOutcome.OK:
+        return forecasted
+    return Check(RETENTION, CheckOutcome.UNKNOWN, silent, asked_again(status.link.id.source))
 
 
 def forecast(source: str, behind: Sequence[Unmirrored], unknown: Mapping[TopicPartition, str]) -> Check:

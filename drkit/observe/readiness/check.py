@@ -26,6 +26,11 @@ class Check:
     remedy: str = ""
 
 
+def asked_again(alias: str) -> str:
+    """The remedy of a check that a silent cluster leaves unknown."""
+    return f"drkit doctor asks again: run it once {alias} answers"
+
+
 def worst_outcome(checks: Iterable[Check]) -> CheckOutcome:
     """The worst outcome of checks; ok if there is none."""
     found = {check.outcome for check in checks}

@@ -37,7 +37,7 @@ from drkit.observe.readiness.backlog_checks import (
     disk_check,
     retention_check,
 )
-from drkit.observe.readiness.check import Check, CheckOutcome, worst_outcome
+from drkit.observe.readiness.check import Check, CheckOutcome, asked_again, worst_outcome
 from drkit.observe.readiness.clocks_check import CLOCKS, clocks_check
 from drkit.observe.readiness.idle_groups import IDLE_GROUPS, idle_groups_check, moved_groups_check
 from drkit.observe.readiness.load_check import LOAD, load_check
@@ -136,7 +136,10 @@ def _answered(
     checks += rights_checks(config, store, status, clusters)
     checks += [*store_checks(config, store, link, clusters), copied]
     checks.append(installation())
+    checks += _not_asked(status, checks)
     point = status.recovery_point
+    if status.silence(link.id.target) is not None:  # what it still holds isn't known, so the loss isn't either
+        return Readiness(link, tuple(checks), None, None)
     return Readiness(link, tuple(checks), point.records, point.seconds)
 
 
@@ -150,11 +153,33 @@ def _of_failed_over(
     stored = store_checks(config, store, link, clusters)
     rights = rights_checks(config, store, status, clusters)
     seen = [_mirror(status), _left_behind(status), *_problems(status), _serving(status)]
-    if status.target_reachable:
-        seen.append(_shown(IDLE_GROUPS, lambda: moved_groups_check(status, store, clusters, now())))
+    seen.append(_shown(IDLE_GROUPS, lambda: moved_groups_check(status, store, clusters, now())))
     seen.append(_shown(CLOCKS, lambda: clocks_check(status, clusters)))
     checks = (*seen, *rights, *stored, copied, installation())
     return Readiness(link, checks, None, None)
+
+
+_OF_BOTH = (VERSIONS, TOPIC_SETTINGS, ACCESS_RULES, CLIENT_SETTINGS, BROKERS)
+_OF_SOURCE = ("fence", IDLE_GROUPS, RETENTION)
+_OF_TARGET = (DISKS, LOAD)
+
+
+def _not_asked(status: LinkStatus, made: Sequence[Check]) -> list[Check]:
+    """One check for all that a silent cluster left out: a check that is missing mustn't pass for one that is ok."""
+    there = {each.name for each in made}
+    left_out = [each for each in (*_OF_BOTH, *_OF_SOURCE, *_OF_TARGET) if each not in there]
+    if not left_out:
+        return []
+    ids = status.link.id
+    silent = [
+        alias
+        for alias, reached in ((ids.source, status.source_reachable), (ids.target, status.target_reachable))
+        if not reached
+    ]
+    why = " and ".join(f"{alias} {status.unreached(alias)}" for alias in silent)
+    return [
+        Check("not asked", CheckOutcome.UNKNOWN, f"{', '.join(left_out)}: {why}", asked_again(" and ".join(silent)))
+    ]
 
 
 def _left_behind(status: LinkStatus) -> Check:
@@ -179,6 +204,9 @@ def _serving(status: LinkStatus) -> Check:
         why = f"{ids.target} {status.unreached(ids.target)}, and it serves {ids}'s clients"
         back = status.refused.get(ids.target, "Bring it back; `way out` names other commands that recover")
         return Check(name, CheckOutcome.FAIL, why, back)
+    if status.target_unread is not None:
+        why = f"{ids.target} serves, but not all of it: {status.target_unread}"
+        return Check(name, CheckOutcome.WARN, why, f"Bring up the brokers of {ids.target} that are down")
     both = "both answer" if status.source_reachable else f"{ids.source} {status.unreached(ids.source)}"
     return Check(name, CheckOutcome.OK, f"{ids.target} serves; {both}", status.refused.get(ids.source, ""))
 
@@ -240,9 +268,15 @@ def _mirror(status: LinkStatus) -> Check:
 def _objectives(status: LinkStatus, objectives: Objectives) -> Check:
     name = "recovery point"
     point = status.recovery_point
+    seconds, target = point.seconds, status.link.id.target
+    silent = status.silence(target)
     if point.records is None:
-        return Check(name, CheckOutcome.UNKNOWN, f"the loss is unknown: {point.reason}")
-    seconds = point.seconds
+        again = "" if silent is None else asked_again(target)
+        return Check(name, CheckOutcome.UNKNOWN, f"the loss is unknown: {point.reason}", again)
+    if silent is not None:  # the count rests on what the target held when last seen
+        last = f"{counted(point.records, 'record')} when last seen"
+        why = f"the loss is unknown ({last}): whether {target} still holds what was mirrored isn't known, {silent}"
+        return Check(name, CheckOutcome.UNKNOWN, why, asked_again(target))
     age = "their age is unknown" if seconds is None else f"the oldest {seconds:.1f} s behind"
     if not status.source_reachable:
         ago = "" if seconds is None else f", last looked at {seconds:.1f} s ago"
@@ -269,7 +303,10 @@ def _objectives(status: LinkStatus, objectives: Objectives) -> Check:
 
 def _problems(status: LinkStatus) -> list[Check]:
     if not status.problems:
-        return [Check("problems", CheckOutcome.OK, "none recorded")]
+        both = (status.link.id.source, status.link.id.target)
+        silent = [why for why in map(status.silence, both) if why is not None]
+        unseen = f"; what the logs show now isn't known: {'; '.join(silent)}" if silent else ""
+        return [Check("problems", CheckOutcome.OK, f"none recorded{unseen}")]
     return [
         Check(f"problem: {problem.kind}", _gravity(problem), problem.reason, problem.remedy)
         for problem in status.problems
@@ -294,7 +331,7 @@ def _positions(status: LinkStatus, clusters: Clusters) -> list[Check]:
     """Whether the groups that a failover moves have a position, and its age."""
     groups = _moved(status)
     if groups:
-        return [_positions_fresh(status, groups), _positions_known(groups)]
+        return [_positions_fresh(status, groups), _positions_known(status, groups)]
     name, source = "group positions captured", status.link.id.source
     why = "no group position is known: no group would be moved"
     if status.source_reachable and _has_no_groups(status, clusters):
@@ -322,7 +359,7 @@ def _positions_fresh(status: LinkStatus, groups: Sequence[GroupStatus]) -> Check
         what = f"captured {-age:.0f} s in the future by this machine's clock: how old they are isn't known"
         return Check(name, CheckOutcome.WARN, what, "Set this machine's clock, or that of the mirror's host")
     text = f"{counted(len(groups), 'position')}, the oldest captured {age:.1f} s ago"
-    if age > STALE_POSITIONS_SECONDS:
+    if age > STALE_POSITIONS_SECONDS or not status.source_reachable:
         source = status.link.id.source
         remedy = (
             f"{source} {status.unreached(source)}, so nothing newer can be captured"
@@ -335,8 +372,8 @@ def _positions_fresh(status: LinkStatus, groups: Sequence[GroupStatus]) -> Check
     return Check(name, CheckOutcome.OK, text)
 
 
-def _positions_known(groups: Sequence[GroupStatus]) -> Check:
-    name = "group positions translatable"
+def _positions_known(status: LinkStatus, groups: Sequence[GroupStatus]) -> Check:
+    name, target = "group positions translatable", status.link.id.target
     missing = [g for g in groups if g.translation is Certainty.UNAVAILABLE]
     if missing:
         first = missing[0]
@@ -344,6 +381,9 @@ def _positions_known(groups: Sequence[GroupStatus]) -> Check:
         return Check(
             name, CheckOutcome.FAIL, f"{why}{first.partition}: {first.reason}", "`drkit status --verbose` lists them"
         )
+    if (silent := status.silence(target)) is not None:
+        why = f"whether {target} still holds the places of {counted(len(groups), 'position')} isn't known: {silent}"
+        return Check(name, CheckOutcome.UNKNOWN, why, asked_again(target))
     rough = sum(g.translation is Certainty.CONSERVATIVE for g in groups)
     if rough:
         why = f"{rough} of {len(groups)} are conservative: groups read some records again and skip none"
@@ -376,6 +416,9 @@ def _clusters(status: LinkStatus) -> Check:
     if status.target_unread is not None:
         why = f"{status.target_unread}: a failover now leaves groups without a position there"
         return Check(name, CheckOutcome.WARN, why, f"Bring up the brokers of {target} that are down")
+    if status.source_unread is not None:
+        why = f"{status.source_unread}: what it holds there since it was last seen isn't known"
+        return Check(name, CheckOutcome.WARN, why, f"Bring up the brokers of {source} that are down")
     return Check(name, CheckOutcome.OK, "both answer")
 
 
@@ -403,6 +446,13 @@ def _topics(status: LinkStatus, alias: str, clusters: Clusters) -> Check:
     wanted: dict[str, int] = {}
     for each in status.partitions:
         wanted[each.target_topic] = max(wanted.get(each.target_topic, 0), each.partition + 1)
+    if not wanted:  # nothing is asked then, so nothing would tell that the target is silent
+        both = (status.link.id.source, status.link.id.target)
+        silent = [each for each in both if status.silence(each) is not None]
+        if silent:
+            why = f"which topics have to be there isn't known: nothing was mirrored, and {status.silence(silent[0])}"
+            return Check(name, CheckOutcome.UNKNOWN, why, asked_again(" and ".join(silent)))
+        return Check(name, CheckOutcome.OK, f"the link's patterns match no topic of {status.link.id.source}")
     there: dict[str, TopicInfo] = clusters.admin(alias, may_be_gone=True).topics(wanted)
     missing = sorted(set(wanted) - set(there))
     if missing:

@@ -19,7 +19,7 @@ from drkit.model.errors import DrkitError, NotShown, Unreachable
 from drkit.model.topology import REHEARSAL_GROUPS
 from drkit.model.wording import and_more
 from drkit.observe.link_status import LinkStatus
-from drkit.observe.readiness.check import Check, CheckOutcome
+from drkit.observe.readiness.check import Check, CheckOutcome, asked_again
 from drkit.permissions.missing import MissingRight, Names, missing_rights, remedy_of
 from drkit.permissions.resolve import CLUSTER_NAME, cluster_of, exact_names
 from drkit.permissions.table import Command, Operation, Side, Subject
@@ -125,8 +125,10 @@ def judged_rights(asked: AskedRights) -> list[Check]:
 def _next_move(asked: AskedRights) -> Check:
     command, link, away = asked.next_move, asked.status.link, asked.status.failed_over
     needed = Side.TARGET
-    if needed in asked.silent:
-        return _not_asked(asked, needed)
+    # a failback and a lifted fence change the source, too; a failover can do without it
+    unasked = next((side for side in (needed, *((Side.SOURCE,) if away else ())) if side in asked.silent), None)
+    if unasked is not None:
+        return _not_asked(asked, unasked)
     missing = [each for side in asked.missing.values() for each in side[command]]
     refused = [each for each in missing if not each.optional and (away or each.cluster == cluster_of(link, needed))]
     if refused:
@@ -144,7 +146,8 @@ def _not_asked(asked: AskedRights, side: Side) -> Check:
     error = asked.errors.get(side)
     unknown = error is None or (isinstance(error, Unreachable) and not isinstance(error, NotShown))
     outcome = CheckOutcome.UNKNOWN if unknown else CheckOutcome.FAIL
-    return Check(RIGHTS, outcome, asked.silent[side], "" if error is None else error.remedy or "")
+    again = asked_again(cluster_of(asked.status.link, side))
+    return Check(RIGHTS, outcome, asked.silent[side], again if error is None else error.remedy or again)
 
 
 def _other_commands(asked: AskedRights, commands: list[Command]) -> list[Check]:
@@ -169,7 +172,7 @@ def _other_commands(asked: AskedRights, commands: list[Command]) -> list[Check]:
             OTHER_RIGHTS,
             CheckOutcome.UNKNOWN,
             f"not asked on {cluster_of(link, side)}: {why}",
-            f"drkit doctor asks once {cluster_of(link, side)} answers",
+            asked_again(cluster_of(link, side)),
         )
         for side, why in asked.silent.items()
     ]

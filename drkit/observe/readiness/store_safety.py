@@ -6,7 +6,6 @@ import ipaddress
 import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 
 import psutil
@@ -39,7 +38,10 @@ def placement(config: Config, link: Link, clusters: Clusters) -> Check:
     """Whether the store runs on hosts of the source."""
     url = config.store.plain_url
     here, what = _store_hosts(url)
-    sides = {alias: _addresses(_hosts_of(config, clusters, alias)) for alias in (link.id.source, link.id.target)}
+    hosts, all_known = {}, {}
+    for alias in (link.id.source, link.id.target):
+        hosts[alias], all_known[alias] = _hosts_of(config, clusters, alias)
+    sides = {alias: _addresses(found) for alias, found in hosts.items()}
     if here is None or any(found is None for found in sides.values()):
         return Check(
             _PLACEMENT,
@@ -49,7 +51,10 @@ def placement(config: Config, link: Link, clusters: Clusters) -> Check:
         )
     shared = here & (sides[link.id.source] or set())
     if not shared:
-        return Check(_PLACEMENT, CheckOutcome.OK, f"{what} shares no host with {link.id.source}")
+        known = (
+            "" if all_known[link.id.source] else "'s bootstrap_servers; which other brokers it has it doesn't tell now"
+        )
+        return Check(_PLACEMENT, CheckOutcome.OK, f"{what} shares no host with {link.id.source}{known}")
     both = f" (and with {link.id.target}: one host carries all)" if shared & (sides[link.id.target] or set()) else ""
     return Check(
         _PLACEMENT,
@@ -200,13 +205,15 @@ def _is_address(text: str) -> bool:
     return True
 
 
-def _hosts_of(config: Config, clusters: Clusters, alias: str) -> list[str]:
-    """The hosts of a cluster: the configured ones, and those of its brokers if it answers."""
+def _hosts_of(config: Config, clusters: Clusters, alias: str) -> tuple[list[str], bool]:
+    """The hosts of a cluster: the configured ones, and those of its brokers, and whether it told these."""
     servers = config.clusters[alias].bootstrap_servers.split(",")
     hosts = {server.strip().rpartition(":")[0].strip("[]") for server in servers}
-    with suppress(DrkitError):  # the configured ones remain
-        hosts |= {broker.host for broker in clusters.admin(alias, may_be_gone=True).brokers()}
-    return sorted(hosts)
+    try:
+        brokers = {broker.host for broker in clusters.admin(alias, may_be_gone=True).brokers()}
+    except DrkitError:
+        return sorted(hosts), False
+    return sorted(hosts | brokers), True
 
 
 def _addresses(hosts: Sequence[str]) -> set[str] | None:
