@@ -25,13 +25,20 @@ CONFIG_VARIABLE = "DRKIT_CONFIG"
 _ABSENT = object()
 
 _OWN = frozenset({CONFIG_VARIABLE, "DRKIT_CACHE_DIR", "DRKIT_COMPILED", "DRKIT_JAR_REPOSITORY", "DRKIT_JAVA_HOME"})
-_TOLD = frozenset(
-    f"{PREFIX}{name}"
-    for name in (
-        "ACTION ACTIVE AT BOOTSTRAP_SERVERS CLUSTER EPOCH HOOK KIND LINK MODE PLAN_DIGEST RUN STATE".split()  # noqa: SIM905  # thirteen words
+_TOLD = tuple(
+    frozenset(f"{PREFIX}{name}" for name in names.split())
+    for names in (
+        "HOOK STATE RUN KIND MODE LINK PLAN_DIGEST CLUSTER BOOTSTRAP_SERVERS",  # a hook of a run
+        "HOOK STATE RUN KIND MODE LINK PLAN_DIGEST CLUSTER BOOTSTRAP_SERVERS SITE",  # of a link's run in a site run
+        "HOOK RUN LINK",  # a hook of a continuous audit
+        "WAVE SITE CLUSTER BOOTSTRAP_SERVERS",  # a command after a wave
+        "ACTION CLUSTER LINK RUN EPOCH",  # a fence command
+        "ACTION LINK",  # a directory's command that reads
+        "ACTION LINK ACTIVE BOOTSTRAP_SERVERS EPOCH RUN AT",  # one that publishes
     )
 )
-"""Variables that drkit sets for its own hooks and commands, which may call drkit."""
+"""Variables that drkit sets together for its own hooks and commands, which may call drkit. It reads none of them: one
+alone was set by somebody who expects it to do something."""
 
 
 def from_environment(file: Mapping[str, Any]) -> dict[str, Any]:
@@ -43,17 +50,36 @@ def from_environment(file: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ConfigError: a variable's name is not a key, or its value can't be read.
     """
-    given = sorted(name for name in os.environ if name.upper().startswith(PREFIX))
-    secrets = set(_secret_variables(file))
-    for name in given:
-        _check_name(name, secrets, file)
-    if all(name.upper() in _OWN | _TOLD or name in secrets for name in given):
-        return {}
+    check_names(file)
     found: dict[str, Any] = {}
-    for name in sorted(given, key=lambda name: (name.count("__"), name)):  # whole tables first, single keys over them
-        if name.upper() not in _OWN | _TOLD and name not in secrets:
-            _take(name, os.environ[name], found, file)
+    secrets = set(_secret_variables(file))
+    keys = [name for name in names_besides_own() if name not in secrets]
+    for name in sorted(keys, key=lambda name: (name.count("__"), name)):  # whole tables first, single keys over them
+        _take(name, os.environ[name], found, file)
     return found
+
+
+def names_besides_own() -> list[str]:
+    """The `DRKIT_…` variables that are neither drkit's own nor what it tells its hooks and commands, sorted."""
+    given = [name for name in os.environ if name.upper().startswith(PREFIX)]
+    there = {name.upper() for name in given}
+    told = frozenset[str]().union(*(together for together in _TOLD if together <= there))
+    return sorted(name for name in given if name.upper() not in _OWN | told)
+
+
+def check_names(file: Mapping[str, Any], unread: str | None = None) -> None:
+    """Check the names of all `DRKIT_…` variables.
+
+    Args:
+        file: the content of the configuration file: variables from which it reads secrets are known.
+        unread: why it can't be read; None: it was.
+
+    Raises:
+        ConfigError: a name is none that drkit reads.
+    """
+    secrets = set(_secret_variables(file))
+    for name in names_besides_own():
+        _check_name(name, secrets, file, unread)
 
 
 def _take(name: str, value: str, found: dict[str, Any], file: Mapping[str, Any]) -> None:
@@ -161,13 +187,20 @@ def nearest(name: str, file: Mapping[str, Any]) -> str:
     return f"Did you mean {close[0]}? Rename it, or unset it" if close else "Rename it or unset it"
 
 
-def _check_name(name: str, secrets: Collection[str], file: Mapping[str, Any]) -> None:
+def _check_name(name: str, secrets: Collection[str], file: Mapping[str, Any], unread: str | None) -> None:
     section, _, key = name.upper().removeprefix(PREFIX).partition("__")
-    if name.upper() in _OWN | _TOLD or name in secrets or section.lower() in Config.model_fields:
+    if name in secrets or section.lower() in Config.model_fields:
         return
+    if any(name.upper() in together for together in _TOLD):
+        raise ConfigError(
+            f"the environment variable {name} is not one that drkit reads: it sets it for its hooks and commands",
+            meaning="drkit would ignore it, although it was set on purpose",
+            remedy="Unset it, and use the option or the key for what it should do (drkit COMMAND --help)",
+        )
     what = f"names no section of the configuration: {section.lower()!r}" if key else "is not one that drkit reads"
+    no_secret = "" if unread is None else f", and no configuration says that a secret is read from it: {unread}"
     raise ConfigError(
-        f"the environment variable {name} {what}",
+        f"the environment variable {name} {what}{no_secret}",
         meaning="drkit would ignore it, although it was set on purpose",
         remedy=f"{nearest(name, file)}; sections are {', '.join(sorted(Config.model_fields))}, "
         f"written as {PREFIX}STORE__URL",

@@ -17,7 +17,16 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, SecretStr, ValidationError
 
-from drkit.config.environment import CONFIG_VARIABLE, from_environment, nearest, value_at, variable_below, variable_of
+from drkit.config.environment import (
+    CONFIG_VARIABLE,
+    check_names,
+    from_environment,
+    names_besides_own,
+    nearest,
+    value_at,
+    variable_below,
+    variable_of,
+)
 from drkit.config.schema.base import Secret, reveal
 from drkit.config.schema.config import Config, StoreConfig
 from drkit.config.schema.directory import check_webhook
@@ -156,8 +165,40 @@ def read_sources(path: Path | None = None) -> ConfigSources:
     """
     file = find_config(path)
     text = _text_of(file)
+    data = _parsed(file, text)
+    return ConfigSources(file, text, data, from_environment(data))
+
+
+def check_variables(path: Path | None = None) -> None:
+    """Check the names of variables for a command that may read no configuration.
+
+    Variables from which the file reads secrets are known, if it can be read. What isn't a regular file can't be read
+    twice: a command that reads it checks the names itself.
+
+    Raises:
+        ConfigError: an unknown variable.
+    """
+    file = find_config(path)
+    if not names_besides_own() or _read_once(file):
+        return
     try:
-        data = tomllib.loads(text)
+        data, unread = _parsed(file, _text_of(file)), None
+    except ConfigError as error:
+        data, unread = {}, error.what
+    check_names(data, unread)
+
+
+def _read_once(file: Path) -> bool:
+    """Whether it is a pipe or the like."""
+    try:
+        return file.exists() and not file.is_file()
+    except (OSError, ValueError):  # no name of a file
+        return False
+
+
+def _parsed(file: Path, text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
     except RecursionError:
         raise ConfigError(
             f"{file} is not a configuration: its arrays or tables are nested too deeply", remedy="Correct the file"
@@ -166,7 +207,6 @@ def read_sources(path: Path | None = None) -> ConfigSources:
         raise ConfigError(
             f"{file} is not valid TOML: {error}{_key_at(text, str(error))}", remedy="Correct that line"
         ) from error
-    return ConfigSources(file, text, data, from_environment(data))
 
 
 def _text_of(file: Path) -> str:

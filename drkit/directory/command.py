@@ -1,10 +1,11 @@
 """Users' commands: run without a shell, with a timeout that holds even if one leaves processes behind; and a directory
 behind one, which publishes a given entry, and prints the current one.
 
-The command of a directory is called as `COMMAND… publish` or `COMMAND… read`, with the link's name, and for publish all
-of the entry, in its environment (`DRKIT_LINK`, `DRKIT_ACTIVE`, `DRKIT_BOOTSTRAP_SERVERS`, `DRKIT_EPOCH`, `DRKIT_RUN`);
-publish also gets the entry's JSON on stdin. It exits with 0 when done, and with 3 if the current entry has a newer
-epoch. `read` writes the entry's JSON, or nothing if there is none or it can't tell.
+The command of a directory is called as `COMMAND… publish` or `COMMAND… read`, with that word (`DRKIT_ACTION`) and the
+link's name (`DRKIT_LINK`), and for publish all of the entry, in its environment (`DRKIT_ACTIVE`,
+`DRKIT_BOOTSTRAP_SERVERS`, `DRKIT_EPOCH`, `DRKIT_RUN`, `DRKIT_AT`); publish also gets the
+entry's JSON on stdin. It exits with 0 when done, and with 3 if the current entry has a newer epoch. `read` writes the
+entry's JSON, or nothing if there is none or it can't tell.
 """
 
 from __future__ import annotations
@@ -131,7 +132,7 @@ class CommandDirectory:
         return self._read(Deadline.after(self._timeout_seconds))
 
     def _read(self, deadline: Deadline) -> Entry | None:
-        done = run_bounded((*self._command, "read"), {"DRKIT_LINK": self._link}, "", deadline)
+        done = run_bounded((*self._command, "read"), {"DRKIT_ACTION": "read", "DRKIT_LINK": self._link}, "", deadline)
         if done.code != 0:
             raise ended(self.name, "read", done)
         return from_json(done.out, self.name) if done.out.strip() else None
@@ -142,6 +143,7 @@ class CommandDirectory:
         if not must_write(self._read(deadline), entry, self.name):
             return False
         environment = {
+            "DRKIT_ACTION": "publish",
             "DRKIT_LINK": entry.link,
             "DRKIT_ACTIVE": entry.active,
             "DRKIT_BOOTSTRAP_SERVERS": entry.bootstrap_servers,

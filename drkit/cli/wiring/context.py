@@ -320,6 +320,7 @@ def command(
     unfinished: str = "",
     at_once: bool = False,
     service: bool = False,
+    drafts: bool = False,
 ) -> Iterator[Invocation]:
     """Run a verb's body: errors become messages on stderr and exit codes, resources are closed.
 
@@ -333,6 +334,7 @@ def command(
         at_once: a signal ends the verb wherever it is, and nothing in it catches one to continue: then one that some
             library drops is raised again, and what fails after one is its doing.
         service: drkit's log goes to stderr as text, too; of other verbs only as JSON.
+        drafts: the verb makes a configuration, and checks the names of variables by that one itself.
     """
     reraise_lost(enabled=at_once)
     writer = OutputWriter.for_mode(output, lines=lines).log_as(log_format)
@@ -341,6 +343,8 @@ def command(
     try:
         try:
             with logged, run._stack, _stop_spark_on_interrupt():  # noqa: SLF001  # the invocation's own stack; verbs never see it
+                if not drafts:
+                    _check_variables(config)
                 yield run
         finally:
             mark_finished(changed=run.partly is not None)
@@ -374,18 +378,27 @@ def command(
         raise typer.Exit(int(shown.exit_code)) from None
 
 
+def _check_variables(config: Path | None) -> None:
+    """Refuse `DRKIT_…` variables that drkit doesn't read, also where the verb reads no configuration."""
+    if any(name.upper().startswith("DRKIT_") for name in os.environ):  # else nothing is loaded for it
+        from drkit.config.load import check_variables
+
+        check_variables(config)
+
+
 def verb(
     *,
     lines: bool = False,
     unfinished: str = "",
     at_once: bool = False,
     service: bool = False,
+    drafts: bool = False,
     config_help: str | None = None,
 ) -> Callable[[Callable[Concatenate[Invocation, P], None]], Callable[..., None]]:
     """Make a verb of a function: it is called with an `Invocation`, and options are added for what that is made from.
 
-    `lines`, `unfinished`, `at_once` and `service` are as in `command`. `config_help`: the help of --config, where it
-    isn't the usual one.
+    `lines`, `unfinished`, `at_once`, `service` and `drafts` are as in `command`. `config_help`: the help of --config,
+    where it isn't the usual one.
     """
     config_option = (
         ConfigOption if config_help is None else Annotated[Path | None, typer.Option("--config", help=config_help)]
@@ -404,6 +417,7 @@ def verb(
                 unfinished=unfinished,
                 at_once=at_once,
                 service=service,
+                drafts=drafts,
             ) as run:
                 call(run, **options)
 

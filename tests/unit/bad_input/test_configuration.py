@@ -215,6 +215,40 @@ ROWS = [
     variable("a variable with a list for a table", "DRKIT_OBJECTIVES", "[1]", "objectives"),
     variable("an empty variable for a table", "DRKIT_OBJECTIVES", "", "DRKIT_OBJECTIVES"),
     variable("a variable with bytes that are no text", "DRKIT_CLUSTERS__DR__BOOTSTRAP_SERVERS", "\udcff\udcfe"),
+    # what drkit tells its hooks and commands, and doesn't read
+    *(
+        variable(f"a variable that drkit sets for its hooks: {name}", name, "x", "hooks and commands", name)
+        for name in ("DRKIT_AT", "DRKIT_LINK", "DRKIT_MODE", "DRKIT_RUN", "DRKIT_SITE")
+    ),
+    # commands that read no configuration
+    *(
+        Bad(
+            f"a variable of no name: {command}{where}",
+            command,
+            ("DRKIT_JAR_REPOSTORY", "DRKIT_JAR_REPOSITORY"),
+            config=config,
+            variables={"DRKIT_JAR_REPOSTORY": "file:///x"},
+        )
+        for command, config, where in (
+            ("jars fetch --dry-run", None, ""),
+            ("jars fetch --dry-run", CONFIG, ", beside a configuration"),
+            ("lab status", None, ""),
+            ("lab up", None, ""),
+            ("drill coverage", None, ""),
+            ("config schema", None, ""),
+            ("config schema", "[clusters", ", beside a broken configuration"),
+            ("evidence verify x", None, ""),
+            ("demo", None, ""),
+            ("init --offline --source h:1 --target h:2 --config other.toml", None, ""),
+        )
+    ),
+    Bad(
+        "a secret's variable, and no configuration that names it",
+        "status",
+        ("DRKIT_PRIMARY_PASSWORD", f"no configuration at {FILE}"),
+        config=None,
+        variables={"DRKIT_PRIMARY_PASSWORD": "sesame"},
+    ),
 ]
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 
 import pytest
 
+import drkit
 from drkit.config import load_config
+from drkit.config.environment import _TOLD as TOLD
 from drkit.config.environment import cache_dir
+from drkit.config.load import check_variables
 from drkit.config.schema.config import Config, reveal
 from drkit.model.errors import ConfigError, ExitCode
 from drkit.model.topology import LinkId
@@ -193,12 +198,57 @@ def test_what_a_variable_gets_wrong_is_blamed_on_it_and_not_on_the_file(write, m
     assert str(path) not in message
 
 
-def test_what_drkit_tells_its_hooks_and_what_secrets_are_read_from_are_known_names(write, monkeypatch):
-    monkeypatch.setenv("DRKIT_HOOK", "pre_hook")
-    monkeypatch.setenv("DRKIT_RUN", "01J")
+def test_a_variable_that_a_secret_is_read_from_is_a_known_name(write, monkeypatch):
     monkeypatch.setenv("DRKIT_PRIMARY_PASSWORD", "word")
     path = write(GOOD.replace("TEST_PRIMARY_PASSWORD", "DRKIT_PRIMARY_PASSWORD"))
     assert load_config(path).clusters["primary"].properties()["sasl.password"] == "word"
+    check_variables(path)
+
+
+@pytest.mark.parametrize("together", TOLD, ids=lambda names: " ".join(sorted(names)))
+def test_what_drkit_tells_a_hook_or_a_command_is_known_as_a_whole_and_one_alone_is_refused(
+    write, monkeypatch, together
+):
+    """drkit reads none of them: DRKIT_LINK, set by hand, passed `config check` and did nothing."""
+    for name in together:
+        monkeypatch.setenv(name, "x")
+    path = write(GOOD)
+    assert load_config(path).links
+    for name in together:
+        monkeypatch.delenv(name)
+    for name in together:
+        monkeypatch.setenv(name, "x")
+        for check in (load_config, check_variables):
+            with pytest.raises(ConfigError, match=f"{name} is not one that drkit reads: it sets it for its hooks"):
+                check(path)
+        monkeypatch.delenv(name)
+
+
+def test_a_hook_inside_a_command_has_the_variables_of_both(write, monkeypatch):
+    for name in TOLD[0] | TOLD[4]:
+        monkeypatch.setenv(name, "x")
+    assert load_config(write(GOOD)).links
+
+
+def test_all_that_drkit_sets_for_others_is_known():
+    """A wave's command and a site run's hook could call no drkit: two names were not known."""
+    package = Path(drkit.__file__).parent
+    folders = ("failover", "directory", "observe", "cli/wiring")
+    sources = [file.read_text() for folder in folders for file in (package / folder).rglob("*.py")]
+    told = {name for text in sources for name in re.findall(r'"(DRKIT_[A-Z_]+)":', text)}
+    assert {"DRKIT_HOOK", "DRKIT_WAVE", "DRKIT_SITE"} <= told
+    assert told == set().union(*TOLD)
+
+
+def test_what_can_t_be_read_twice_is_left_to_the_command_that_reads_it(monkeypatch):
+    """`--config <(…)` is a pipe."""
+    monkeypatch.setenv("DRKIT_PRIMARY_PASSWORD", "word")
+    reading, writing = os.pipe()
+    try:
+        check_variables(Path(f"/dev/fd/{reading}"))
+    finally:
+        os.close(reading)
+        os.close(writing)
 
 
 def test_the_path_may_come_from_the_environment(write, monkeypatch):

@@ -35,7 +35,7 @@ def register(app: typer.Typer) -> None:
     app.command("init")(init)
 
 
-@verb()
+@verb(drafts=True)
 def init(
     run: Invocation,
     source: Annotated[
@@ -196,6 +196,7 @@ def _read(draft: ConfigDraft) -> Config:
     from pydantic import ValidationError
 
     from drkit.config import Config
+    from drkit.config.environment import check_names
     from drkit.config.template import render
 
     if draft.source.alias == draft.target.alias:
@@ -203,8 +204,10 @@ def _read(draft: ConfigDraft) -> Config:
             f"--source and --target are both called {draft.source.alias}",
             remedy="Give each its own alias: --source primary=HOST:PORT --target dr=HOST:PORT",
         )
+    values = tomllib.loads(render(draft))
+    check_names(values)
     try:
-        return Config.model_validate(tomllib.loads(render(draft)))
+        return Config.model_validate(values)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         key = ".".join(str(part) for part in first["loc"])
