@@ -199,8 +199,8 @@ class BatchEngine:
         return self._flow.statistics() if self._flow is not None else EngineStatistics()
 
     def unasked(self) -> frozenset[TopicPartition]:
-        """See `Engine.unasked`: it moves all of them."""
-        return frozenset()
+        """See `Engine.unasked`: in a backlog each has its turn after the others."""
+        return frozenset(tp for tp, partition in self._partitions().items() if partition.takes_turns)
 
     def waits_for(self, tp: TopicPartition) -> str | None:  # noqa: PLR0911 - a reason each
         """What a partition waits for; None where it isn't mirrored here. May be called from any thread."""

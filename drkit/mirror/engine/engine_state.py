@@ -101,6 +101,7 @@ class EngineState:
         self.records = self.bytes = self.forwarded = self.merged = self.markers = 0
         self.fetches = self.fetched_bytes = self.produces = 0
         self.in_flight_records = 0
+        self.wrote_at = 0.0  # when the last request was sent to the target, or a limit lets it be sent
         self.busy_seconds = self.throttled_seconds = 0.0
         self.rebuilt: Counter[str] = Counter()
         self.markers_refused = False

@@ -20,6 +20,10 @@ Where a backlog is copied below full speed (`drkit.mirror.engine.pacing.catch_up
 partitions that are behind, so that the others don't wait for them. It has a connection of its own, so a partition moves
 from one to the other once that is made and the first one's broker has answered since: between the last answer there and
 the first one here it can't have been restarted, however long this worker had no room to ask.
+
+In a session a broker lets partitions take turns. Where many are behind, each has its turn after all the others, however
+long these take. One before which others come again and again doesn't wait for its turn, nor does one of which an answer
+brings nothing though it has room: that stands still.
 """
 
 from __future__ import annotations
@@ -48,7 +52,15 @@ from drkit.kafka.protocol.data_requests import (
     TopicIds,
 )
 from drkit.mirror.engine.engine_state import EngineState, ended_by
-from drkit.mirror.engine.interface import ANOTHER_TOPIC, NOT_MOVING, TRIED_AGAIN, TURN_BYTES, IncidentKind, Notice
+from drkit.mirror.engine.interface import (
+    ANOTHER_TOPIC,
+    NOT_MOVING,
+    TRIED_AGAIN,
+    TURN_BYTES,
+    TURN_SECONDS,
+    IncidentKind,
+    Notice,
+)
 from drkit.mirror.engine.partition_state import BatchPartition
 from drkit.model.topology import TopicPartition
 
@@ -76,6 +88,10 @@ _NEVER_HEARD_SECONDS = 5.0
 """The same since both sides were compared, where nothing was read yet: many are compared before the first is read. A
 broker that is given another disk is away for longer."""
 _DAMAGED_READS = 3
+_PASSED_OVER = 2
+"""So often may all the others have their turn before one: a new session begins with the first partitions of a topic."""
+_FULL_ANSWER = 512 * 1024
+"""A smaller answer, of less than half of what was asked for, holds something of each partition that has records."""
 _LAST_EPOCH = 2**31 - 1
 
 _SESSION_LOST = frozenset({70, 71, 106})
@@ -126,6 +142,9 @@ class Fetcher:
         self._worked = 0.0
         self._produced = 0
         self._rate = 0.0  # bytes a second of the records that come
+        self._round, self._most = 0, 0  # how often each could have had its turn; bytes asked for
+        self._delivered_at = 0.0  # the last records, or the end of a wait for a limit
+        self._waits_for_room = False
         self._least, self._longest_ms = 1, _WAIT_MS  # of the next request: bytes of its answer, wait for them
         self._wake = asyncio.Event()
         self._task = asyncio.create_task(self._run())
@@ -139,6 +158,14 @@ class Fetcher:
     def reads(self) -> bool:
         """Whether there is a partition to read now."""
         return any(partition.fetchable for partition in self._places.values())
+
+    def takes_turns(self, partition: BatchPartition) -> bool:
+        """Whether a partition that is behind waits for others to be delivered, which are. May be called from any
+        thread."""
+        if not partition.fetchable or self._round - partition.served_in > _PASSED_OVER:
+            return False
+        moves_at = self._flow.wrote_at if self._waits_for_room else self._delivered_at
+        return time.monotonic() - moves_at < TURN_SECONDS
 
     def can_take_over_from(self, other: Fetcher) -> bool:
         """Whether a partition may move here from another fetcher of the same broker now; this one connects if it
@@ -162,6 +189,7 @@ class Fetcher:
         if partition.source_topic_id:
             self._topic_ids.put(partition.tp.topic, partition.source_topic_id)
         self._look_again_where_away([partition])
+        partition.served(self._round - 1)
         self.touch(partition)
 
     def remove(self, tp: TopicPartition) -> None:
@@ -257,6 +285,7 @@ class Fetcher:
                     raise for_code(answer.error)
                 begun = time.monotonic()
                 found = self._sort(answer.partitions)
+                self._end_round_unless_full(answer)
                 self._follow_session(answer)
                 small = answer.size < _SMALL_ANSWER
                 held_up = self._held_up(answer)
@@ -268,6 +297,7 @@ class Fetcher:
                         self._admit(found)
                     self._flow.busy_seconds += time.monotonic() - begun
                 if held_up:
+                    self._delivered_at = time.monotonic() + held_up
                     await asyncio.sleep(held_up)
                 elif small and not self._gathers_there(found, answer, waited, pace):
                     await asyncio.sleep(max(0.0, asked_at + pace - time.monotonic()))
@@ -307,7 +337,9 @@ class Fetcher:
             while self._flow.room <= 0:
                 self._flow.room_made.clear()
                 self._flow.make_room()
+                self._waits_for_room = True
                 await self._flow.room_made.wait()
+            self._waits_for_room = False
             if self.reads:
                 return
             self._wake.clear()
@@ -328,6 +360,7 @@ class Fetcher:
         most = max(TURN_BYTES, min(_LARGEST_FETCH, self._flow.buffer_bytes // 4))
         if self.backlog and (limit := self._flow.catch_up.most_at_once) is not None:
             most = min(most, limit)
+        self._most = most
         share = max(TURN_BYTES, min(most, self._flow.buffer_bytes // max(1, len(self._places))))
         places: dict[str, list[FetchPlace]] = {}
         forgotten: dict[str, list[int]] = {}
@@ -424,9 +457,23 @@ class Fetcher:
                 self._ask_from(partition, next_fetch, at_batch_end=True)
             return None
         partition.fetched(batches, next_fetch)
+        self._had_its_turn(partition)
         self._note_end(partition, end, len(each.records) / (next_fetch - begin))
         self._changed[partition.tp] = None
         return Read(partition, begin, batches, tuple(each.aborted))
+
+    def _had_its_turn(self, partition: BatchPartition) -> None:
+        """Records of it came. In the next session, too, its turn is after those of the others."""
+        if partition.served_in == self._round:
+            self._round += 1
+        partition.served(self._round)
+        self._delivered_at = time.monotonic()
+        self._places[partition.tp] = self._places.pop(partition.tp)
+
+    def _end_round_unless_full(self, answer: FetchReply) -> None:
+        """Whatever an answer with room doesn't bring has nothing, or stands still. By its quota a broker empties it."""
+        if answer.size < min(_FULL_ANSWER, self._most // 2) and not answer.throttle_ms:
+            self._round += 1
 
     def _begins_below(self, partition: BatchPartition, each: Fetched, first: Found) -> bool:
         """Whether a batch may begin below the offset that was asked for. No checksum covers a base offset; where it is
@@ -450,6 +497,8 @@ class Fetcher:
         `record_bytes`: the approximate size of its records.
         """
         changed, grown = partition.seen_end(end)
+        if changed and partition.behind and partition.served_in < self._round:
+            partition.served(self._round - 1)  # before, it had nothing to be delivered
         if self.backlog:
             self._flow.catch_up.grew(grown * record_bytes)
         if changed and self._flow.catch_up.limits:

@@ -68,8 +68,11 @@ class Withdrawn(Exception):
 
 
 TURN_BYTES = 128 * 1024
-"""At least so many bytes of a partition are asked for at once. In a backlog that is copied below full speed thousands
-of partitions take turns with them."""
+"""At least so many bytes of a partition are asked for at once. In a backlog thousands of partitions take turns with
+them."""
+
+TURN_SECONDS = 10.0
+"""Partitions take turns at a broker that moved records of some of them within this time, or since a limit let it."""
 
 NOT_MOVING = "not_moving"
 """The kind of notice that an attempt to move a partition failed, and of the problem that many attempts failed."""
@@ -264,8 +267,8 @@ class Engine(Protocol):
         """The engine's counters. From any thread."""
 
     def unasked(self) -> Collection[TopicPartition]:
-        """Those that it isn't asked to move now, though their source holds more: they don't count as stuck. From any
-        thread."""
+        """Those that it isn't to move now, though their source holds more: others have their turn first. They don't
+        count as stuck. From any thread."""
 
     def waits_for(self, tp: TopicPartition) -> str | None:
         """What a partition waits for; None where it isn't mirrored here. From any thread."""

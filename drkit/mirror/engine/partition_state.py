@@ -63,6 +63,9 @@ class Reader(Protocol):
     def touch(self, partition: BatchPartition) -> None:
         """Note that its position changed, or whether it should be read."""
 
+    def takes_turns(self, partition: BatchPartition) -> bool:
+        """Whether a partition that is behind waits for others to be delivered, which are."""
+
     def remove(self, tp: TopicPartition) -> None:
         """Stop fetching it."""
 
@@ -80,6 +83,9 @@ class Writer(Protocol):
 
     def withdraw(self, partition: BatchPartition) -> None:
         """Stop producing it."""
+
+    def takes_turns(self, partition: BatchPartition) -> bool:
+        """Whether it waits for others to be written, which are."""
 
 
 class Append:
@@ -148,6 +154,7 @@ class BatchPartition:
     `held`: an operator paused it. `resting`: not read for a moment after a failed read.
     `filling`: its offsets are being aligned, so appends are filler. `keeping`: rows are being made
     durable, nothing that needs them is sent. `aside`: its target broker doesn't answer, so it isn't read.
+    `served_in`: the round of its fetcher in which records of it came last.
     `wanted`: it still belongs to the engine. `behind`: the source held more than was read at the last look, or there
     was none yet.
     `most`: the target topic's limit for a batch; `limit`: what it accepted lately, where that is less.
@@ -203,6 +210,7 @@ class BatchPartition:
         "ranges",
         "reader",
         "resting",
+        "served_in",
         "shared",
         "source_batches",
         "source_topic_id",
@@ -267,6 +275,7 @@ class BatchPartition:
         self.filling = start.fill_to is not None
         self.wanted = self.behind = True
         self.ranges = None if digests is None else RangeDigests(start.tp, start.epoch, digests)
+        self.served_in = 0
         self.reader: Reader | None = None
         self.writer: Writer | None = None
         self._budget = _MARKER_BURST
@@ -298,6 +307,17 @@ class BatchPartition:
     def read_by(self, reader: Reader | None) -> None:
         """Set the fetcher; None: nobody reads it."""
         self.reader = reader
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether it waits for its turn among others that move: to be written, or else to be read."""
+        if self.queue:
+            return self.outstanding == 0 and self.writer is not None and self.writer.takes_turns(self)
+        return self.behind and self.reader is not None and self.reader.takes_turns(self)
+
+    def served(self, fetch_round: int) -> None:
+        """Note that records of it came in this round of its fetcher, or that it counts as if."""
+        self.served_in = fetch_round
 
     def heard(self, at: float) -> None:
         """Note when the broker that read it last answered; another connection takes over."""

@@ -45,7 +45,14 @@ from drkit.kafka.protocol.data_requests import (
 )
 from drkit.kafka.protocol.records import KNOWN_CODECS, knows_codec
 from drkit.mirror.engine.engine_state import EngineState
-from drkit.mirror.engine.interface import ANOTHER_TOPIC, TRIED_AGAIN, UNREADABLE_REMEDY, IncidentKind, Notice
+from drkit.mirror.engine.interface import (
+    ANOTHER_TOPIC,
+    TRIED_AGAIN,
+    TURN_SECONDS,
+    UNREADABLE_REMEDY,
+    IncidentKind,
+    Notice,
+)
 from drkit.mirror.engine.partition_state import Append, BatchPartition, Markers
 from drkit.model.errors import BrokerTooOld
 from drkit.model.wording import counted
@@ -106,6 +113,7 @@ class Sender:
         self._sent_at: deque[float] = deque()
         self._waiting_since: float | None = None
         self._not_before = 0.0
+        self._wrote_at = 0.0
         self._closed = False
 
     def offer(self, partition: BatchPartition) -> None:
@@ -121,6 +129,10 @@ class Sender:
         """Note that another broker leads a partition, or that it is gone."""
         self._led.discard(partition)
         self._ready.pop(partition, None)
+
+    def takes_turns(self, partition: BatchPartition) -> bool:
+        """See `Writer.takes_turns`. May be called from any thread."""
+        return partition in self._ready and time.monotonic() - self._wrote_at < TURN_SECONDS
 
     def pump(self) -> None:
         """Send whatever can be sent now."""
@@ -188,6 +200,7 @@ class Sender:
         self._flow.in_flight_records += sum(item.count for _, item in taken)
         if self._flow.throttle is not None:
             self._not_before = time.monotonic() + self._flow.throttle.take(size)
+        self._note_written()
         request = Produce(batches, timeout_ms=_PRODUCE_TIMEOUT_MS, topic_ids=self._topic_ids)
         self._hand_over(connection, request, partial(self._settle_batches, taken))
         for _, item in taken:
@@ -301,6 +314,12 @@ class Sender:
         """Wait for a broker's quota: until then it handles nothing more on the connection."""
         self._flow.throttled_seconds += seconds
         self._not_before = max(self._not_before, time.monotonic() + seconds)
+        self._note_written()
+
+    def _note_written(self) -> None:
+        """Note that a request was sent; or will be, as soon as a limit allows it."""
+        self._wrote_at = max(time.monotonic(), self._not_before)
+        self._flow.wrote_at = max(self._flow.wrote_at, self._wrote_at)
 
     def _continue(self, partition: BatchPartition) -> None:
         """One of its requests was answered: send what waited for that."""

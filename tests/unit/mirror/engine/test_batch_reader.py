@@ -368,6 +368,95 @@ def test_what_stands_still_leaves_the_session_though_others_are_read_on(at_once:
     play(story, broker)
 
 
+def of_a_backlog(fetcher: Fetcher, numbers: int) -> list[BatchPartition]:
+    """So many partitions that are behind, of which the fetcher reads from offset 0 on."""
+    starts = [PartitionStart(TopicPartition("t", number), "t", 1, 0, 0, 0, 1_000_000) for number in range(numbers)]
+    return [of_the_engine(fetcher, BatchPartition(start)) for start in starts]
+
+
+async def deliver(broker: Broker, partition: int, number: int, *, size: int = 1 << 20) -> None:
+    await settle()
+    broker.answer(10 * number, 10, partition=partition, more=100, size=size)
+    await settle()
+
+
+def test_one_that_is_behind_has_its_turn_after_the_others_and_stands_still_where_these_come_again_and_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However long the others take, by the bandwidth: that is no reason to tell of it, or to restart."""
+    broker = Broker()
+    Clock(monkeypatch)
+
+    async def story(fetcher: Fetcher) -> None:
+        first, second, last = of_a_backlog(fetcher, 3)
+        turns = []
+        for number in range(4):
+            for partition in (0, 1):
+                await deliver(broker, partition, number)
+                turns.append(last.takes_turns)
+        assert turns == [True] * 4 + [False] * 4, "all others twice before it, and the first a third time"
+        assert first.takes_turns
+        assert second.takes_turns
+        broker.answer(0, 10, partition=2, more=100)
+        await settle()
+        assert last.takes_turns
+
+    play(story, broker)
+
+
+@pytest.mark.usefixtures("pauses")
+def test_what_an_answer_with_room_brings_nothing_of_does_not_wait_for_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of thousands of quiet partitions gets a record now and then, and none comes again before long."""
+    broker = Broker()
+    Clock(monkeypatch)
+
+    async def story(fetcher: Fetcher) -> None:
+        *_, last = of_a_backlog(fetcher, 5)
+        for partition in range(4):
+            assert last.takes_turns is (partition == 1)
+            await deliver(broker, partition, 0, size=100)
+        assert not last.takes_turns
+
+    play(story, broker)
+
+
+def test_nobody_waits_for_a_turn_where_nothing_comes_or_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker, clock = Broker(), Clock(monkeypatch)
+
+    async def story(fetcher: Fetcher) -> None:
+        _, last = of_a_backlog(fetcher, 2)
+        assert not last.takes_turns, "nothing came yet"
+        await deliver(broker, 0, 0)
+        last.hold(True)
+        assert not last.takes_turns, "nobody reads it"
+        last.hold(False)
+        clock.at += 9
+        assert last.takes_turns
+        clock.at += 1
+        assert not last.takes_turns
+        fetcher._flow.hold_bytes(2_000_000)
+        await deliver(broker, 0, 1)
+        clock.at += 20
+        assert not last.takes_turns, "nothing is written either"
+        fetcher._flow.wrote_at = clock.at
+        assert last.takes_turns, "there is no room for more until something is written"
+
+    play(story, broker)
+
+
+def test_a_new_session_begins_with_what_waits_for_longest() -> None:
+    """Sessions that end again and again would let those at the end of a backlog wait for ever."""
+    broker = Broker()
+
+    async def story(fetcher: Fetcher) -> None:
+        of_a_backlog(fetcher, 3)
+        for partition in (0, 1):
+            await deliver(broker, partition, 0)
+        assert [tp.partition for tp in fetcher._places] == [2, 0, 1]
+
+    play(story, broker)
+
+
 class Clock:
     """A monotonic clock that stands still until it is set."""
 

@@ -22,6 +22,7 @@ from drkit.kafka.protocol.data_requests import (
     ProduceReply,
 )
 from drkit.mirror.engine import partition_state
+from drkit.mirror.engine import sender as sender_module
 from drkit.mirror.engine.batch_splitter import Hole, RecordRun
 from drkit.mirror.engine.engine_state import EngineState
 from drkit.mirror.engine.interface import Incident, IncidentKind, PartitionStart
@@ -447,6 +448,32 @@ def test_for_as_long_as_a_quota_of_the_broker_says_nothing_more_is_sent() -> Non
         sender._not_before = 0.0  # the time has come
         sender.tick()
         assert len(broker.asked) == 2
+
+    assert play(story) == []
+
+
+def test_what_is_ready_to_be_written_waits_for_its_turn_while_a_limit_lets_others_go_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At a link's limit the buffer's records take minutes: nothing stands still."""
+    at = time.monotonic()
+    monkeypatch.setattr(sender_module, "time", SimpleNamespace(monotonic=lambda: at))
+
+    async def story(sender: Sender, partition: BatchPartition, broker: Broker) -> None:
+        nonlocal at
+        partition.written_by(sender)
+        await offered(sender, partition, NOW)
+        broker.answer(0, 0, throttle_ms=600_000)
+        partition.admit([run(10, NOW)])
+        sender.offer(partition)
+        at += 609
+        assert partition.takes_turns
+        at += 1
+        assert not partition.takes_turns, "the limit holds nothing back any more"
+        sender.tick()
+        broker.answer(1, 10)
+        await settle()
+        assert not partition.takes_turns, "all of it is written"
 
     assert play(story) == []
 
