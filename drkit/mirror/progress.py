@@ -3,7 +3,8 @@
 A watermark combines the mirror's exact position (from the engine) and the last observation of both logs, with its time.
 When the source is gone the observation stays: the recovery point is computed from it.
 
-Idle partitions are observed in turns (`drkit.mirror.round_robin`), those that moved at each look.
+Idle partitions are observed in turns (`drkit.mirror.round_robin`), those that moved at each look. Those that are behind
+and don't move have turns of their own, so that the many idle ones don't delay them.
 
 `behind_since` is the time at which an end beyond the current position was first seen. Observed ends are kept with their
 times until the position has passed them. If there are too many, neighbours are merged so that the result can only be
@@ -26,6 +27,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from itertools import chain
 from typing import NamedTuple
 
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
@@ -268,7 +270,7 @@ class MirrorProgress:
         self._tracked: dict[TopicPartition, _Tracked] = {}
         self._halted: set[TopicPartition] = set()
         self._just_seen: set[TopicPartition] = set()
-        self._turns = Turns()
+        self._turns, self._turns_behind = Turns(), Turns()
 
     def track(self, watermarks: Iterable[tuple[Watermark, str]]) -> None:
         """Start with partitions that were started: their watermark and target topic."""
@@ -319,16 +321,16 @@ class MirrorProgress:
 
     def observe(self, *, everything: bool = False) -> None:
         """Look at both logs' starts and the source's ends, of partitions that moved since their last look, and of those
-        among the others whose turn it is (or of all).
+        among the others whose turn it is (or of all): of those that are behind, and of those that are not.
 
         Raises:
             Unreachable: a cluster doesn't answer; the earlier observation stays.
         """
         positions = {tp: place.position for tp, place in self._places().items()}
         with self._lock:
-            moved = {tp for tp, tracked in self._tracked.items() if tracked.looked != positions.get(tp)}
-            rest = [tp for tp in self._tracked if tp not in moved]
-            chosen = [*moved, *(rest if everything else self._turns.take(rest))]
+            chosen, behind, idle = self._sorted(positions)
+            rest = (behind, idle) if everything else (self._turns_behind.take(behind), self._turns.take(idle))
+            chosen += chain(*rest)
             targets = {tp: self._tracked[tp].target for tp in chosen}
         if not targets:
             return
@@ -352,6 +354,22 @@ class MirrorProgress:
                 start = target_starts.get(target)
                 if tracked is not None and start is not None and tracked.last.target_start != start:
                     tracked.last = replace(tracked.last, target_start=start)
+
+    def _sorted(
+        self, positions: Mapping[TopicPartition, PartitionProgress]
+    ) -> tuple[list[TopicPartition], list[TopicPartition], list[TopicPartition]]:
+        """The partitions that moved since their last look; of the others those of which the source was seen to hold
+        more than is mirrored, and the rest."""
+        moved, behind, idle = list[TopicPartition](), list[TopicPartition](), list[TopicPartition]()
+        for tp, tracked in self._tracked.items():
+            position = positions.get(tp)
+            if tracked.looked != position:
+                moved.append(tp)
+            elif position is not None and tracked.last.source_end > position.source_through:
+                behind.append(tp)
+            else:
+                idle.append(tp)
+        return moved, behind, idle
 
     def undated(self) -> dict[TopicPartition, int]:
         """The last stable offsets of partitions in which a transaction was open when this mirror began to look, as far

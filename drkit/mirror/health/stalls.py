@@ -18,6 +18,7 @@ from drkit.mirror.health.problems import Problems
 from drkit.mirror.health.watchdog import PartitionObservation, Watchdog
 from drkit.model.link_state import SOURCE_GAP
 from drkit.model.topology import TopicPartition
+from drkit.model.wording import counted
 
 TRIES = 5
 """This many failed attempts in a row, ..."""
@@ -36,7 +37,8 @@ _REMEDY = "Check the log of the broker named; drkit retries it automatically"
 
 @dataclass(slots=True)
 class _Stall:
-    """Failed attempts of one partition since it last moved. Times are monotonic."""
+    """Failed attempts of one partition since it last moved. Times are monotonic. `long`: it hasn't moved for
+    `SILENT_SECONDS`, however few attempts failed."""
 
     since: float
     last: float
@@ -45,6 +47,7 @@ class _Stall:
     remedy: str
     position: tuple[int, int] | None = None
     told: str | None = None
+    long: bool = False
 
 
 class Stalls:
@@ -161,7 +164,9 @@ class Stalls:
         for stuck in self._silent.check(seen.values(), healthy=healthy):
             at = self._clock()
             with self._lock:
-                if stuck.tp not in self._stalls:
+                if stuck.tp in self._stalls:
+                    self._stalls[stuck.tp].long = True
+                else:
                     why = f"nothing fails, and it waits for {self._waits_for(stuck.tp) or 'its start'}"
                     remedy = "Check the brokers that lead it on both sides; you can safely restart the mirror"
                     self._stalls[stuck.tp] = _Stall(at - stuck.seconds, at, 0, why, remedy)
@@ -188,11 +193,12 @@ class Stalls:
     def _is_due(self, stall: _Stall) -> bool:
         if not stall.reason:
             return False
-        return stall.tries == 0 or (stall.tries >= TRIES and self._clock() - stall.since >= SECONDS)
+        return stall.tries == 0 or stall.long or (stall.tries >= TRIES and self._clock() - stall.since >= SECONDS)
 
     def _tell(self, tp: TopicPartition, stall: _Stall) -> None:
         tries = 1 << stall.tries.bit_length() - 1 if stall.tries else 0  # report again only when they have doubled
-        how = f"{max(TRIES, tries)} attempts or more failed, the last one: " if stall.tries else ""
+        tries = max(TRIES, tries) if stall.tries >= TRIES else tries
+        how = f"{counted(tries, 'attempt')} or more failed, the last one: " if tries else ""
         told = f"{tp} does not move: {how}{stall.reason}"
         if told != stall.told or not self._problems.has(NOT_MOVING, tp):
             self._problems.put(NOT_MOVING, tp.topic, tp.partition, told, stall.remedy, halted=True)

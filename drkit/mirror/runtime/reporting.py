@@ -15,7 +15,7 @@ from datetime import timedelta
 
 from drkit.config.schema.config import ClusterConfig
 from drkit.kafka.admin.cluster_admin import ClusterAdmin
-from drkit.mirror.engine.interface import TURN_BYTES, Engine
+from drkit.mirror.engine.interface import Engine
 from drkit.mirror.health.problems import Problems
 from drkit.mirror.health.stalls import Stalls
 from drkit.mirror.health.watchdog import PartitionObservation, Watchdog
@@ -25,7 +25,7 @@ from drkit.mirror.runtime.events import OnEvent, ProgressEvent
 from drkit.mirror.runtime.periodic_task import Periodic
 from drkit.model.clock import now
 from drkit.model.errors import DrkitError
-from drkit.model.offsets import Watermark
+from drkit.model.offsets import LOOKS_WITHIN_SECONDS, Watermark
 from drkit.model.statistics import EngineStatistics, WorkerStatistics
 from drkit.model.topology import Link, is_canary
 from drkit.store.api import LinkStore
@@ -34,7 +34,7 @@ from drkit.store.workers import forget_worker_statistics, put_worker_statistics
 log = logging.getLogger(__name__)
 
 SAVE_SECONDS = 3.0
-_FRESH = timedelta(seconds=10)
+_FRESH = timedelta(seconds=LOOKS_WITHIN_SECONDS)
 _JOIN_SECONDS = 10.0
 _REPORT_SHARE = 0.01
 """Part of a core: a report on ten thousand partitions is made every few seconds, one on a hundred each second."""
@@ -96,7 +96,9 @@ class Reporting:
         self._started_at = now()
         self._rates = Rates()
         self._newest: WorkerStatistics | None = None
-        self._watchdog = None if watchdog_seconds is None else Watchdog(watchdog_seconds, time.monotonic)
+        self._watchdog = (
+            None if watchdog_seconds is None else Watchdog(watchdog_seconds, time.monotonic, answering_only=True)
+        )
         topic = run.link.canary_topic if canary else None
         admin, source, target = clusters
         self._canary = (
@@ -153,7 +155,7 @@ class Reporting:
         )
         self._newest = report.numbers()
         self._tell(report)
-        observations = self._observations(watermarks, turn_seconds(statistics))
+        observations = self._observations(watermarks)
         healthy = state in _HEALTHY
         run.stalls.check(
             observations, {mark.tp: (mark.source_through, mark.target_end) for mark in watermarks}, healthy=healthy
@@ -164,7 +166,7 @@ class Reporting:
                 first = stuck[0]
                 self.stuck = first.error(run.link.id, run.engine.waits_for(first.tp), len(stuck) - 1)
 
-    def _observations(self, watermarks: Iterable[Watermark], turn: float) -> list[PartitionObservation]:
+    def _observations(self, watermarks: Iterable[Watermark]) -> list[PartitionObservation]:
         run, at = self._run, now()
         unasked = run.engine.unasked()
         return [
@@ -174,7 +176,7 @@ class Reporting:
                 mark.source_end,
                 fresh=at - mark.observed_at <= _FRESH,
                 held=run.holds(mark.topic) or run.problems.halts(mark.tp) or mark.tp in unasked,
-                turn_seconds=turn,
+                target_end=mark.target_end,
             )
             for mark in watermarks
         ]
@@ -182,13 +184,6 @@ class Reporting:
     def _save(self) -> None:
         if self._newest is not None:
             put_worker_statistics(self._store, self._run.link.id, self._newest)
-
-
-def turn_seconds(statistics: EngineStatistics) -> float:
-    """How long it may take until each partition of a backlog that is copied below full speed has had its turn; 0 at
-    full speed."""
-    rate = statistics.catch_up_bytes_per_second
-    return (statistics.partitions_behind or 0) * TURN_BYTES / rate if rate else 0.0
 
 
 WINDOW_SECONDS = 5.0

@@ -9,6 +9,7 @@ import sys
 import threading
 import urllib.request
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import jsonschema
@@ -18,7 +19,7 @@ from drkit.mirror.control import Orders
 from drkit.mirror.runtime.events import ProgressEvent
 from drkit.mirror.runtime.session import Session
 from drkit.model.clock import now
-from drkit.model.errors import DrkitError
+from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.statistics import WorkerStatistics
 from drkit.model.topology import TopicPartition
 from drkit.observe.status import link_statuses
@@ -107,7 +108,8 @@ def test_throughput_and_what_is_in_flight_are_in_the_store(mirrored: Mirrored) -
 
 
 def test_a_partition_that_its_engine_forgets_ends_the_run(mirrored: Mirrored, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The engine is told behind the run's back to read one partition no more: the others continue, it is stuck."""
+    """The engine is told behind the run's back to read one partition no more: the others continue, it is stuck, also
+    while one look in four at the target fails."""
     good, bad = mirrored.name("good"), mirrored.name("bad")
     for topic in (good, bad):
         mirrored.source.create(topic)
@@ -119,7 +121,15 @@ def test_a_partition_that_its_engine_forgets_ends_the_run(mirrored: Mirrored, mo
         if wedged.is_set():
             self._engine.hold([TopicPartition(bad, 0)])
 
+    watch_target, looks = Session._watch_target, count()
+
+    def watch_target_mostly(self: Session) -> None:
+        if wedged.is_set() and next(looks) % 4 == 0:
+            raise Unreachable("it does not answer for a moment")
+        watch_target(self)
+
     monkeypatch.setattr(Session, "_obey", obey_and_wedge)
+    monkeypatch.setattr(Session, "_watch_target", watch_target_mostly)
     producer = mirrored.source.producer()
 
     def write(topic: str) -> None:

@@ -29,6 +29,14 @@ class World:
         self.stalls.check([observation], {TP: (through, through)}, healthy=healthy)
         return self.store.problems(LINK)
 
+    def stand(self, seconds: float) -> list[Problem]:
+        """Checked once a second, it doesn't move."""
+        found: list[Problem] = []
+        for _ in range(int(seconds)):
+            self.at += 1
+            found = self.check()
+        return found
+
     def fail(self, times: int = TRIES, seconds: float = SECONDS) -> None:
         for _ in range(times):
             self.stalls.failed(TP, "the target answered NO", "Ask it")
@@ -92,13 +100,24 @@ def test_with_nothing_left_to_move_it_is_over_once_no_try_fails(world: World) ->
 
 
 def test_a_partition_that_is_behind_and_silent_is_a_problem(world: World) -> None:
-    world.check()
-    world.at += SILENT_SECONDS
-    assert world.check(healthy=False) == [], "an outage is told elsewhere"
-    world.check()
-    world.at += SILENT_SECONDS
-    (problem,) = world.check()
+    for _ in range(3):
+        world.at += SILENT_SECONDS
+        assert world.check(healthy=False) == [], "an outage is told elsewhere"
+    assert world.stand(SILENT_SECONDS - 5) == []
+    (problem,) = world.stand(10)
     assert "waits for a broker" in problem.reason
+    assert world.check(through=11) == []
+
+
+def test_attempts_that_fail_too_seldom_to_count_do_not_hide_that_it_stands(world: World) -> None:
+    """Between two a check saw a failure elsewhere, after which attempts are counted again."""
+    for _ in range(4):
+        world.fail(1, seconds=0)
+        problems = world.stand(10)
+        world.check(healthy=False)
+    (problem,) = problems
+    assert problem.kind == NOT_MOVING
+    assert "1 attempt or more failed, the last one: the target answered NO" in problem.reason
     assert world.check(through=11) == []
 
 

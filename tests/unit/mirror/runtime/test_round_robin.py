@@ -82,6 +82,30 @@ def test_each_that_rests_is_seen_in_a_few_looks_and_each_that_moves_in_every_one
     assert set.union(*world.source.asked) == set(TPS)
 
 
+def test_one_that_is_behind_and_stands_still_is_seen_in_every_look_too() -> None:
+    """With the idle ones it was seen so seldom that nobody could say whether it still stands."""
+    world = World()
+    world.progress.observe()
+    world.positions = world.positions | {TPS[0]: PartitionProgress(4, 4)}
+    world.progress.observe()
+    world.source.asked.clear()
+    for _ in range(PARTS):
+        world.progress.observe()
+    assert all(TPS[0] in asked and len(asked) < 2 * RESTING_A_LOOK for asked in world.source.asked)
+    assert set.union(*world.source.asked) == set(TPS)
+
+
+def test_where_all_are_behind_a_look_is_not_at_all_of_them() -> None:
+    world = World()
+    world.progress.observe()
+    world.source.end = 9
+    for _ in range(PARTS):
+        world.progress.observe()
+    world.source.asked.clear()
+    world.progress.observe()
+    assert all(len(asked) < 2 * RESTING_A_LOOK for asked in world.source.asked)
+
+
 def test_what_was_seen_of_one_that_rests_is_dated_by_its_last_look_and_kept_only_where_it_says_more() -> None:
     world = World()
     world.progress.observe()
