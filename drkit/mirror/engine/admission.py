@@ -3,7 +3,8 @@
 `BatchPartition.admit` (`partition_state.py`) numbers the appends of one partition; this module does a whole response.
 
 A thread beside the event loop stores the rows. Their partition waits meanwhile, with the batches read of it; the others
-continue. Where the link alters records, `transform/transform_thread.py` comes first.
+continue. Nothing more is asked of it by then but the request under way, so what waits there, beside `buffer_bytes`, is
+less than one answer of each fetcher: a quarter of `buffer_bytes`, and at most 48 MiB. Where the link alters records, `transform/transform_thread.py` comes first.
 """
 
 from __future__ import annotations
