@@ -4,7 +4,8 @@
 
 A thread beside the event loop stores the rows. Their partition waits meanwhile, with the batches read of it; the others
 continue. Nothing more is asked of it by then but the request under way, so what waits there, beside `buffer_bytes`, is
-less than one answer of each fetcher: a quarter of `buffer_bytes`, and at most 48 MiB. Where the link alters records, `transform/transform_thread.py` comes first.
+less than one answer of each fetcher: a quarter of `buffer_bytes`, and at most 48 MiB. Where the link alters records,
+`transform/transform_thread.py` comes first.
 """
 
 from __future__ import annotations
