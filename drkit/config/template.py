@@ -73,6 +73,7 @@ def render(draft: ConfigDraft) -> str:
         "# preserve: offsets are equal on both sides; translate: if the target's topics hold records already",
         f"offsets = {_text(draft.offsets)}",
         'policy = "identity"  # or "prefix": source alias and a dot before each topic, for active-active',
+        "# canary = true  # measure the end-to-end latency: drkit sends itself a record a second through the link",
         "",
         f"# The objectives of a failover of {link}: one that misses them exits 6.",
         "[objectives]",

@@ -58,6 +58,15 @@ def test_it_writes_a_file_that_reads_well_and_holds_no_secret(init, tmp_path, mo
     assert document["topics"] is None
 
 
+def test_the_measurement_of_latency_is_a_comment_to_be_removed(init, tmp_path):
+    """It is off by default, and the page's chart of latency is empty without it."""
+    init(*BOTH)
+    file = tmp_path / "drkit.toml"
+    assert not load_config(file).links[0].canary
+    file.write_text(file.read_text().replace("# canary", "canary"))
+    assert load_config(file).links[0].canary
+
+
 def test_it_overwrites_nothing(init, tmp_path):
     (tmp_path / "drkit.toml").write_text("mine")
     assert "exists already" in init(*BOTH, code=3)["error"]["what"]
