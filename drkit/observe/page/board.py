@@ -405,6 +405,7 @@ class Board:
             "inverse": status.link.inverse,
             "state": status.state,
             "failed_over": status.failed_over,
+            "canary": status.link.canary,
             "reason": status.reason,
             "source_reachable": status.source_reachable,
             "target_reachable": status.target_reachable,

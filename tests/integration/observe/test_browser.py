@@ -1,6 +1,7 @@
 """The page of `drkit serve` in a real Chromium, over many partitions and groups."""
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -16,12 +17,14 @@ from drkit.failover.journal.run_record import begin
 from drkit.failover.plan.failover_plan import plan_json
 from drkit.model.errors import Unreachable
 from drkit.model.runs import RunSummary
+from drkit.model.topology import Link
 from drkit.observe.page.board import Sources
 from drkit.observe.page.decision import Answer, Obstruction
 from drkit.store import open_store
 from tests.support.drills.drill_results import result_of
 from tests.support.pages.page import (
     LATENCY,
+    LINK,
     MARKUP,
     Served,
     board_of,
@@ -48,6 +51,8 @@ _WAIT_MS = 60_000
 RUN = "01JTHERUN"
 UNSHOWN = "not shown to meet the objective"
 TO = "\N{EN DASH}"
+CURSOR = "chart => new DOMMatrix(getComputedStyle(chart.querySelector('.u-cursor-x')).transform).e"
+"""Where a chart's cursor is, in pixels from the left."""
 
 
 def shows(page, rows: str) -> None:
@@ -56,8 +61,57 @@ def shows(page, rows: str) -> None:
 
 
 def bottom_of_facts(page) -> float:
-    """Where the first view's facts end; asked of the document, as an event may replace them at any moment."""
-    return page.evaluate("document.querySelector('.facts').getBoundingClientRect().bottom")
+    """Where the last cluster's facts end; asked of the document, as an event may replace them at any moment."""
+    return page.evaluate("[...document.querySelectorAll('.facts')].at(-1).getBoundingClientRect().bottom")
+
+
+MOST = 20
+"""Obstacles that the page is told of each cluster."""
+FACTS = ["Would be lost", "Would take", "Last drill", "Last audit"]
+SIZES = {"desktop": {"width": 1366, "height": 768}, "phone": {"width": 390, "height": 844}}
+LONG = (
+    Obstruction(
+        "primary->dr",
+        "group billing-reconciliation-worker of application billing is active on dr with 3 members on 2 hosts",
+        "Its offsets can't be set while a member of it is there: the coordinator refuses the commit, and whoever reads "
+        "there now would go on from where it is and not from where primary's consumers were",
+        "Stop its consumers on dr, or leave the group out with `drkit failover --to dr --group 'orders-.*'`",
+    ),
+    Obstruction(
+        "primary->dr",
+        "the mirror's copy of the store on dr has newer watermarks of 12 topics than the store has",
+        "The store was set back to an older state, so positions by its rows could skip records mirrored since",
+        "Move that store away and run `drkit store recover --from dr`, then plan anew",
+    ),
+    Obstruction(
+        "primary->dr",
+        "10,412 records of primary would be lost although it answers",
+        "A planned failover waits until the mirror has brought all of them over, and no mirror of this link runs now",
+        "Start `drkit mirror`, or accept the loss with --accept-loss 10412",
+    ),
+)
+
+
+def one(page, name: str):
+    """The chart of this name, once it shows points."""
+    chart = page.get_by_role("application", name=name)
+    chart.locator("canvas").wait_for()
+    return chart
+
+
+def contrast(page, one: str, other: str) -> float:
+    """Of two of the style's colours, by WCAG 2.2."""
+    return page.evaluate(
+        """([one, other]) => {
+          const style = getComputedStyle(document.documentElement);
+          const light = (name) => style.getPropertyValue(`--${name}`).trim().slice(1).match(/../g)
+            .map((hex) => parseInt(hex, 16) / 255).map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+            .reduce((sum, value, index) => sum + value * [0.2126, 0.7152, 0.0722][index], 0);
+          const [high, low] = [light(one), light(other)].sort((a, b) => b - a);
+          return (high + 0.05) / (low + 0.05);
+        }""",
+        [one, other],
+    )
 
 
 @pytest.fixture(scope="module")
@@ -103,8 +157,9 @@ def test_the_page_answers_pages_searches_and_sorts_by_keyboard(browser, many):
         .endswith("Yes: a failover to dr would be accepted now")
     )
     assert bottom_of_facts(page) <= 768, "the first view must need no scrolling"
-    page.wait_for_selector(".charts .uplot canvas")
-    assert "highest" in page.locator(".chart[role=img]").nth(4).get_attribute("aria-label")
+    said = one(page, "End-to-end latency").get_attribute("aria-label")
+    assert "median: now 4\N{NO-BREAK SPACE}ms · highest 4\N{NO-BREAK SPACE}ms; 99th percentile: now 13" in said
+    assert "highest" in one(page, "Throughput: records").get_attribute("aria-label")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
     page.locator("nav a", has_text="Topics").focus()
@@ -149,6 +204,110 @@ def test_on_a_phone_in_the_dark_the_answer_fits_and_nothing_is_cut_off(browser):
         background = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert max(map(int, background[4:-1].split(","))) < 60, "dark where the device is"
         assert errors == []
+        page.context.close()
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_no_with_three_long_obstacles_leaves_the_facts_in_the_first_view(browser, size):
+    plan = decision(Answer.NO, obstructions=LONG)
+    with served(board_of(sources(lambda: [snapshot()], lambda: [plan]), Objectives(rto_seconds=60))) as running:
+        page, errors = opened(browser, f"{running.url}/", viewport=SIZES[size])
+        shown = page.locator(".decision.no .facts dt").all_inner_texts()
+        assert shown == FACTS
+        assert bottom_of_facts(page) <= SIZES[size]["height"]
+        assert page.locator(".obstructions li").first.is_visible(), "the first one, and what to do, needs no click"
+        assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size]["width"]
+        assert errors == []
+        page.context.close()
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("answer", [Answer.YES, Answer.UNFENCED, Answer.NO])
+def test_the_facts_of_two_clusters_need_no_scrolling(browser, size, answer):
+    """What is folded on a phone is unfolded in its place, and stays so when an event comes."""
+    obstacles = () if answer is Answer.YES else LONG * 20
+    plans = [
+        decision(
+            answer, to=to, links=(f"primary->{to}",), obstructions=obstacles, lower_bound=True, loss_reason="x" * 90
+        )
+        for to in ("dr", "archive")
+    ]
+    objectives = Objectives(rpo_records=0, rpo_seconds=5, rto_seconds=60)
+    with served(board_of(sources(lambda: [snapshot()], lambda: plans), objectives)) as running:
+        page, errors = opened(browser, f"{running.url}/", viewport=SIZES[size])
+        assert page.locator(".facts dt").all_inner_texts() == FACTS * 2
+        assert bottom_of_facts(page) <= SIZES[size]["height"]
+        assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size]["width"]
+        if size == "phone":
+            last = page.get_by_role("article", name="Failover to archive")
+            assert not last.locator("code", has_text="drkit failover").first.is_visible()
+            last.locator("summary").first.click()
+            clipped = """() => [...document.querySelectorAll('[aria-label="Failover to archive"] .note')]
+                .filter((each) => each.scrollWidth > each.clientWidth).length"""
+            page.wait_for_function(f"() => !({clipped})()")
+            told = last.locator(".obstructions li").all_inner_texts()
+            assert len(told) == (MOST + 1 if obstacles else 0)
+            assert not told or told[-1] == f"and {60 - MOST} more: the command lists them"
+            page.locator("#connection").evaluate("element => { element.textContent = 'before' }")
+            page.locator("#connection", has_text="Live").wait_for()
+            assert last.locator("details").first.get_attribute("open") is not None
+        assert errors == []
+        page.context.close()
+
+
+def test_a_latency_that_is_not_measured_names_the_key_that_measures_it(browser):
+    status = snapshot()
+    with served(board_of(sources(lambda: [status]))) as running:
+        page, errors = opened(browser, f"{running.url}/")
+        chart = page.get_by_role("img", name="End-to-end latency")
+        chart.locator("code", has_text="canary = true").wait_for()
+        page.locator("article.link .pairs code", has_text="canary = true").wait_for()
+        status = snapshot(link=Link(LINK, topics=(".*",), canary=True))
+        page.wait_for_function("() => !document.querySelector('article.link').innerText.includes('canary')")
+        assert errors == []
+        page.context.close()
+
+
+def test_points_of_a_chart_are_reached_and_read_by_arrow_keys(browser, many):
+    page, errors = opened(browser, f"{many.url}/", viewport=SIZES["desktop"])
+    points = (
+        "fetch('api/history?link=primary->dr&span=1h').then((answer) => answer.json()).then((found) => found.at.length)"
+    )
+    page.wait_for_function(f"async () => await {points} > 2")
+    page.reload()
+    chart = one(page, "End-to-end latency")
+    chart.focus()
+    read = page.locator("#main-content p[aria-live]")
+    page.keyboard.press("ArrowLeft")
+    median = "median 4\N{NO-BREAK SPACE}ms, 99th percentile 13\N{NO-BREAK SPACE}ms"
+    page.wait_for_function("() => document.querySelector('#main-content p[aria-live]').textContent")
+    assert re.fullmatch(rf"End-to-end latency, \d{{4}}-\d\d-\d\d \d\d:\d\d: {median}", read.text_content())
+    newest = chart.evaluate(CURSOR)
+    page.keyboard.press("Home")
+    page.wait_for_function(f"x => ({CURSOR})(document.activeElement) < x", arg=newest)
+    assert median in read.text_content()
+    oldest = chart.evaluate(CURSOR)
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function(f"x => ({CURSOR})(document.activeElement) > x", arg=oldest)
+    chart.locator("canvas").evaluate("canvas => { canvas.dataset.old = true }")
+    page.emulate_media(color_scheme="dark")  # drawn anew, in other colours
+    chart.locator("canvas:not([data-old])").wait_for()
+    assert chart.evaluate("element => element === document.activeElement")
+    assert chart.evaluate(CURSOR) > oldest, "where it was"
+    assert errors == []
+    page.context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_lines_of_charts_and_pressed_buttons_stand_out_in_both_schemes(browser, scheme):
+    with served(board_of(sources())) as running:
+        page, _ = opened(browser, f"{running.url}/", color_scheme=scheme)
+        for colour in ("one", "two", "accent", "text", "dim", "yes", "care", "no", "unknown"):
+            for ground in ("card", "page"):
+                assert contrast(page, colour, ground) >= 4.5, f"{colour} on {ground}"
+        for answer in ("yes", "care", "no", "unknown"):
+            for colour in (answer, "text", "dim"):
+                assert contrast(page, colour, f"{answer}-back") >= 4.5, f"{colour} on {answer}-back"
         page.context.close()
 
 
@@ -290,13 +449,15 @@ def test_axes_of_charts_never_label_two_values_alike(browser):
     with served(board_of(sources(lambda: [snapshot(partitions=(partition(lag=1),))]))) as running:
         page, _ = opened(browser, f"{running.url}/")
         page.wait_for_selector(".charts .uplot canvas")
-        labels = page.evaluate(
+        labels, alone, several = page.evaluate(
             """async () => {
-              const { axisLabels } = await import("./static/charts.js");
-              return axisLabels(["0", "1 ms", "1 ms", "2 ms"]);
+              const { axisLabels, timeRange } = await import("./static/charts.js");
+              return [axisLabels(["0", "1 ms", "1 ms", "2 ms"]), timeRange([100]), timeRange([100, 110, 120])];
             }"""
         )
         assert labels == ["0", "1 ms", "", "2 ms"]
+        assert alone == [70, 130], "a minute, not years around a single point"
+        assert several == [100, 120]
         page.context.close()
 
 

@@ -4,28 +4,36 @@ import { ago, count, counted, element, prose, seconds, sentence, UNKNOWN } from 
 const SIGNS = { yes: "✓", unfenced: "!", no: "✕", moved: "⇥", unknown: "?" };
 const NARROW = matchMedia("(max-width: 48rem)");
 
+// The facts come before the obstacles: whatever is told of these, the figures stay in the first view. On a phone with several
+// clusters the rest is folded, and of each note one line is shown, so that two of them do.
 export function decisionSection(decision, summary) {
-  return element("article", { class: `decision ${decision.answer}`, "aria-label": `Failover to ${decision.to}` },
+  const several = summary.decisions.length > 1;
+  const folded = several && NARROW.matches;
+  const from = element("p", { class: "from" }, `${decision.links.join(", ")} · `,
+    decision.answer === "unknown" ? "ask the command: " : `the plan of ${ago(decision.age_seconds)}, by `, element("code", {}, decision.command));
+  const total = decision.obstructions.length + decision.more_obstructions;
+  const shown = folded ? Infinity : several || NARROW.matches ? 1 : 3;
+  return element("article", { class: `decision ${decision.answer}${folded ? " folded" : ""}`, "aria-label": `Failover to ${decision.to}` },
     element("h2", {}, element("span", { class: "sign", "aria-hidden": "true" }, SIGNS[decision.answer] ?? "?"),
       element("span", {}, prose(decision.headline))),
-    element("p", { class: "from" }, `${decision.links.join(", ")} · `,
-      decision.answer === "unknown" ? "ask the command: " : `the plan of ${ago(decision.age_seconds)}, by `, element("code", {}, decision.command)),
-    obstructions(decision),
+    folded ? null : from,
     element("dl", { class: "facts" }, lost(decision, summary), duration(decision, summary), drill(summary),
-      audit(decision, summary)));
+      audit(decision, summary)),
+    folded ? element("details", { "data-keep": `more-${decision.to}` },
+      element("summary", {}, total ? `${counted(total, "obstacle")}, and each fact in full` : "Each fact in full"), from, obstructions(decision, shown))
+      : obstructions(decision, shown));
 }
 
-function obstructions(decision) {
+function obstructions(decision, shown) {
   const items = decision.obstructions.map((each) => element("li", {},
     each.link ? element("b", {}, `${each.link}: `) : null, each.meaning || each.remedy ? sentence(each.what) : prose(each.what),
     each.meaning ? element("span", { class: "means" }, each.remedy ? sentence(each.meaning) : prose(each.meaning)) : null,
     each.remedy ? element("span", {}, element("b", {}, "Do: "), prose(each.remedy)) : null,
     each.waived_by ? element("span", { class: "dim" }, " (accepted with ", element("code", { class: "flag" }, each.waived_by), ")") : null));
   if (!items.length) return null;
-  const shown = NARROW.matches ? 1 : 3; // the figures below stay in the first view
   const rest = items.slice(shown);
   const more = decision.more_obstructions ? element("li", {}, `and ${count(decision.more_obstructions)} more: the command lists them`) : null;
-  return element("div", {}, element("ul", { class: "obstructions" }, items.slice(0, shown)),
+  return element("div", {}, element("ul", { class: "obstructions" }, items.slice(0, shown), rest.length ? null : more),
     rest.length ? element("details", { "data-keep": `more-${decision.to}` },
       element("summary", {}, `${count(rest.length + decision.more_obstructions)} more`),
       element("ul", { class: "obstructions" }, rest, more)) : null);

@@ -71,7 +71,7 @@ function linkCard(link) {
         : `${counted(point.records, "record")}${point.lower_bound ? " or more" : ""} · ${seconds(point.seconds)}`, point.records === null),
       ...(link.failed_over ? [pair("lag", "none: nothing is mirrored since the failover")] : [pair("lag", link.lag_records === null ? UNKNOWN : `${counted(link.lag_records, "record")} · ${seconds(link.lag_seconds)}`, link.lag_records === null),
         pair("throughput", link.records_per_second === null ? UNKNOWN : `${count(link.records_per_second)}/s · ${bytes(link.bytes_per_second)}/s`),
-        pair("end to end", link.latency_p99 === null ? UNKNOWN : `median ${seconds(link.latency_p50)} · p99 ${seconds(link.latency_p99)}`)]),
+        pair("end to end", link.latency_p99 === null ? (link.canary ? UNKNOWN : prose("not measured: `canary = true` of this link measures it")) : `median ${seconds(link.latency_p50)} · p99 ${seconds(link.latency_p99)}`)]),
       pair("groups", `${counted(link.positions, "position")}${link.group_age_seconds === null ? "" : `, oldest captured ${ago(link.group_age_seconds)}`}`),
       pair("size", `${counted(link.partitions, "partition")}, ${counted(link.workers, "worker")}`)),
     link.problems.length ? element("details", { "data-keep": `problems-${link.link}`, open: link.problems.length < 4 },
