@@ -39,6 +39,7 @@ from drkit.observe.readiness.backlog_checks import (
 )
 from drkit.observe.readiness.check import Check, CheckOutcome, asked_again, worst_outcome
 from drkit.observe.readiness.clocks_check import CLOCKS, clocks_check
+from drkit.observe.readiness.identity_check import ClusterIdentity, cluster_identities, identity_check
 from drkit.observe.readiness.idle_groups import IDLE_GROUPS, idle_groups_check, moved_groups_check
 from drkit.observe.readiness.load_check import LOAD, load_check
 from drkit.observe.readiness.rights_checks import rights_checks
@@ -69,12 +70,13 @@ _DAY = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """All checks of one link, and the loss of a failover now."""
+    """All checks of one link, and the loss of a failover now. `clusters`: its source and its target."""
 
     link: Link
     checks: tuple[Check, ...]
     expected_loss_records: int | None
     expected_loss_seconds: float | None
+    clusters: tuple[ClusterIdentity, ...]
 
     @property
     def outcome(self) -> CheckOutcome:
@@ -106,6 +108,7 @@ def _answered(
     """The checks once the link's state is known. `copied`: the check of the store's copy."""
     if status.failed_over:
         return _of_failed_over(config, store, link, clusters, status, copied)
+    identities = cluster_identities(status, clusters)
     checks = [
         _mirror(status),
         _objectives(status, config.objectives),
@@ -113,6 +116,7 @@ def _answered(
         *_positions(status, clusters),
         *_unmovable(status),
         _clusters(status),
+        identity_check(identities),
     ]
     if status.source_reachable:
         source = config.clusters[link.id.source]
@@ -139,8 +143,8 @@ def _answered(
     checks += _not_asked(status, checks)
     point = status.recovery_point
     if status.silence(link.id.target) is not None:  # what it still holds isn't known, so the loss isn't either
-        return Readiness(link, tuple(checks), None, None)
-    return Readiness(link, tuple(checks), point.records, point.seconds)
+        return Readiness(link, tuple(checks), None, None, identities)
+    return Readiness(link, tuple(checks), point.records, point.seconds, identities)
 
 
 def _of_failed_over(
@@ -152,11 +156,12 @@ def _of_failed_over(
     """
     stored = store_checks(config, store, link, clusters)
     rights = rights_checks(config, store, status, clusters)
-    seen = [_mirror(status), _left_behind(status), *_problems(status), _serving(status)]
+    identities = cluster_identities(status, clusters)
+    seen = [_mirror(status), _left_behind(status), *_problems(status), _serving(status), identity_check(identities)]
     seen.append(_shown(IDLE_GROUPS, lambda: moved_groups_check(status, store, clusters, now())))
     seen.append(_shown(CLOCKS, lambda: clocks_check(status, clusters)))
     checks = (*seen, *rights, *stored, copied, installation())
-    return Readiness(link, checks, None, None)
+    return Readiness(link, checks, None, None, identities)
 
 
 _OF_BOTH = (VERSIONS, TOPIC_SETTINGS, ACCESS_RULES, CLIENT_SETTINGS, BROKERS)

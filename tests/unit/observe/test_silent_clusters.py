@@ -87,6 +87,7 @@ def test_with_both_clusters_silent_nothing_is_ok_that_only_they_could_tell(confi
     assert by_name["topics on the target"].outcome is CheckOutcome.UNKNOWN
     assert by_name["recovery point"].outcome is CheckOutcome.UNKNOWN
     assert by_name["problems"].reason.startswith("none recorded; what the logs show now isn't known: primary does not")
+    assert by_name["cluster ids"].outcome is CheckOutcome.UNKNOWN
     unknown = [each for each in found.checks if each.outcome is CheckOutcome.UNKNOWN]
     assert all(each.reason for each in unknown)
     left_out = by_name["not asked"]

@@ -217,6 +217,15 @@ def _document(found: list[Readiness]) -> dict[str, Any]:
                 "source": each.link.id.source,
                 "target": each.link.id.target,
                 "outcome": each.outcome.value,
+                "clusters": [
+                    {
+                        "cluster": one.alias,
+                        "cluster_id": one.cluster_id,
+                        "principal": one.principal,
+                        "reason": one.reason,
+                    }
+                    for one in each.clusters
+                ],
                 "expected_loss": {"records": each.expected_loss_records, "seconds": each.expected_loss_seconds},
                 "checks": [
                     {

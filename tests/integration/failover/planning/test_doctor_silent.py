@@ -69,3 +69,7 @@ def test_nothing_is_ok_that_only_a_dead_cluster_could_tell(
     silent = {each["check"]: each for each in link["checks"] if each["outcome"] == "unknown"}
     assert silent["not asked"]["reason"].endswith(" and ".join(f"{each} does not answer" for each in dead))
     assert (link["expected_loss"]["records"] is None) == ("dr" in dead)
+    with own.estate() as estate:
+        ids = {alias: None if alias in dead else estate.admin(alias).cluster_id() for alias in ("primary", "dr")}
+    assert {each["cluster"]: each["cluster_id"] for each in link["clusters"]} == ids
+    assert {each["principal"] for each in link["clusters"]} == {"User:ANONYMOUS"}
