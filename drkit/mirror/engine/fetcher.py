@@ -89,7 +89,7 @@ _NEVER_HEARD_SECONDS = 5.0
 broker that is given another disk is away for longer."""
 _DAMAGED_READS = 3
 _PASSED_OVER = 2
-"""So often may all the others have their turn before one: a new session begins with the first partitions of a topic."""
+"""So often may all the others have their turn before one: without a session, a topic's partitions come together."""
 _FULL_ANSWER = 512 * 1024
 """A smaller answer, of less than half of what was asked for, holds something of each partition that has records."""
 _LAST_EPOCH = 2**31 - 1
@@ -143,6 +143,7 @@ class Fetcher:
         self._produced = 0
         self._rate = 0.0  # bytes a second of the records that come
         self._round, self._most = 0, 0  # how often each could have had its turn; bytes asked for
+        self._delivered: set[TopicPartition] = set()  # in this round and session
         self._delivered_at = 0.0  # the last records, or the end of a wait for a limit
         self._waits_for_room = False
         self._least, self._longest_ms = 1, _WAIT_MS  # of the next request: bytes of its answer, wait for them
@@ -410,6 +411,8 @@ class Fetcher:
             self._places = {tp: self._places[tp] for tp in order}
 
     def _forget_session(self) -> None:
+        if self._session:  # the next one may begin with what was delivered in this one, which passes over nobody
+            self._delivered.clear()
         self._session, self._epoch = 0, FIRST_EPOCH
         self._anew = False
         self._asked.clear()
@@ -464,8 +467,9 @@ class Fetcher:
 
     def _had_its_turn(self, partition: BatchPartition) -> None:
         """Records of it came. In the next session, too, its turn is after those of the others."""
-        if partition.served_in == self._round:
-            self._round += 1
+        if partition.tp in self._delivered:
+            self._end_round()
+        self._delivered.add(partition.tp)
         partition.served(self._round)
         self._delivered_at = time.monotonic()
         self._places[partition.tp] = self._places.pop(partition.tp)
@@ -473,7 +477,12 @@ class Fetcher:
     def _end_round_unless_full(self, answer: FetchReply) -> None:
         """Whatever an answer with room doesn't bring has nothing, or stands still. By its quota a broker empties it."""
         if answer.size < min(_FULL_ANSWER, self._most // 2) and not answer.throttle_ms:
-            self._round += 1
+            self._end_round()
+
+    def _end_round(self) -> None:
+        """Each could have had its turn."""
+        self._round += 1
+        self._delivered.clear()
 
     def _begins_below(self, partition: BatchPartition, each: Fetched, first: Found) -> bool:
         """Whether a batch may begin below the offset that was asked for. No checksum covers a base offset; where it is

@@ -444,6 +444,22 @@ def test_nobody_waits_for_a_turn_where_nothing_comes_or_is_read(monkeypatch: pyt
     play(story, broker)
 
 
+def test_what_a_new_session_delivers_again_passes_over_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request names a topic once: its partitions that have had their turn come before those of other topics again."""
+    broker = Broker()
+    Clock(monkeypatch)
+
+    async def story(fetcher: Fetcher) -> None:
+        *_, last = of_a_backlog(fetcher, 3)
+        for number in range(5):
+            for partition in (0, 1):
+                await deliver(broker, partition, number)
+            assert last.takes_turns
+            fetcher._forget_session()
+
+    play(story, broker)
+
+
 def test_a_new_session_begins_with_what_waits_for_longest() -> None:
     """Sessions that end again and again would let those at the end of a backlog wait for ever."""
     broker = Broker()
