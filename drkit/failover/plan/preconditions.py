@@ -163,9 +163,9 @@ def _planned(snapshot: Snapshot, plan: FailoverPlan) -> Iterator[Obstacle]:
             "--unplanned, which loses what was not mirrored",
         )
     if snapshot.lag != 0 and snapshot.mirror is None:
-        lag = "an unknown number of" if snapshot.lag is None else f"{snapshot.lag:,}"
+        lag = "an unknown number of records" if snapshot.lag is None else counted(snapshot.lag, "record")
         yield Obstacle(
-            f"{lag} records are not on {snapshot.target.alias} and no mirror runs",
+            f"{lag} {'is' if snapshot.lag == 1 else 'are'} not on {snapshot.target.alias} and no mirror runs",
             "A planned move waits until the mirror has copied all of them",
             "Move these groups with --unplanned; "
             + _back(snapshot, f"`drkit failback --to {source}` keeps what only {source} holds")

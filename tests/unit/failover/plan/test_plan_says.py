@@ -229,6 +229,13 @@ def test_a_planned_move_whose_lag_is_not_known_needs_a_mirror():
     assert obstacle.what.startswith("an unknown number of records are not on dr")
 
 
+@pytest.mark.parametrize(("through", "said"), [(3, "1 record is not on dr"), (2, "2 records are not on dr")])
+def test_a_planned_move_says_how_many_records_wait_for_a_mirror(through, said):
+    seen = world([Log("rrrr", through=through).view()], [position(1)], source_reachable=True)
+    (obstacle,) = [each for each in a_plan(seen, mode=Mode.PLANNED).obstacles if "no mirror runs" in each.what]
+    assert obstacle.what == f"{said} and no mirror runs"
+
+
 HALTED = Problem("retention_gap", "t", 0, "records are gone", "re-seed it", halted=True, since=AT)
 
 
