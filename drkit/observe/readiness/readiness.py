@@ -116,7 +116,6 @@ def _answered(
         *_positions(status, clusters),
         *_unmovable(status),
         _clusters(status),
-        identity_check(identities),
     ]
     if status.source_reachable:
         source = config.clusters[link.id.source]
@@ -133,6 +132,7 @@ def _answered(
     if status.target_reachable:
         checks.append(_shown(DISKS, lambda: disk_check(status, clusters)))
         checks.append(_shown(LOAD, lambda: load_check(status, clusters)))
+    checks.append(identity_check(identities))
     checks.append(_shown(CLOCKS, lambda: clocks_check(status, clusters)))
     checks.append(_asked("topics on the target", lambda: _topics(status, link.id.target, clusters)))
     if _moved(status):
