@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import Any
 
 from drkit.model.clock import now, oldest_age
-from drkit.model.errors import DrkitError
+from drkit.model.errors import DrkitError, Unreachable
 from drkit.model.topology import LinkId
 from drkit.model.totals import greatest, total
 from drkit.observe.link_status import LinkStatus
@@ -104,9 +104,7 @@ class StatusHistory:
     def begin(self, store: LinkStore) -> None:
         """Read the history from the store, and keep what comes there."""
         self.reason = None
-        with self._lock:
-            for link, history in self._links.items():
-                self._read(store, link, history)
+        self._read(store)
         self._store = store
 
     def add(self, statuses: Sequence[LinkStatus], at: datetime) -> None:
@@ -149,15 +147,19 @@ class StatusHistory:
         else:
             self.reason = None
 
-    def _read(self, store: LinkStore, link: LinkId, history: _LinkHistory) -> None:
-        at = now().timestamp()
-        for ring in RINGS:
-            try:
-                notes = store.notes(link, ring.kind)
-            except DrkitError as error:
-                self.reason = error.what
-                continue
-            history.load(ring, notes, at)
+    def _read(self, store: LinkStore) -> None:
+        for link, history in self._links.items():
+            for ring in RINGS:
+                try:
+                    notes = store.notes(link, ring.kind)
+                except Unreachable as error:  # each further read would wait as long
+                    self.reason = error.what
+                    return
+                except DrkitError as error:
+                    self.reason = error.what
+                    continue
+                with self._lock:  # not while the store is read: each poll takes it
+                    history.load(ring, notes, now().timestamp())
 
 
 class _LinkHistory:

@@ -211,6 +211,12 @@ def make_application(board: Board, access: Access, status_json: StatusJson) -> S
     async def token(request: Request) -> Response:
         return RedirectResponse("./", 303) if access.token is None else await log_in(request, access)
 
+    def run(name: str) -> dict[str, Any] | None:
+        return board.sources.run(name)  # of now: `reconfigure` gives others
+
+    def drill(name: str) -> dict[str, Any] | None:
+        return board.sources.drill(name)
+
     routes = [
         Route("/", page),
         Route("/login", login, methods=["GET"]),
@@ -218,8 +224,8 @@ def make_application(board: Board, access: Access, status_json: StatusJson) -> S
         Route("/events", streams.answer),
         Route("/api/summary", lambda _: _json(board.summary())),
         Route("/api/history", partial(_history, board)),
-        Route("/api/runs/{name}", partial(_one, board.sources.run, "run", "`drkit runs` lists them")),
-        Route("/api/drills/{name}", partial(_one, board.sources.drill, "drill", "`drkit drill history` lists them")),
+        Route("/api/runs/{name}", partial(_one, run, "run", "`drkit runs` lists them")),
+        Route("/api/drills/{name}", partial(_one, drill, "drill", "`drkit drill history` lists them")),
         *(Route(f"/api/{name}", partial(_table, board, name)) for name in TABLES),
         Route("/status.json", status),
         Route("/metrics", metrics),

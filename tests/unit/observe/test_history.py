@@ -1,6 +1,7 @@
 """The history of a link: rings of a fixed size in the store."""
 
 import json
+import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -133,3 +134,34 @@ def test_a_store_that_is_away_costs_the_samples_and_says_so():
         history.add([lagging(minute)], begin + timedelta(minutes=minute))
     assert history.reason == "the store does not answer"
     assert history.document(LINK, "24h", now())["series"]["lag_records"] == [0, 1]
+
+
+def test_a_slow_store_holds_up_no_poll_while_the_history_is_read():
+    history = StatusHistory(None, [LINK])
+
+    class Slow:
+        polled = False
+
+        def notes(self, *_):
+            poll = threading.Thread(target=history.add, args=([lagging(1)], now()), daemon=True)
+            poll.start()
+            poll.join(10)
+            self.polled = not poll.is_alive()
+            return {}
+
+    slow = Slow()
+    history.begin(slow)
+    assert slow.polled
+
+
+def test_a_store_that_goes_away_while_the_history_is_read_is_asked_no_further():
+    asked = []
+
+    class Away:
+        def notes(self, link, kind):
+            asked.append((link, kind))
+            raise Unreachable("the store does not answer")
+
+    history = StatusHistory(Away(), [LINK, LINK.reversed()])
+    assert asked == [(LINK, MINUTES.kind)]
+    assert history.reason == "the store does not answer"

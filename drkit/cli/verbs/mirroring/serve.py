@@ -23,7 +23,7 @@ from drkit.cli.wiring.context import (
     verb,
 )
 from drkit.config.reload import FIXED_SERVE, LiveConfig
-from drkit.model.errors import ConfigError, DrkitError, Unreachable, error_body
+from drkit.model.errors import ConfigError, DrkitError, StoreMissing, Unreachable, error_body
 from drkit.model.process import SignalEvent
 
 if TYPE_CHECKING:
@@ -90,8 +90,7 @@ def serve(
         raise
 
     def take(config: Config) -> None:
-        shown.config = config
-        board.reconfigure(shown.sources(), config.objectives)
+        shown.show(board, config)
 
     stop, ending = SignalEvent(), threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -112,7 +111,7 @@ def serve(
         )
         while not stop.wait(_CHECK_SECONDS):
             server.check()
-            shown.check()
+            shown.check(board)
     ending.set()
     board.stop()
     server.stop()
@@ -130,6 +129,7 @@ class _Shown:
         self._run, self._patterns, self._timeout_seconds = run, patterns, timeout_seconds
         self._away: DrkitError | None = None
         self._failed: Exception | None = None
+        self._showing = threading.Lock()
 
     def open_once(self) -> None:
         """Open the store, unless it is away.
@@ -158,14 +158,27 @@ class _Shown:
             store = once_it_answers(self._read, stop, self._wait_for)
             if store is not None:
                 board.history.begin(store)
-                board.reconfigure(self.sources(), self.config.objectives)
+                self.show(board)
         except Exception as error:  # noqa: BLE001 - `check` raises it, on the main thread
             self._failed = error
 
-    def check(self) -> None:
-        """Raise what the store answered, where it can't be used."""
+    def show(self, board: Board, config: Config | None = None) -> None:
+        """Show what there is now, by another configuration if one is given."""
+        with self._showing:  # a reload and the store's return: the later one must know of the earlier one
+            if config is not None:
+                self.config = config
+            board.reconfigure(self.sources(), self.config.objectives)
+
+    def check(self, board: Board) -> None:
+        """Raise what the store answered, where it can't be used: at its return, or since it was removed or replaced,
+        when only another process opens what is there now."""
         if self._failed is not None:
             raise self._failed
+        newest = board.status.newest
+        if newest is not None and isinstance(newest.error, StoreMissing):
+            error = StoreMissing(newest.error.what, [link.target for link in self.config.links])
+            error.remedy = f"Where another store was put there: start `drkit serve` again. {error.remedy}"
+            raise error
 
     def _read(self) -> Store:
         self.store = store = self._run.store(recorded=False)
