@@ -200,7 +200,12 @@ class BatchEngine:
 
     def unasked(self) -> frozenset[TopicPartition]:
         """See `Engine.unasked`: in a backlog each has its turn after the others."""
-        return frozenset(tp for tp, partition in self._partitions().items() if partition.takes_turns)
+        alterer = self._admission.alterer
+        return frozenset(
+            tp
+            for tp, partition in self._partitions().items()
+            if partition.takes_turns or (alterer is not None and alterer.takes_turns(partition))
+        )
 
     def waits_for(self, tp: TopicPartition) -> str | None:  # noqa: PLR0911 - a reason each
         """What a partition waits for; None where it isn't mirrored here. May be called from any thread."""

@@ -31,7 +31,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from aiokafka.errors import for_code
@@ -91,7 +91,9 @@ _DAMAGED_READS = 3
 _PASSED_OVER = 2
 """So often may all the others have their turn before one: without a session, a topic's partitions come together."""
 _FULL_ANSWER = 512 * 1024
-"""A smaller answer, of less than half of what was asked for, holds something of each partition that has records."""
+"""A smaller answer, of less than half of what was asked for, holds something of each partition that has records. Not
+where it holds records of one alone that has more: before Kafka 4.2 a broker reads one partition of its remote storage a
+request (KAFKA-14915)."""
 _LAST_EPOCH = 2**31 - 1
 
 _SESSION_LOST = frozenset({70, 71, 106})
@@ -161,9 +163,10 @@ class Fetcher:
         return any(partition.fetchable for partition in self._places.values())
 
     def takes_turns(self, partition: BatchPartition) -> bool:
-        """Whether a partition that is behind waits for others to be delivered, which are. May be called from any
-        thread."""
-        if not partition.fetchable or self._round - partition.served_in > _PASSED_OVER:
+        """See `Reader.takes_turns`. May be called from any thread. While nothing is read for want of room, none is
+        known to have fallen behind."""
+        behind = partition.behind or self._waits_for_room
+        if not (behind and partition.fetchable) or self._round - partition.served_in > _PASSED_OVER:
             return False
         moves_at = self._flow.wrote_at if self._waits_for_room else self._delivered_at
         return time.monotonic() - moves_at < TURN_SECONDS
@@ -205,6 +208,11 @@ class Fetcher:
         """Note that its position changed, or whether it should be read."""
         self._changed[partition.tp] = None
         self._wake.set()
+
+    def queue_anew(self, partition: BatchPartition) -> None:
+        """See `Reader.queue_anew`."""
+        partition.served(max(partition.served_in, self._round - 1))
+        self.touch(partition)
 
     def close(self) -> None:
         """Stop reading."""
@@ -286,7 +294,7 @@ class Fetcher:
                     raise for_code(answer.error)
                 begun = time.monotonic()
                 found = self._sort(answer.partitions)
-                self._end_round_unless_full(answer)
+                self._end_round_unless_full(answer, found)
                 self._follow_session(answer)
                 small = answer.size < _SMALL_ANSWER
                 held_up = self._held_up(answer)
@@ -474,9 +482,10 @@ class Fetcher:
         self._delivered_at = time.monotonic()
         self._places[partition.tp] = self._places.pop(partition.tp)
 
-    def _end_round_unless_full(self, answer: FetchReply) -> None:
+    def _end_round_unless_full(self, answer: FetchReply, found: Sequence[Read]) -> None:
         """Whatever an answer with room doesn't bring has nothing, or stands still. By its quota a broker empties it."""
-        if answer.size < min(_FULL_ANSWER, self._most // 2) and not answer.throttle_ms:
+        one_at_a_time = len(found) == 1 and found[0].partition.behind
+        if answer.size < min(_FULL_ANSWER, self._most // 2) and not (answer.throttle_ms or one_at_a_time):
             self._end_round()
 
     def _end_round(self) -> None:

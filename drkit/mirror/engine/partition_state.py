@@ -64,7 +64,10 @@ class Reader(Protocol):
         """Note that its position changed, or whether it should be read."""
 
     def takes_turns(self, partition: BatchPartition) -> bool:
-        """Whether a partition that is behind waits for others to be delivered, which are."""
+        """Whether a partition of which the source has more waits for others to be delivered, which are."""
+
+    def queue_anew(self, partition: BatchPartition) -> None:
+        """Note that it is read again, after a time in which it wasn't asked for: its turn comes after the others'."""
 
     def remove(self, tp: TopicPartition) -> None:
         """Stop fetching it."""
@@ -313,7 +316,7 @@ class BatchPartition:
         """Whether it waits for its turn among others that move: to be written, or else to be read."""
         if self.queue:
             return self.outstanding == 0 and self.writer is not None and self.writer.takes_turns(self)
-        return self.behind and self.reader is not None and self.reader.takes_turns(self)
+        return self.reader is not None and self.reader.takes_turns(self)
 
     def served(self, fetch_round: int) -> None:
         """Note that records of it came in this round of its fetcher, or that it counts as if."""
@@ -332,7 +335,7 @@ class BatchPartition:
         if self.held != held:
             self.held = held
             self.stable = None  # nothing is read meanwhile
-            self._touch()
+            self._touch(after_wait=not held)
 
     def fetched(self, batches: Sequence[Found], next_fetch: int) -> None:
         """Note the read batches; the next ones begin at `next_fetch`."""
@@ -371,8 +374,12 @@ class BatchPartition:
         self.resting = resting
         self._touch()
 
-    def _touch(self) -> None:
-        if self.reader is not None:
+    def _touch(self, *, after_wait: bool = False) -> None:
+        if self.reader is None:
+            return
+        if after_wait:
+            self.reader.queue_anew(self)
+        else:
             self.reader.touch(self)
 
     # -- admission ---------------------------------------------------------------------------------
@@ -420,7 +427,7 @@ class BatchPartition:
     def rows_kept(self) -> None:
         """The rows of `admit` are durable: send what needs them, and read on."""
         self.keeping = False
-        self._touch()
+        self._touch(after_wait=True)
 
     def rows_refused(self) -> None:
         """The rows of `admit` are not durable, and never will be: what needs them isn't sent."""
@@ -472,7 +479,7 @@ class BatchPartition:
         if self.aside == aside:
             return False
         self.aside = aside
-        self._touch()
+        self._touch(after_wait=not aside)
         return True
 
     def offer(self) -> Writer | None:

@@ -69,6 +69,7 @@ class Stalls:
         self._waits_for = waits_for
         self._clock = clock
         self._silent = Watchdog(SILENT_SECONDS, clock)
+        self._was_healthy = True
         self._lock = threading.Lock()
         self._stalls: dict[TopicPartition, _Stall] = {}
 
@@ -133,6 +134,8 @@ class Stalls:
         with self._lock:
             stalls = dict(self._stalls)
         gone = self._problems.gone_topics()
+        outage = not (healthy or self._was_healthy)  # one that lasts, not a moment's: as the watchdog has it
+        self._was_healthy = healthy
         for tp, stall in stalls.items():
             # a problem of its own, or of its topic, says why it stands still
             if tp.topic in gone or self._problems.awaits_operator(tp):
@@ -145,7 +148,7 @@ class Stalls:
                 self._problems.settle(tp.topic, kinds=RETRIED, partition=tp.partition)
             elif healthy and self._is_due(stall):
                 self._tell(tp, stall)
-            elif not healthy and stall.told is None:  # an outage is reported elsewhere: count again after it
+            elif outage and stall.told is None:  # it is reported elsewhere: count again after it
                 with self._lock:
                     self._stalls.pop(tp, None)
 

@@ -24,6 +24,7 @@ from drkit.mirror.engine.batch_splitter import Piece, TooLarge
 from drkit.mirror.engine.buffer_accounting import apart
 from drkit.mirror.engine.engine_state import EngineState
 from drkit.mirror.engine.fetcher import Read
+from drkit.mirror.engine.interface import TURN_SECONDS
 from drkit.mirror.engine.partition_state import BatchPartition
 from drkit.mirror.transform.batch_rebuilder import altered_pieces
 from drkit.model.process import keeping_context
@@ -63,6 +64,7 @@ class AlterationThread:
         self._waiting: dict[BatchPartition, deque[Read]] = {}
         self._thread = _Thread()
         self._stirred = asyncio.Event()
+        self._returned_at = 0.0  # the last part
         self._closed = False
 
     def take(self, read: Read) -> None:
@@ -79,6 +81,11 @@ class AlterationThread:
     def asks(self, partition: BatchPartition) -> bool:
         """Whether records of it wait for the callables. May be called from any thread."""
         return partition in self._waiting
+
+    def takes_turns(self, partition: BatchPartition) -> bool:
+        """Whether records of it wait for the callables, which alter others. May be called from any thread."""
+        waits = partition in self._waiting and not (partition.queue or partition.outstanding or partition.asleep)
+        return waits and time.monotonic() - self._returned_at < TURN_SECONDS
 
     def stir(self) -> None:
         """Partitions were released or forgotten: continue."""
@@ -114,6 +121,7 @@ class AlterationThread:
             if not self._is_active(partition):
                 return False
             part = await asyncio.wrap_future(self._thread.run(partial(_some, pieces)))
+            self._returned_at = time.monotonic()
             if not self._is_active(partition) or not await self._admit(read, part):
                 return False
             if part.last or part.error is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -19,6 +20,7 @@ from drkit.mirror.engine.engine_state import EngineState
 from drkit.mirror.engine.fetcher import Read
 from drkit.mirror.engine.interface import Incident, IncidentKind, PartitionStart, Withdrawn
 from drkit.mirror.engine.partition_state import Append, BatchPartition
+from drkit.mirror.transform import transform_thread
 from drkit.model.digests import RangeDigest
 from drkit.model.errors import DrkitError
 from drkit.model.offsets import OffsetMapping, SourceBatch
@@ -242,6 +244,35 @@ def test_records_of_a_partition_that_is_held_or_gone_wait() -> None:
     asyncio.run(work())
 
 
+def test_what_waits_for_callables_takes_turns_while_they_alter_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One thread asks them all: a backlog of slow ones takes minutes, and nothing stands still."""
+    clock = SimpleNamespace(at=50.0)
+    monkeypatch.setattr(transform_thread, "time", SimpleNamespace(monotonic=lambda: clock.at))
+
+    async def work() -> None:
+        flow, _ = a_flow()
+        admission, jobs = altered(flow, Asked())
+        alterer = admission.alterer
+        assert alterer is not None
+        first, second = added(flow), added(flow, number=1)
+        second.hold(True)
+        admission.admit([read(second, 0, 0)])
+        await asyncio.sleep(0)
+        assert not alterer.takes_turns(second), "none has returned yet"
+        admission.admit([read(first, 0, 0)])
+        await jobs[1]
+        assert alterer.takes_turns(second)
+        assert not alterer.takes_turns(first), "it waits for the target"
+        clock.at += 10
+        assert not alterer.takes_turns(second), "one doesn't return"
+        second.forget()
+        alterer.stir()
+        await jobs[0]
+        alterer.close()
+
+    asyncio.run(work())
+
+
 def a_flow() -> tuple[EngineState, list[Incident]]:
     told: list[Incident] = []
     stream = cast("DataClient", None)
@@ -258,7 +289,7 @@ def a_flow() -> tuple[EngineState, list[Incident]]:
     return flow, told
 
 
-def added(flow: EngineState) -> BatchPartition:
-    start = PartitionStart(TopicPartition("t", 0), "t", 1, 0, 0, 0, 1_000_000)
+def added(flow: EngineState, number: int = 0) -> BatchPartition:
+    start = PartitionStart(TopicPartition("t", number), "t", 1, 0, 0, 0, 1_000_000)
     partition = flow.partitions[start.tp] = BatchPartition(start)
     return partition

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from itertools import count
 from types import SimpleNamespace
 from typing import Any, cast
@@ -374,9 +375,9 @@ def of_a_backlog(fetcher: Fetcher, numbers: int) -> list[BatchPartition]:
     return [of_the_engine(fetcher, BatchPartition(start)) for start in starts]
 
 
-async def deliver(broker: Broker, partition: int, number: int, *, size: int = 1 << 20) -> None:
+async def deliver(broker: Broker, partition: int, number: int, *, size: int = 1 << 20, more: int = 100) -> None:
     await settle()
-    broker.answer(10 * number, 10, partition=partition, more=100, size=size)
+    broker.answer(10 * number, 10, partition=partition, more=more, size=size)
     await settle()
 
 
@@ -414,8 +415,58 @@ def test_what_an_answer_with_room_brings_nothing_of_does_not_wait_for_its_turn(m
         *_, last = of_a_backlog(fetcher, 5)
         for partition in range(4):
             assert last.takes_turns is (partition == 1)
-            await deliver(broker, partition, 0, size=100)
+            await deliver(broker, partition, 0, size=100, more=0)
         assert not last.takes_turns
+
+    play(story, broker)
+
+
+@pytest.mark.usefixtures("pauses")
+def test_a_broker_that_reads_one_partition_of_its_remote_storage_a_request_lets_the_others_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = Broker()
+    Clock(monkeypatch)
+
+    async def story(fetcher: Fetcher) -> None:
+        *_, last = of_a_backlog(fetcher, 6)
+        for partition in range(5):
+            await deliver(broker, partition, 0, size=100)
+        assert last.takes_turns
+
+    play(story, broker)
+
+
+_WAITS: dict[str, tuple[Callable[[BatchPartition], object], Callable[[BatchPartition], object]]] = {
+    "paused": (lambda each: each.hold(True), lambda each: each.hold(False)),
+    "its target's broker is silent": (lambda each: each.put_aside(True), lambda each: each.put_aside(False)),
+    "its rows are slow": (lambda each: setattr(each, "keeping", True), lambda each: each.rows_kept()),
+}
+
+
+@pytest.mark.parametrize(("stop", "go_on"), _WAITS.values(), ids=_WAITS)
+def test_what_was_not_read_for_a_while_has_its_turn_after_the_others(
+    stop: Callable[[BatchPartition], object],
+    go_on: Callable[[BatchPartition], object],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = Broker()
+    Clock(monkeypatch)
+
+    async def story(fetcher: Fetcher) -> None:
+        *_, last = of_a_backlog(fetcher, 3)
+        stop(last)
+        for number in range(4):
+            for partition in (0, 1):
+                await deliver(broker, partition, number)
+        go_on(last)
+        assert last.takes_turns
+        last.rest(True)
+        for number in range(4, 8):
+            for partition in (0, 1):
+                await deliver(broker, partition, number)
+        last.rest(False)
+        assert not last.takes_turns, "reads that fail don't hide that it stands"
 
     play(story, broker)
 
@@ -440,6 +491,8 @@ def test_nobody_waits_for_a_turn_where_nothing_comes_or_is_read(monkeypatch: pyt
         assert not last.takes_turns, "nothing is written either"
         fetcher._flow.wrote_at = clock.at
         assert last.takes_turns, "there is no room for more until something is written"
+        last.seen_end(last.next_fetch)
+        assert last.takes_turns, "nobody asks meanwhile whether the source has more of it"
 
     play(story, broker)
 

@@ -24,8 +24,8 @@ class World:
         self.problems = Problems(self.store, LINK, self.told.append)
         self.stalls = Stalls(self.problems, lambda _: "a broker", lambda: self.at)
 
-    def check(self, through: int = 10, end: int = 20, *, healthy: bool = True) -> list[Problem]:
-        observation = PartitionObservation(TP, through, end, fresh=True, held=False)
+    def check(self, through: int = 10, end: int = 20, *, healthy: bool = True, held: bool = False) -> list[Problem]:
+        observation = PartitionObservation(TP, through, end, fresh=True, held=held)
         self.stalls.check([observation], {TP: (through, through)}, healthy=healthy)
         return self.store.problems(LINK)
 
@@ -110,15 +110,38 @@ def test_a_partition_that_is_behind_and_silent_is_a_problem(world: World) -> Non
 
 
 def test_attempts_that_fail_too_seldom_to_count_do_not_hide_that_it_stands(world: World) -> None:
-    """Between two a check saw a failure elsewhere, after which attempts are counted again."""
+    """Between two a check saw a failure elsewhere."""
     for _ in range(4):
         world.fail(1, seconds=0)
         problems = world.stand(10)
         world.check(healthy=False)
     (problem,) = problems
     assert problem.kind == NOT_MOVING
-    assert "1 attempt or more failed, the last one: the target answered NO" in problem.reason
+    assert "4 attempts or more failed, the last one: the target answered NO" in problem.reason
     assert world.check(through=11) == []
+
+
+def test_what_is_refused_at_each_turn_of_a_slow_backlog_is_told_though_other_calls_fail_now_and_then(
+    world: World,
+) -> None:
+    """Between its turns it waits for the others, and a failed call isn't an outage."""
+    world.check()
+    for _ in range(TRIES):
+        assert world.store.problems(LINK) == []
+        world.fail(1, seconds=0)
+        for second in range(60):
+            world.at += 1
+            world.check(held=True, healthy=second != 30)
+    (problem,) = world.check()
+    assert f"{TRIES} attempts or more failed" in problem.reason
+
+
+def test_attempts_that_fail_in_an_outage_do_not_count_after_it(world: World) -> None:
+    world.fail()
+    for _ in range(2):
+        world.at += 1
+        assert world.check(healthy=False) == []
+    assert world.check() == []
 
 
 def test_what_an_earlier_run_left_is_over_when_it_moves(world: World) -> None:
