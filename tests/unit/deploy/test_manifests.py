@@ -82,6 +82,7 @@ def test_a_pod_is_restricted_and_its_commands_are_drkits(name):
     assert pod["securityContext"]["runAsUser"] == UID
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert pod["automountServiceAccountToken"] is False
+    assert pod["enableServiceLinks"] is False, "a Service named drkit would set variables that drkit refuses"
     assert pod["serviceAccountName"] in of_kind("ServiceAccount")
     volumes = {each["name"]: each for each in pod["volumes"]}
     for each in containers(PODS[name]):
