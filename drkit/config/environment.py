@@ -72,14 +72,34 @@ def check_names(file: Mapping[str, Any], unread: str | None = None) -> None:
 
     Args:
         file: the content of the configuration file: variables from which it reads secrets are known.
-        unread: why it can't be read; None: it was.
+        unread: why it can't be read, or isn't the final one: any name may be a secret's that it will name, unless it
+            looks like another one. None: it was read.
 
     Raises:
         ConfigError: a name is none that drkit reads.
     """
     secrets = set(_secret_variables(file))
     for name in names_besides_own():
-        _check_name(name, secrets, file, unread)
+        if unread is None or not _may_be_a_secret(name):
+            _check_name(name, secrets, file, unread)
+
+
+def forget_foreign_secrets() -> None:
+    """Take what may be another configuration's secret out of this process's environment.
+
+    For the configuration of a lab, which reads no secret from a variable: it and its commands would refuse the names.
+    """
+    for name in names_besides_own():
+        if _may_be_a_secret(name):
+            del os.environ[name]
+
+
+def _may_be_a_secret(name: str) -> bool:
+    """Whether it is no key's name, none that drkit tells its hooks and commands, and not nearly one of drkit's own."""
+    own = [each.removeprefix(PREFIX) for each in _OWN]
+    given = name.upper().removeprefix(PREFIX)
+    told = any(name.upper() in together for together in _TOLD)
+    return "__" not in given and not told and not get_close_matches(given, own, n=1, cutoff=0.7)
 
 
 def _take(name: str, value: str, found: dict[str, Any], file: Mapping[str, Any]) -> None:
@@ -199,11 +219,14 @@ def _check_name(name: str, secrets: Collection[str], file: Mapping[str, Any], un
         )
     what = f"names no section of the configuration: {section.lower()!r}" if key else "is not one that drkit reads"
     no_secret = "" if unread is None else f", and no configuration says that a secret is read from it: {unread}"
+    way_on = (
+        "" if unread is None else ". If a configuration reads a secret from it, name that with --config or DRKIT_CONFIG"
+    )
     raise ConfigError(
         f"the environment variable {name} {what}{no_secret}",
         meaning="drkit would ignore it, although it was set on purpose",
         remedy=f"{nearest(name, file)}; sections are {', '.join(sorted(Config.model_fields))}, "
-        f"written as {PREFIX}STORE__URL",
+        f"written as {PREFIX}STORE__URL{way_on}",
     )
 
 

@@ -172,8 +172,9 @@ def read_sources(path: Path | None = None) -> ConfigSources:
 def check_variables(path: Path | None = None) -> None:
     """Check the names of variables for a command that may read no configuration.
 
-    Variables from which the file reads secrets are known, if it can be read. What isn't a regular file can't be read
-    twice: a command that reads it checks the names itself.
+    Variables from which the file reads secrets are known, if it can be read; if not, what may be one is accepted: a
+    command that needs the file says what is wrong with it. What isn't a regular file can't be read twice: a command
+    that reads it checks the names itself.
 
     Raises:
         ConfigError: an unknown variable.

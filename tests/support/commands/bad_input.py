@@ -59,6 +59,7 @@ class Bad:
         config: the content of drkit.toml; None: there is none.
         files: further files by name, with their content.
         variables: of the environment.
+        unsaid: what the message must not name.
         prepare: creates in the folder what files alone can't express.
     """
 
@@ -70,6 +71,7 @@ class Bad:
     config: str | bytes | None = CONFIG
     files: Mapping[str, str | bytes] = field(default_factory=dict)
     variables: Mapping[str, str] = field(default_factory=dict)
+    unsaid: Sequence[str] = ()
     prepare: Callable[[Path], object] | None = None
 
     @property
@@ -139,6 +141,8 @@ def check(bad: Bad, people: Ended, programs: Ended) -> None:
     said = f"{error['what']} {error['meaning'] or ''} {error['remedy'] or ''}"
     for name in bad.names:
         assert name in said, f"{name!r} is not named: {said}"
+    for name in bad.unsaid:
+        assert name not in said, f"{name!r} is named: {said}"
     assert error["meaning"] or bad.code != 2, f"no meaning: {said}"
     assert error["remedy"], f"no remedy: {said}"
     assert bad.remedy in error["remedy"], error["remedy"]

@@ -245,9 +245,25 @@ ROWS = [
     Bad(
         "a secret's variable, and no configuration that names it",
         "status",
-        ("DRKIT_PRIMARY_PASSWORD", f"no configuration at {FILE}"),
+        (f"no configuration at {FILE}", "`drkit init` writes one"),
         config=None,
         variables={"DRKIT_PRIMARY_PASSWORD": "sesame"},
+        unsaid=("DRKIT_PRIMARY_PASSWORD", "Did you mean"),
+    ),
+    Bad(
+        "a secret's variable, and a broken configuration",
+        "status",
+        (f"{FILE} is not valid TOML", "Correct that line"),
+        config="[clusters",
+        variables={"DRKIT_PRIMARY_PASSWORD": "sesame"},
+        unsaid=("DRKIT_PRIMARY_PASSWORD", "Did you mean"),
+    ),
+    Bad(
+        "a key's variable, and no configuration",
+        "jars fetch --dry-run",
+        ("DRKIT_STOER__URL", "If a configuration reads a secret from it, name that with --config or DRKIT_CONFIG"),
+        config=None,
+        variables={"DRKIT_STOER__URL": "x"},
     ),
 ]
 
@@ -261,6 +277,22 @@ def test_it_is_refused_by_file_and_key(bad, tmp_path, monkeypatch):
 def test_a_file_that_only_others_may_read(tmp_path, monkeypatch):
     bad = Bad("no right", "status", (FILE, "denied"), prepare=lambda folder: (folder / FILE).chmod(0))
     refused(bad, tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("config", [None, "[clusters"])
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("config schema", 0),
+        ("lab status", 3),  # there is no lab
+        ("init --offline --source h:1 --target h:2 --config other.toml", 0),
+    ],
+)
+def test_who_exported_his_secrets_before_there_is_a_configuration_goes_on(command, code, config, tmp_path, monkeypatch):
+    lay(Bad("secrets first", "", config=config), tmp_path)
+    settle(tmp_path, {"DRKIT_PRIMARY_PASSWORD": "sesame"}, monkeypatch)
+    ended = in_process(command.split())
+    assert (ended.code, "DRKIT_" in ended.err) == (code, False)
 
 
 def test_a_byte_order_mark_is_no_mistake(tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ import pytest
 import drkit
 from drkit.config import load_config
 from drkit.config.environment import _TOLD as TOLD
-from drkit.config.environment import cache_dir
+from drkit.config.environment import cache_dir, forget_foreign_secrets
 from drkit.config.load import check_variables
 from drkit.config.schema.config import Config, reveal
 from drkit.model.errors import ConfigError, ExitCode
@@ -203,6 +203,20 @@ def test_a_variable_that_a_secret_is_read_from_is_a_known_name(write, monkeypatc
     path = write(GOOD.replace("TEST_PRIMARY_PASSWORD", "DRKIT_PRIMARY_PASSWORD"))
     assert load_config(path).clusters["primary"].properties()["sasl.password"] == "word"
     check_variables(path)
+
+
+def test_a_lab_s_configuration_is_not_refused_for_the_secrets_of_another_one(write, monkeypatch):
+    monkeypatch.setenv("DRKIT_PRIMARY_PASSWORD", "word")
+    monkeypatch.setenv("DRKIT_OBJECTIVES__RPO_SECONDS", "7")
+    path = write(GOOD)
+    with pytest.raises(ConfigError, match="DRKIT_PRIMARY_PASSWORD is not one that drkit reads"):
+        load_config(path)
+    forget_foreign_secrets()
+    assert load_config(path).objectives.rpo_seconds == 7
+    monkeypatch.setenv("DRKIT_JAVAHOME", "/j")
+    forget_foreign_secrets()
+    with pytest.raises(ConfigError, match="Did you mean DRKIT_JAVA_HOME"):
+        load_config(path)
 
 
 @pytest.mark.parametrize("together", TOLD, ids=lambda names: " ".join(sorted(names)))

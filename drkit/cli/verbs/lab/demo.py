@@ -72,12 +72,14 @@ def demo(
     consumer groups and mirrored; the primary is killed in mid-stream; the groups fail over to a
     time; the primary comes back and is audited; failback moves everything back.
     """
+    from drkit.config.environment import forget_foreign_secrets
     from drkit.config.extras import Extra, require
     from drkit.demo.evidence import evidence_document, print_evidence  # heavy, this verb's alone
     from drkit.demo.picture import Picture  # as above
     from drkit.demo.story import Script, Story  # as above
     from drkit.lab.toolchain import ensure  # as above
 
+    forget_foreign_secrets()
     require(Extra.LAB, "`drkit demo`")
     sets = ("kafka", "cassandra") if store is StoreChoice.CASSANDRA else ("kafka",)
     ensure(*sets)  # before the clock starts: the first time it downloads

@@ -80,8 +80,10 @@ def up(
     timeout: TimeoutOption = None,
 ) -> None:
     """Start two Kafka clusters and Cassandra, wait until each answers, write a drkit.toml for them."""
+    from drkit.config.environment import forget_foreign_secrets
     from drkit.lab.lab import START_SECONDS, Lab
 
+    forget_foreign_secrets()
     lab = Lab.up(dir, brokers, _STORES[store], secure=secure, timeout_seconds=timeout or START_SECONDS, say=run.say)
     if lab.started:
         _create_store(lab)

@@ -205,7 +205,7 @@ def _read(draft: ConfigDraft) -> Config:
             remedy="Give each its own alias: --source primary=HOST:PORT --target dr=HOST:PORT",
         )
     values = tomllib.loads(render(draft))
-    check_names(values)
+    check_names(values, "it is being written")  # whoever edits it may name others for secrets
     try:
         return Config.model_validate(values)
     except ValidationError as error:
