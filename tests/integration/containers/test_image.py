@@ -1,4 +1,5 @@
-"""drkit's own image: built, run as the manifests run it, and mirroring between the clusters of the compose files."""
+"""drkit's own images: built, run as the manifests run them, mirroring between the clusters of the compose files, and
+auditing there."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ import yaml
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from docker.models.containers import Container
 
 import drkit
 from tests.support.clusters.containers import COMPOSE_TOKEN, ROOT, Estate, composed_with_drkit, free_ports
@@ -26,7 +28,8 @@ RESTRICTED: Mapping[str, Any] = {
     "read_only": True,
     "cap_drop": ["ALL"],
     "security_opt": ["no-new-privileges:true"],
-    "tmpfs": dict.fromkeys(("/var/lib/drkit", "/var/cache/drkit"), f"uid={UID},gid={UID},mode=0700") | {"/tmp": ""},  # noqa: S108
+    "tmpfs": dict.fromkeys(("/var/lib/drkit", "/var/cache/drkit"), f"uid={UID},gid={UID},mode=0700,exec")
+    | {"/tmp": "exec"},  # noqa: S108
     "network_mode": "none",
 }
 """As the pods of deploy/kubernetes are; what these commands need of a network is nothing."""
@@ -48,7 +51,7 @@ def ran(engine: docker.DockerClient, image: str, *words: str, **more: Any) -> tu
     """A command in a container of its own: exit code, stdout, stderr."""
     container = engine.containers.run(image, list(words), detach=True, **{**RESTRICTED, **more})
     try:
-        code = container.wait(timeout=120)["StatusCode"]
+        code = container.wait(timeout=300)["StatusCode"]
         out, err = (container.logs(stdout=which, stderr=not which).decode() for which in (True, False))
     finally:
         container.remove(force=True)
@@ -112,7 +115,19 @@ def scraped(port: int) -> dict[str, str]:
     return {each["labels"]["job"]: each["health"] for each in found}
 
 
-def test_compose_with_mirror_and_page(engine: docker.DockerClient, drkit_image: str) -> None:
+def audited(engine: docker.DockerClient, image: str, beside: Container) -> dict[str, Any]:
+    """The result of an audit as the CronJob runs it, in the network and with the configuration of a container."""
+    where = {"network_mode": f"container:{beside.id}", "volumes_from": [beside.id], "mem_limit": "2g"}
+    words = ("audit", "--fail-on", "unseen:15m", "--output", "json")
+    code, out, err = ran(engine, image, *words, **where, environment={"PAGE_TOKEN": COMPOSE_TOKEN})
+    assert code == 0, out + err
+    found: dict[str, Any] = json.loads(out)
+    return found
+
+
+def test_compose_with_mirror_and_page_and_an_audit_by_the_image_with_all_extras(
+    engine: docker.DockerClient, drkit_image: str, drkit_all_image: str
+) -> None:
     (watched,) = free_ports(1)
     also = ["prometheus"] if has_prometheus(engine) else []  # its image can be had from a registry only
     with composed_with_drkit(engine, drkit_image, also, PROMETHEUS_PORT=str(watched)) as (estate, port, compose):
@@ -140,11 +155,14 @@ def test_compose_with_mirror_and_page(engine: docker.DockerClient, drkit_image: 
         code, text = compose("exec", "-T", "mirror", "drkit", "doctor", "--output", "json")
         checks = {each["check"]: each["outcome"] for link in json.loads(text)["links"] for each in link["checks"]}
         assert checks, f"{code}: {text}"
+        (container,) = engine.containers.list(filters={"name": "mirror", "ancestor": drkit_image})
+        audit = audited(engine, drkit_all_image, container)
+        orders = [part["matched"] for part in audit["topics"] if part["topic"] == "orders"]
+        assert (audit["verdict"], orders) == ("clean", [250, 250])
         assert compose("kill", "--signal", "SIGHUP", "mirror")[0] == 0
         write(estate, "later", 10)
         wait_until(lambda: '"later"' in page(port, "/status.json")[1], 120, "a topic that came after the reload")
 
-        (container,) = engine.containers.list(filters={"name": "mirror", "ancestor": drkit_image})
         container.stop(timeout=60)
         container.reload()
         assert container.attrs["State"]["ExitCode"] == 0, "SIGTERM ends it in order"

@@ -1,4 +1,5 @@
-"""drkit's own image, built as `deploy/Dockerfile` says; skipped with the reason where it can't be.
+"""drkit's own images, the base one and that with all extras, built as `deploy/Dockerfile` says; skipped with the reason
+where they can't be.
 
 `TEST_BASE_IMAGE` names the base (default: the Dockerfile's); `TEST_WHEELS` a folder of wheels for a build that reaches
 no package index (deploy/Dockerfile says what is in it).
@@ -12,6 +13,7 @@ import shutil
 import subprocess
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import docker
@@ -24,7 +26,21 @@ _BUILD_SECONDS = 900
 
 @pytest.fixture(scope="session")
 def drkit_image(engine: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The name of the image, which is removed at the end."""
+    """The name of the base image, which is removed at the end."""
+    with _built(engine, tmp_path_factory.mktemp("context")) as name:
+        yield name
+
+
+@pytest.fixture(scope="session")
+def drkit_all_image(engine: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The same of the image with all extras: for audits, failbacks and drills."""
+    with _built(engine, tmp_path_factory.mktemp("context"), EXTRAS="[all]") as name:
+        yield name
+
+
+@contextmanager
+def _built(engine: docker.DockerClient, folder: Path, **arguments: str) -> Iterator[str]:
+    """An image built with these build arguments, from a context that is made in `folder`."""
     text = (ROOT / "deploy" / "Dockerfile").read_text()
     base = os.environ.get("TEST_BASE_IMAGE") or re.findall(r"^ARG BASE=(\S+)$", text, re.MULTILINE)[0]
     try:
@@ -35,17 +51,20 @@ def drkit_image(engine: docker.DockerClient, tmp_path_factory: pytest.TempPathFa
         engine.images.pull(base)
     if shutil.which("docker") is None:
         pytest.skip("the engine answers, but its command line isn't installed")
-    context = _context(tmp_path_factory.mktemp("context"), text)
+    context = _context(folder, text)
     name = f"drkit-test:{uuid.uuid4().hex[:12]}"
-    build = ["docker", "build", "--file", "deploy/Dockerfile", "--tag", name, "--build-arg", f"BASE={base}", "."]
+    given = [word for key, value in {"BASE": base, **arguments}.items() for word in ("--build-arg", f"{key}={value}")]
+    build = ["docker", "build", "--file", "deploy/Dockerfile", "--tag", name, *given, "."]
     done = subprocess.run(build, cwd=context, capture_output=True, text=True, check=False, timeout=_BUILD_SECONDS)
     said = done.stdout + done.stderr
     offline = "Could not find a version" in said and "TEST_WHEELS" not in os.environ
     if done.returncode and offline:
         pytest.skip("the build reached no package index: TEST_WHEELS names a folder of wheels (deploy/Dockerfile)")
     assert done.returncode == 0, said[-4000:]
-    yield name
-    engine.images.remove(name, force=True)
+    try:
+        yield name
+    finally:
+        engine.images.remove(name, force=True)
 
 
 def _context(folder: Path, dockerfile: str) -> Path:
