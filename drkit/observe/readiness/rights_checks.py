@@ -11,7 +11,7 @@ carry out commands that are asked.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from drkit.config import Config
 from drkit.kafka.admin.clusters import Clusters
@@ -127,14 +127,16 @@ def _next_move(asked: AskedRights) -> Check:
     needed = Side.TARGET
     # a failback and a lifted fence change the source, too; a failover can do without it
     unasked = next((side for side in (needed, *((Side.SOURCE,) if away else ())) if side in asked.silent), None)
-    if unasked is not None:
-        return _not_asked(asked, unasked)
     missing = [each for side in asked.missing.values() for each in side[command]]
     refused = [each for each in missing if not each.optional and (away or each.cluster == cluster_of(link, needed))]
+    besides = "" if unasked is None else f"; not asked on {cluster_of(link, unasked)}: {asked.silent[unasked]}"
     if refused:
-        why = f"a {command} would be refused: {and_more([str(each) for each in refused], separator='; ')}"
+        why = f"a {command} would be refused: {and_more([str(each) for each in refused], separator='; ')}{besides}"
         outcome = CheckOutcome.WARN if away else CheckOutcome.FAIL
         return Check(RIGHTS, outcome, why, remedy_of(command, link, refused[0].cluster))
+    if unasked is not None:
+        found = _not_asked(asked, unasked)
+        return replace(found, reason=f"{found.reason}; {_said(missing)}") if missing else found
     if missing:
         return Check(RIGHTS, CheckOutcome.WARN, _said(missing), remedy_of(command, link, missing[0].cluster))
     where = _where(asked)

@@ -160,6 +160,18 @@ def test_after_a_failover_the_next_move_is_a_failback_whose_missing_rights_warn(
     assert ", failover," in found[OTHERS].reason
 
 
+def test_a_right_that_is_known_to_be_missing_is_told_though_the_primary_is_silent():
+    hidden = [("billing", each.value) for each in Operation]
+    found = checks(Cluster("primary"), Cluster("dr", hidden), state="sealed", source_reachable=False)
+    assert found[RIGHTS].outcome is CheckOutcome.WARN
+    assert found[RIGHTS].reason.startswith("a failback would be refused: drkit lacks ")
+    assert "of dr: billing" in found[RIGHTS].reason
+    assert found[RIGHTS].reason.endswith("; not asked on primary: primary does not answer")
+    assert "drkit acls --command failback --cluster dr" in found[RIGHTS].remedy
+    whole = checks(Cluster("primary"), Cluster("dr"), state="sealed", source_reachable=False)
+    assert (whole[RIGHTS].outcome, whole[RIGHTS].reason) == (CheckOutcome.UNKNOWN, "primary does not answer")
+
+
 def test_topics_and_groups_that_the_link_names_in_full_are_asked_for_before_they_are_there():
     link = Link(LINK, topics=("orders", "flights"), groups=("shipping",))
     denied = [("orders", "read"), ("shipping", "describe")]
