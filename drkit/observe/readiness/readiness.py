@@ -199,7 +199,13 @@ def _left_behind(status: LinkStatus) -> Check:
     held = loss(point.records, lower_bound=point.lower_bound)
     why = f"on {ids.source} and not on {ids.target}: {held}"
     keep = serve_again(status.link) if status.link.alters else "`drkit failback` salvages them"
-    count = f"; once {ids.source} answers, `drkit runs RUN --audit` counts them (RUN: the failover in `drkit runs`)"
+    answers = {
+        ids.source: status.source_reachable and status.source_unread is None,
+        ids.target: status.target_reachable and status.target_unread is None,
+    }
+    silent = [alias for alias, told in answers.items() if not told] or [ids.source]
+    once = f"{' and '.join(silent)} {'answers' if len(silent) == 1 else 'answer'}"
+    count = f"; once {once}, `drkit runs RUN --audit` counts them (RUN: the failover in `drkit runs`)"
     return Check(name, CheckOutcome.WARN, why, keep + (count if point.lower_bound else ""))
 
 

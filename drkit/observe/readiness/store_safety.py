@@ -15,7 +15,7 @@ from drkit.kafka.admin.clusters import Clusters
 from drkit.model.errors import DrkitError
 from drkit.model.topology import Link
 from drkit.model.wording import and_more, counted
-from drkit.observe.readiness.check import Check, CheckOutcome
+from drkit.observe.readiness.check import Check, CheckOutcome, asked_again
 from drkit.state_topic.copy_topic import copy_name
 from drkit.state_topic.guard import holds
 from drkit.state_topic.link_copy import read_copy
@@ -50,11 +50,16 @@ def placement(config: Config, link: Link, clusters: Clusters) -> Check:
             "Check the names in store.url and bootstrap_servers, and the resolver of this host",
         )
     shared = here & (sides[link.id.source] or set())
-    if not shared:
-        known = (
-            "" if all_known[link.id.source] else "'s bootstrap_servers; which other brokers it has it doesn't tell now"
+    if not shared and not all_known[link.id.source]:
+        return Check(
+            _PLACEMENT,
+            CheckOutcome.UNKNOWN,
+            f"{what} shares no host with {link.id.source}'s bootstrap_servers; which other brokers it has it doesn't "
+            "tell now",
+            asked_again(link.id.source),
         )
-        return Check(_PLACEMENT, CheckOutcome.OK, f"{what} shares no host with {link.id.source}{known}")
+    if not shared:
+        return Check(_PLACEMENT, CheckOutcome.OK, f"{what} shares no host with {link.id.source}")
     both = f" (and with {link.id.target}: one host carries all)" if shared & (sides[link.id.target] or set()) else ""
     return Check(
         _PLACEMENT,

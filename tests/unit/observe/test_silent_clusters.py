@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from drkit.config import Config, Objectives
+from drkit.config import ClusterConfig, Config, Objectives
 from drkit.kafka.admin.cluster_description import Disk
 from drkit.kafka.admin.clusters import observing
 from drkit.lab.ports import free_ports
 from drkit.model.clock import now
+from drkit.model.errors import Unreachable
 from drkit.model.offsets import Certainty, GroupPosition, OffsetMapping, Watermark
 from drkit.observe.link_status import RecoveryPoint
 from drkit.observe.readiness.backlog_checks import disk_check, retention_check
@@ -22,6 +23,7 @@ from drkit.observe.readiness.check import Check, CheckOutcome
 from drkit.observe.readiness.readiness import (
     Readiness,
     _clusters,
+    _left_behind,
     _objectives,
     _positions_fresh,
     _positions_known,
@@ -29,6 +31,7 @@ from drkit.observe.readiness.readiness import (
     _topics,
     readiness,
 )
+from drkit.observe.readiness.store_safety import placement
 from drkit.observe.status import link_statuses
 from drkit.store import open_store
 from drkit.store.api import Store
@@ -37,7 +40,6 @@ from tests.support.pages.page import LINK, snapshot
 MAY_BE_OK = {
     "installation": "it is about Spark and Java on this machine",
     "problems": "it is about what the store has on record, and says that the logs aren't seen",
-    "store placement": "it is about the configured addresses, and says that other brokers aren't known",
 }
 """The checks that may be ok while both clusters are silent, each with the reason."""
 DR_IS_BACK = "drkit doctor asks again: run it once dr answers"
@@ -155,6 +157,44 @@ def test_a_partition_without_an_answer_is_not_called_an_answer_of_its_cluster():
     there = why.replace("source", "target")
     found = _serving(snapshot(state="sealed", target_unread=there))
     assert (found.outcome, found.reason) == (CheckOutcome.WARN, f"dr serves, but not all of it: {there}")
+
+
+@pytest.mark.parametrize(
+    ("silent", "once"),
+    [
+        ({"target_reachable": False}, "once dr answers"),
+        ({"source_reachable": False}, "once primary answers"),
+        ({"source_reachable": False, "target_reachable": False}, "once primary and dr answer"),
+        ({"target_unread": "the target does not answer for 1 partition"}, "once dr answers"),
+    ],
+)
+def test_what_stayed_behind_is_counted_once_the_cluster_answers_that_is_silent(silent, once):
+    point = RecoveryPoint(3, 1.0, lower_bound=True)
+    assert (
+        f"; {once}, `drkit runs RUN --audit`"
+        in _left_behind(snapshot(state="sealed", recovery_point=point, **silent)).remedy
+    )
+
+
+def test_the_store_is_not_called_apart_from_brokers_that_are_not_known(config):
+    """It was ok by the bootstrap servers alone, though another broker may be the store's host."""
+    brokers = SimpleNamespace(brokers=lambda: [SimpleNamespace(host="127.0.0.1")])
+
+    def silent() -> Any:
+        raise Unreachable("primary does not answer")
+
+    of_source: dict[str, Any] = {"primary": SimpleNamespace(brokers=silent), "dr": brokers}
+    clusters: Any = SimpleNamespace(admin=lambda alias, **_: of_source[alias])
+    elsewhere = config.model_copy(
+        update={"clusters": {**config.clusters, "primary": ClusterConfig(bootstrap_servers="192.0.2.1:9092")}}
+    )
+    found = placement(elsewhere, config.links[0].link(), clusters)
+    assert (found.outcome, found.remedy) == (
+        CheckOutcome.UNKNOWN,
+        "drkit doctor asks again: run it once primary answers",
+    )
+    of_source["primary"] = SimpleNamespace(brokers=lambda: [SimpleNamespace(host="192.0.2.1")])
+    assert placement(elsewhere, config.links[0].link(), clusters).outcome is CheckOutcome.OK
 
 
 class Source:

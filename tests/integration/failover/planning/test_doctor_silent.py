@@ -17,7 +17,6 @@ pytestmark = pytest.mark.lab
 ANYWHERE = {
     "installation": "Spark and Java on this machine",
     "problems": "what the store has on record; it says which logs aren't seen",
-    "store placement": "the configured addresses",
     "drills": "what the store has on record",
 }
 SOURCE_ANSWERS = {
@@ -26,6 +25,7 @@ SOURCE_ANSWERS = {
     "groups without members": "groups of the source",
     "retention on the source": "what the source would remove",
     "rights of other commands": "on the source alone, as its reason says",
+    "store placement": "the source's brokers",
     "way out": "clients stay on the source",
 }
 TARGET_ANSWERS = {
