@@ -43,6 +43,9 @@ class StatusCollector(Collector):
 def _links(statuses: Sequence[LinkStatus]) -> Iterable[Metric]:
     state = GaugeMetricFamily("drkit_link_state", "1 for the state that the link is in", labels=["link", "state"])
     records = GaugeMetricFamily("drkit_recovery_point_records", "Records a failover now would lose", labels=["link"])
+    at_least = GaugeMetricFamily(
+        "drkit_recovery_point_records_at_least", "The same where a cluster is silent: as last seen", labels=["link"]
+    )
     seconds = GaugeMetricFamily("drkit_recovery_point_seconds", "Age of the oldest of them", labels=["link"])
     reachable = GaugeMetricFamily("drkit_cluster_reachable", "1 if it answered", labels=["link", "cluster"])
     problems = GaugeMetricFamily("drkit_problems", "Recorded problems", labels=["link", "kind"])
@@ -54,10 +57,11 @@ def _links(statuses: Sequence[LinkStatus]) -> Iterable[Metric]:
         link = str(status.link.id)
         for each in STATES:
             state.add_metric([link, each], 1 if status.state == each else 0)
-        if status.recovery_point.records is not None:
-            records.add_metric([link], status.recovery_point.records)
-        if status.recovery_point.seconds is not None:
-            seconds.add_metric([link], status.recovery_point.seconds)
+        point = status.recovery_point
+        if point.records is not None:
+            (at_least if point.lower_bound else records).add_metric([link], point.records)
+        if point.seconds is not None and (point.seconds > 0 or not point.lower_bound):  # 0 s or more is no age
+            seconds.add_metric([link], point.seconds)
         reachable.add_metric([link, status.link.id.source], 1 if status.source_reachable else 0)
         reachable.add_metric([link, status.link.id.target], 1 if status.target_reachable else 0)
         for kind, count in Counter([problem.kind for problem in status.problems]).items():
@@ -68,7 +72,7 @@ def _links(statuses: Sequence[LinkStatus]) -> Iterable[Metric]:
         oldest = oldest_age([group.captured_at for group in status.groups], at)
         if oldest is not None:
             age.add_metric([link], oldest)
-    return [state, records, seconds, reachable, problems, fenced, positions, age]
+    return [state, records, at_least, seconds, reachable, problems, fenced, positions, age]
 
 
 def _partitions(statuses: Sequence[LinkStatus]) -> Iterable[Metric]:

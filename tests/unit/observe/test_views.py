@@ -54,6 +54,17 @@ def test_what_is_not_known_is_no_metric():
     assert "drkit_recovery_point_records{" not in text
 
 
+@pytest.mark.parametrize(("count", "age"), [(0, 0.0), (12, 7.0)])
+def test_a_recovery_point_that_is_a_lower_bound_is_exported_as_one(count, age):
+    """0 and 12 stood there as if they were known, and DrkitRecoveryPointUnknown didn't fire."""
+    status = snapshot(source_reachable=False, recovery_point=RecoveryPoint(count, age, lower_bound=True))
+    metrics = exposed(StatusCollector(lambda: [status]))
+    link = '{link="primary->dr"}'
+    assert f"drkit_recovery_point_records{link}" not in metrics
+    assert metrics[f"drkit_recovery_point_records_at_least{link}"] == count
+    assert metrics.get(f"drkit_recovery_point_seconds{link}") == (age or None)
+
+
 def test_group_positions_stamped_in_the_future_have_no_age():
     """0 s would say that they are fresh; the alert on old ones fires where there is none."""
     registry = CollectorRegistry()
