@@ -48,6 +48,11 @@ def note_copy(link: Link, store: LinkStore, name: str) -> bool:
     return True
 
 
+def is_noted(link: Link, store: LinkStore) -> bool:
+    """Whether a mirror or a recovery of this store has noted the copy's name: it isn't new to the link."""
+    return _noted(link, store) is not None
+
+
 def find_copy(link: Link, store: LinkStore | None, admin: ClusterAdmin, target: ClusterConfig) -> str | None:
     """The topic with the copy of a configured link's state; None: there is none.
 

@@ -13,7 +13,14 @@ from drkit.model.errors import Refused
 from drkit.model.link_state import LinkControl
 from drkit.model.topology import Link, LinkId
 from drkit.state_topic import connection
-from drkit.state_topic.copy_topic import AmbiguousCopy, copy_name, copy_under_other_aliases, find_copy, note_copy
+from drkit.state_topic.copy_topic import (
+    AmbiguousCopy,
+    copy_name,
+    copy_under_other_aliases,
+    find_copy,
+    is_noted,
+    note_copy,
+)
 from drkit.state_topic.link_copy import LinkCopy, copy_of
 from drkit.state_topic.records import StateKind, section_of
 from drkit.state_topic.store_age import is_later, older_than, recovery_of
@@ -23,11 +30,12 @@ log = logging.getLogger(__name__)
 
 RECOVERY = "recovery"
 """Kind of the note of a recovery: under `STATE`, `BEGUN`, `RESTORING` or its time; under `RESTORED`, the backup's
-time."""
+time; under `BEGUN_ANEW`, the copy's topic that was there before the store."""
 STATE = "state"
 RESTORED = "restored"
 BEGUN = "begun"
 RESTORING = "restore begun"
+BEGUN_ANEW = "begun anew"
 
 
 def begun(store: Store, link: Link) -> str | None:
@@ -194,6 +202,7 @@ def check_may_begin(
     topic = copy_name(link, store)
     if link.inverse:
         return topic
+    there: str | None = None
     found: Mapping[bytes, SmallTopicRecord] = {}
     try:
         if (there := find_copy(link, store, admin, target)) is not None:
@@ -208,6 +217,9 @@ def check_may_begin(
     check_not_forgotten(link, store, topic, keys)
     check_not_older(link, store, topic, found, admin)
     _check_aliases(link, store, admin, target, source_id)
+    if there is not None and not (link.shares_target or is_noted(link, store) or holds(store, link)):
+        # another store's mirror made it, and may have mirrored before the copy had a record
+        store.put_notes(link.id, RECOVERY, {BEGUN_ANEW: topic})
     note_copy(link, store, topic)
     return topic
 

@@ -2,8 +2,8 @@
 
 A partition begins anew where the store has no mapping rows of it: nothing was mirrored, or the store lost them. What
 the target holds then is somebody else's, or is known by the rows of the topic's former epochs. It may be copied records
-where the link's producer has written to it, and where the store was recovered: a copy may lack a watermark, its rows or
-the whole topic.
+where the link's producer has written to it, and where the store was recovered, or begun anew beside a copy without
+records: a copy may lack a watermark, its rows or the whole topic.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from drkit.mirror.resume.offset_alignment.fill_decision import Observed
 from drkit.model.clock import now
 from drkit.model.link_state import RECORDS_UNMAPPED, Problem
 from drkit.model.topology import LinkId
-from drkit.state_topic.guard import RECOVERY
+from drkit.state_topic.guard import BEGUN_ANEW, RECOVERY, STATE
 from drkit.store.api import LinkStore
 
 
@@ -53,6 +53,10 @@ class UnmappedRecords:
         )
         if seen.last_sequence is not None:
             return f"this link's mirror has written there, and {begun}"
-        if self._notes.notes(self._link, RECOVERY):
+        notes = self._notes.notes(self._link, RECOVERY)
+        if STATE in notes:
             return f"the store was recovered or restored, and {begun}"
+        if BEGUN_ANEW in notes:
+            copy = notes[BEGUN_ANEW]
+            return f"the store was new when {self._link.target} had {copy} of an earlier one already, and {begun}"
         return None

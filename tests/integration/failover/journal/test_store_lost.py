@@ -477,13 +477,8 @@ def test_a_decision_that_a_late_writer_brings_is_not_taken_for_the_last(mirrored
     assert (link["direction"], link["run"]) == ("sealed", moved["run"])
 
 
-def test_a_copy_that_somebody_has_cut_is_not_taken_for_a_whole_one(mirrored):
-    """DeleteRecords, or `cleanup.policy=delete` for a while: topics and groups vanish from it without a trace."""
-    own, topic, _ = mirrored
-    end = state_records(own)[-1][0] + 1
-    second = own.create("primary", "second", 1)
-    own.produce("primary", second, texts("y", 10, [0]))
-    mirror(own)
+def cut_copy(own: OwnLink, end: int) -> None:
+    """Remove what the copy holds below this offset."""
     with own.estate() as estate:
         admin, place = estate.admin("dr"), TopicPartition(state_topic(own.link), 0)
         admin.set_topic_configs(place.topic, {"cleanup.policy": "delete"})
@@ -494,6 +489,16 @@ def test_a_copy_that_somebody_has_cut_is_not_taken_for_a_whole_one(mirrored):
             return admin.start_offsets([place])[place] == end
 
         wait_until(removed, what="the records to be deleted")
+
+
+def test_a_copy_that_somebody_has_cut_is_not_taken_for_a_whole_one(mirrored):
+    """DeleteRecords, or `cleanup.policy=delete` for a while: topics and groups vanish from it without a trace."""
+    own, topic, _ = mirrored
+    end = state_records(own)[-1][0] + 1
+    second = own.create("primary", "second", 1)
+    own.produce("primary", second, texts("y", 10, [0]))
+    mirror(own)
+    cut_copy(own, end)
     burn(own)
     (link,) = run(own, "store", "recover", "--from", "dr")["links"]
     out = {(each["topic"], each["partition"]): each["reason"] for each in link["left_out"]}
@@ -576,6 +581,19 @@ def test_a_topic_that_the_copy_never_had_is_not_mirrored_a_second_time(mirrored,
     assert halted(own) == {(new, 0): RECORDS_UNMAPPED, (new, 1): RECORDS_UNMAPPED}
     assert own.values("dr", new) == before
     assert own.values("dr", topic) == own.values("primary", topic)
+
+
+def test_no_new_store_begins_behind_what_another_ones_mirror_left_beside_an_empty_copy(mirrored):
+    """Both died before the copy had a record; all was copied a second time, `mirroring`."""
+    own, topic, _ = mirrored
+    cut_copy(own, state_records(own)[-1][0] + 1)
+    before = own.values("dr", topic)
+    burn(own, primary=False)
+    assert "there is no record in topic" in run(own, "store", "recover", "--from", "dr", code=3)["error"]["what"]
+    open_store(own.config.store.plain_url).close()
+    assert halted(own) == {(topic, 0): RECORDS_UNMAPPED, (topic, 1): RECORDS_UNMAPPED}
+    assert own.values("dr", topic) == before
+    assert halted(own) == {(topic, 0): RECORDS_UNMAPPED, (topic, 1): RECORDS_UNMAPPED}, "whoever starts it again"
 
 
 def test_one_partition_whose_rows_are_damaged_in_the_copy_keeps_no_other_from_a_failover(mirrored):

@@ -22,7 +22,7 @@ from drkit.mirror.resume.tail_verification import MOST_UNREAD, Tail, TailUnread
 from drkit.model.link_state import RECORDS_UNMAPPED, TopicState
 from drkit.model.offsets import Certainty, OffsetMapping, Watermark
 from drkit.model.topology import LinkId, TopicPartition
-from drkit.state_topic.guard import RECOVERY, STATE
+from drkit.state_topic.guard import BEGUN_ANEW, RECOVERY, STATE
 from drkit.store import open_store
 from drkit.store.api import Store
 
@@ -174,22 +174,23 @@ def ready(epoch: int = 1, *, created: bool = False) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("created", "sequence", "recovered", "epoch", "end", "halts"),
+    ("created", "sequence", "noted", "epoch", "end", "halts"),
     [
-        (True, None, False, 1, 40, False),  # nor does who made the topic tell
-        (False, 7, False, 1, 40, True),  # and this link's producer is its mirror
-        (False, None, True, 1, 40, True),  # a copy may have lacked the topic
-        (False, None, False, 1, 40, False),  # it was there before drkit
-        (True, 7, True, 1, 0, False),  # there is nothing that it could begin behind
-        (True, 7, True, 2, 40, False),  # an operator has accepted what is there
+        (True, None, None, 1, 40, False),  # nor does who made the topic tell
+        (False, 7, None, 1, 40, True),  # and this link's producer is its mirror
+        (False, None, STATE, 1, 40, True),  # a copy may have lacked the topic
+        (False, None, BEGUN_ANEW, 1, 40, True),  # another store's mirror was there, and left an empty copy
+        (False, None, None, 1, 40, False),  # it was there before drkit
+        (True, 7, STATE, 1, 0, False),  # there is nothing that it could begin behind
+        (True, 7, STATE, 2, 40, False),  # an operator has accepted what is there
     ],
 )
 def test_a_partition_does_not_begin_behind_records_that_may_be_the_mirrors_own(
-    store: Counted, created: bool, sequence: int | None, recovered: bool, epoch: int, end: int, halts: bool
+    store: Counted, created: bool, sequence: int | None, noted: str | None, epoch: int, end: int, halts: bool
 ) -> None:
     tp = TPS[0]
-    if recovered:
-        store.put_notes(LINK, RECOVERY, {STATE: "2026-01-01T00:00:00Z"})
+    if noted is not None:
+        store.put_notes(LINK, RECOVERY, {noted: "2026-01-01T00:00:00Z"})
     mirror = resumer(store, {tp: end}, sequence=sequence, whole=store)
     resumed = mirror.resume({tp: ready(epoch, created=created)}, threading.Event())
     problems = [(each.kind, each.halted) for each in store.problems(LINK)]
