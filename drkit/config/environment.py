@@ -95,10 +95,11 @@ def forget_foreign_secrets() -> None:
 
 
 def _may_be_a_secret(name: str) -> bool:
-    """Whether it is no key's name, none that drkit tells its hooks and commands, and not nearly one of drkit's own."""
+    """Whether it is no key's or section's name, none that drkit tells its hooks and commands, and not nearly one of its
+    own."""
     own = [each.removeprefix(PREFIX) for each in _OWN]
     given = name.upper().removeprefix(PREFIX)
-    told = any(name.upper() in together for together in _TOLD)
+    told = any(name.upper() in together for together in _TOLD) or given.lower() in Config.model_fields
     return "__" not in given and not told and not get_close_matches(given, own, n=1, cutoff=0.7)
 
 

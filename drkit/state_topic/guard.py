@@ -84,6 +84,13 @@ def interrupted(link: LinkId, by: str) -> Refused:
     )
 
 
+def note_earlier_copy(link: Link, store: Store, topic: str) -> None:
+    """Note that the copy's topic, which is there, is older than the store, if it is: another store's mirror made it,
+    and may have mirrored before it had a record. To be called before the name is noted. Durable on return."""
+    if not (link.inverse or link.shares_target or is_noted(link, store) or holds(store, link)):
+        store.put_notes(link.id, RECOVERY, {BEGUN_ANEW: topic})
+
+
 def check_not_forgotten(link: Link, store: Store, topic: str, keys: Iterable[bytes]) -> None:
     """Raise `Refused` if the state topic has records of topics (`keys`) and the store has no data of the link.
 
@@ -217,9 +224,8 @@ def check_may_begin(
     check_not_forgotten(link, store, topic, keys)
     check_not_older(link, store, topic, found, admin)
     _check_aliases(link, store, admin, target, source_id)
-    if there is not None and not (link.shares_target or is_noted(link, store) or holds(store, link)):
-        # another store's mirror made it, and may have mirrored before the copy had a record
-        store.put_notes(link.id, RECOVERY, {BEGUN_ANEW: topic})
+    if there is not None:
+        note_earlier_copy(link, store, topic)
     note_copy(link, store, topic)
     return topic
 

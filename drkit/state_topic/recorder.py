@@ -49,7 +49,12 @@ from drkit.model.process import keeping_context
 from drkit.model.topology import Link, TopicPartition
 from drkit.state_topic import connection
 from drkit.state_topic.copy_topic import COPY_NOTE, copy_name, find_copy, note_copy
-from drkit.state_topic.guard import check_knows_all, check_no_later_decision, check_not_forgotten
+from drkit.state_topic.guard import (
+    check_knows_all,
+    check_no_later_decision,
+    check_not_forgotten,
+    note_earlier_copy,
+)
 from drkit.state_topic.link_copy import LinkCopy, copy_of
 from drkit.state_topic.records import (
     FORMAT,
@@ -374,7 +379,10 @@ class Recorder:
             check_knows_all(self._link, self._store, copy, self._admin)
             self._note_unproven(copy, begins)
             proven = set(copy.partitions)
+            note_earlier_copy(self._link, self._store, self._topic)
+            noted = note_copy(self._link, self._store, self._topic)
         else:
+            noted = note_copy(self._link, self._store, self._topic)  # or it would seem to be an earlier store's
             connection.create(self._admin, self._topic)
             self._known, proven, begins, self._looked_from = {}, set(), 0, 0
         self._sections.clear()
@@ -387,7 +395,6 @@ class Recorder:
         self._opening_seconds = self._opened_at - begun
         self._told_at = 0.0
         self._written = {}
-        noted = note_copy(self._link, self._store, self._topic)
         self._blocks = {}  # rows are read again of those that this process still writes
         # of one that stands still nobody stores a watermark again: a new topic, or one that was cut, would lack it
         marks = self._store.watermarks(self._link.id) if self._whole else {}

@@ -208,11 +208,13 @@ def test_a_variable_that_a_secret_is_read_from_is_a_known_name(write, monkeypatc
 def test_a_lab_s_configuration_is_not_refused_for_the_secrets_of_another_one(write, monkeypatch):
     monkeypatch.setenv("DRKIT_PRIMARY_PASSWORD", "word")
     monkeypatch.setenv("DRKIT_OBJECTIVES__RPO_SECONDS", "7")
+    monkeypatch.setenv("DRKIT_SERVE", '{"listen": "127.0.0.1:1"}')
     path = write(GOOD)
     with pytest.raises(ConfigError, match="DRKIT_PRIMARY_PASSWORD is not one that drkit reads"):
         load_config(path)
     forget_foreign_secrets()
     assert load_config(path).objectives.rpo_seconds == 7
+    assert load_config(path).serve.listen == "127.0.0.1:1"
     monkeypatch.setenv("DRKIT_JAVAHOME", "/j")
     forget_foreign_secrets()
     with pytest.raises(ConfigError, match="Did you mean DRKIT_JAVA_HOME"):

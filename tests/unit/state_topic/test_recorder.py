@@ -30,6 +30,8 @@ from drkit.model.link_state import (
 from drkit.model.offsets import GroupPosition, OffsetMapping, Watermark
 from drkit.model.topology import Link, LinkId, TopicPartition
 from drkit.state_topic import connection, recorder
+from drkit.state_topic.copy_topic import is_noted
+from drkit.state_topic.guard import BEGUN_ANEW, RECOVERY, check_may_begin
 from drkit.state_topic.link_copy import LinkCopy, copy_of
 from drkit.state_topic.recorded_store import StateRecording
 from drkit.state_topic.records import StateKind, key_bytes, value_bytes
@@ -525,3 +527,24 @@ def test_rows_of_partitions_that_stand_still_are_known_through_openings(
         monkeypatch.setattr(recorder, "HEARTBEAT_SECONDS", 0.0)  # only now a worker notices
         wait_until(lambda: set(copied(topic).partitions) == both, what="the record of both, written anew")
     assert {each.place for each in in_doubt(store)} == ({"t:1"} if lost else set())
+
+
+@pytest.mark.parametrize("first", ["a command", "a mirror's recorder", "the mirror's check"])
+def test_a_copy_that_was_there_before_the_store_is_noted_whoever_sees_it_first(topic, store, first):
+    """Another store's mirror made it, and may have mirrored before it had a record."""
+    topic.there = True
+    if first != "the mirror's check":
+        with worker(store, mirror=first != "a command") as recording:
+            problem = Problem(SOURCE_GAP, "t", 0, "x", "", halted=False, since=now())
+            recording.put_problem(LINK.id, problem)
+            wait_until(lambda: is_noted(LINK, store), what="the copy's name to be noted")
+    check_may_begin(LINK, store, topic, None, lambda: "s")
+    assert BEGUN_ANEW in store.notes(LINK.id, RECOVERY)
+
+
+def test_a_copy_that_the_stores_own_command_makes_is_not_an_earlier_ones(topic, store):
+    with worker(store, mirror=False) as recording:
+        recording.put_problem(LINK.id, Problem(SOURCE_GAP, "t", 0, "x", "", halted=False, since=now()))
+        wait_until(lambda: topic.there, what="the topic to be made")
+    check_may_begin(LINK, store, topic, None, lambda: "s")
+    assert store.notes(LINK.id, RECOVERY) == {}
