@@ -8,12 +8,12 @@ import pytest
 
 from drkit.lab.datasets import open_dataset
 from drkit.lab.datasets.readers import GroupReader, readers_for
-from drkit.lab.datasets.report import Behaviour, LoadOutcome
+from drkit.lab.datasets.report import Behaviour, LoadOutcome, TopicReport
 from drkit.lab.datasets.workload import DatasetWorkload, LoadOptions, load, prepare_topics
 from drkit.model.errors import Unreachable
 from drkit.model.topology import TopicPartition
 from tests.support.collection.sampling import sampled, some_of
-from tests.support.links.log_reader import read_log
+from tests.support.links.log_reader import Seen, read_log
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.lab, some_of("loads and disasters", 3)]
@@ -59,11 +59,16 @@ def test_killed_in_mid_stream_the_load_ends_and_what_it_reports_as_acknowledged_
     assert 0 < report.events_sent < report.events
     loading_lab.restart("primary-1")
     for topic in report.topics:
-        # A transaction left open is aborted by its coordinator; until then readers of committed records wait.
-        seen = read_log(cluster.bootstrap_servers, topic.topic, committed=transactional)
-        on_log = Counter(r.partition for r in seen)
+
+        def whole(topic: TopicReport = topic) -> list[Seen] | None:
+            """A coordinator ends what was left open, or committed without all markers; until then readers wait."""
+            seen = read_log(cluster.bootstrap_servers, topic.topic, committed=transactional)
+            on_log = Counter(each.partition for each in seen)
+            there = all(on_log[part.partition] >= part.acknowledged for part in topic.partitions)
+            return seen if there else None
+
+        seen = wait_until(whole, 60, "what was acknowledged")
         for part in topic.partitions:
-            assert on_log[part.partition] >= part.acknowledged
             if part.end_offset is not None:
                 below = sum(r.partition == part.partition and r.offset < part.end_offset for r in seen)
                 assert below == part.acknowledged

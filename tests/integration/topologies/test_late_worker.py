@@ -6,10 +6,7 @@ On links that alter records: with provenance, filtered and transformed, and acti
 from __future__ import annotations
 
 import signal
-import sqlite3
-import subprocess
 from collections.abc import Callable
-from contextlib import closing
 
 import pytest
 
@@ -17,6 +14,7 @@ from drkit.model.clock import now
 from drkit.model.topology import LinkId
 from drkit.store.workers import live_workers
 from tests.support.clusters.topologies import Net
+from tests.support.killing.frozen_worker import freeze_between_writes
 from tests.support.links.log_reader import read_log
 from tests.support.links.mirroring import Side
 from tests.support.wait import wait_until
@@ -48,28 +46,11 @@ def worker_pids(world: Net, name: str) -> set[int]:
     return {int(worker.owner.split(":")[1]) for worker in live_workers(world.store, LinkId.parse(name), now())}
 
 
-def freeze_outside_the_store(world: Net, process: subprocess.Popen[str]) -> None:
-    """SIGSTOP, where it holds no lock of the embedded store: that would keep everybody out, on one machine only."""
-
-    def frozen() -> bool:
-        process.send_signal(signal.SIGSTOP)
-        try:
-            with closing(sqlite3.connect(world.path.with_name("drkit.db"), timeout=0.1, isolation_level=None)) as store:
-                store.execute("BEGIN IMMEDIATE")
-                store.execute("ROLLBACK")
-        except sqlite3.OperationalError:
-            process.send_signal(signal.SIGCONT)
-            return False
-        return True
-
-    wait_until(frozen, 30, "a moment between two transactions")
-
-
 def taken_over_and_woken(world: Net, amid: Callable[[], bool], topics: dict[str, str]) -> None:
     """Freeze a worker of these links in the midst, have another mirror everything, wake it, end both."""
     late = world.process()
     wait_until(amid, 180, "some records on a target")
-    freeze_outside_the_store(world, late)
+    freeze_between_writes(late, world.path.with_name("drkit.db"))
     try:
         other = world.process()
         for name, topic in topics.items():

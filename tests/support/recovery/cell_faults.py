@@ -26,6 +26,7 @@ from drkit.failover.recovery.way_out import Component, ComponentCondition
 from drkit.lab.layout import cluster_uuid
 from drkit.store import open_store
 from drkit.store.workers import mirror_at_work
+from tests.support.killing.frozen_worker import freeze_between_writes
 from tests.support.links.estates import texts
 from tests.support.recovery.prepared_runs import PreparedRun, Site, ended
 from tests.support.recovery.recovery_cells import Fault
@@ -184,22 +185,7 @@ def _frozen_at_work(run: PreparedRun, child: subprocess.Popen[bytes]) -> None:
             180,  # 37 of them start at once
             what="a running mirror, or refused",
         )
-    while child.poll() is None:
-        child.send_signal(signal.SIGSTOP)
-        if not _locked(run.store):
-            break
-        child.send_signal(signal.SIGCONT)  # SQLite's lock is its own until it wakes up or ends: docs/store.md
-
-
-def _locked(store: Path) -> bool:
-    """Whether a process holds the store's write lock."""
-    with contextlib.closing(sqlite3.connect(store, timeout=0, isolation_level=None)) as connection:
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError:
-            return True
-        connection.execute("ROLLBACK")
-    return False
+    freeze_between_writes(child, run.store)
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

@@ -21,6 +21,7 @@ from drkit.observe.page.decision import Answer
 from drkit.store import open_store
 from tests.support.clusters.secured import killed_at, verb, with_writer
 from tests.support.commands.running import Commands
+from tests.support.killing.frozen_worker import freeze_between_writes
 from tests.support.links.estates import OwnLink, mirror, own_link, texts
 from tests.support.pages.chromium import chromium, view_of
 from tests.support.pages.page import served
@@ -69,7 +70,7 @@ def test_a_mirror_whose_worker_is_frozen_is_no_yes(own: OwnLink) -> None:
             with page_of(own) as view:
                 view.locator("article.link .badge", has_text="mirroring").wait_for()
                 assert view.locator(".decision.no").count() == 0
-                child.send_signal(signal.SIGSTOP)
+                freeze_between_writes(child, own.config_path.with_name("drkit.db"))
                 own.produce("primary", topic, texts("late", 5))
                 view.wait_for_selector(".decision.no")
                 first = view.locator(".decision .obstructions").inner_text()

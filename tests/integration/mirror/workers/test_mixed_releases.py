@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import signal
-import sqlite3
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing
@@ -21,6 +20,7 @@ from drkit.store import version
 from drkit.store.open import open_schema
 from drkit.store.workers import live_workers
 from tests.support.commands.other_release import newer, run, start
+from tests.support.killing.frozen_worker import freeze_between_writes
 from tests.support.links.mirroring import Mirrored
 from tests.support.wait import wait_until
 
@@ -51,28 +51,6 @@ def ended(process: subprocess.Popen[str], code: int) -> str:
     said = process.communicate(timeout=90)
     assert process.returncode == code, said
     return said[1]
-
-
-def freeze(process: subprocess.Popen[str], mirrored: Mirrored) -> None:
-    """As a virtual machine may be: nobody tells it from a dead one.
-
-    Not within a write to SQLite, which would hold the store; a write to Cassandra holds nothing.
-    """
-    of_sqlite = mirrored.config.store.plain_url.startswith("sqlite")
-
-    def frozen() -> bool:
-        process.send_signal(signal.SIGSTOP)
-        if not of_sqlite:
-            return True
-        try:
-            with closing(sqlite3.connect(mirrored.folder / "drkit.db", timeout=0.2, isolation_level=None)) as store:
-                store.execute("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError:
-            process.send_signal(signal.SIGCONT)
-            return False
-        return True
-
-    wait_until(frozen, 60, "a moment in which it writes nothing")
 
 
 @pytest.fixture(params=["sqlite", pytest.param("cassandra", marks=[pytest.mark.cassandra, pytest.mark.long])])
@@ -120,7 +98,7 @@ def test_releases_of_one_schema_share_a_link_and_others_take_turns_by_a_migratio
 
     next_release.terminate()
     assert ended(next_release, 0) is not None
-    freeze(old, mirrored)
+    freeze_between_writes(old, mirrored.folder / "drkit.db")
     copy = tmp_path / "frozen.gz"
     assert run(1, "store", "backup", "--out", str(copy), *settings).returncode == 0
     with newer(), closing(open_schema(mirrored.config.store.plain_url)) as schema:
